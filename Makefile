@@ -1,0 +1,47 @@
+# Every target works on a fresh clone with only Python 3.11 or later: it makes its own .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Several test processes, each with one thread of linear algebra.
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: help setup demo test lint bench docs clean
+
+help:
+	@echo "make demo    fit a policy to real mortgage decisions, print a table, save a plot"
+	@echo "make test    linters, type checks, import contract and all tests"
+	@echo "make bench   speed, as ratios measured in one run"
+	@echo "make docs    the documentation, into docs/_build"
+	@echo "make setup   only create .venv with everything for development"
+
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+
+$(VENV)/.installed-%: $(BIN)/pip pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
+
+setup: $(VENV)/.installed-test $(VENV)/.installed-docs
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/python examples/mortgages.py
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+test: lint
+	$(BIN)/pytest -n auto
+
+bench: $(VENV)/.installed-test
+	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build -W -q -b html docs docs/_build
+	@echo "open docs/_build/index.html"
+
+clean:
+	rm -rf $(VENV) docs/_build out

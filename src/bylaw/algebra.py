@@ -1,0 +1,315 @@
+"""Rates and rules as objects: they add, scale, compare, condition and print.
+
+A rate is a linear functional of the policy; comparing it with a number or another rate
+gives a rule. What a rate means is a list of `Term`s: for each action, a coefficient times
+a column of the row. Nothing here knows of data, solvers or policies.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from bylaw.errors import RuleError
+
+Value = str | int | float | bool
+Kind = Literal["labels", "reject", "sets"]
+Conditions = tuple[tuple[str, Value], ...]
+LABEL = "label"  # the condition that speaks of the true label
+
+KIND_IN_WORDS: Mapping[Kind, str] = {
+    "labels": "one label per row",
+    "reject": "one label per row, or a rejection",
+    "sets": "a set of labels per row",
+}
+
+
+class Reject:
+    """The action of not answering, whatever label the caller gives it."""
+
+    def __repr__(self) -> str:
+        return "REJECT"
+
+
+REJECT = Reject()
+
+
+class Source(NamedTuple):
+    """A column of the evidence other than a probability.
+
+    kind "reference": 1{old model says `item`}; kind "cost": column `item` (a position) of
+    the array `name`.
+    """
+
+    kind: Literal["reference", "cost"]
+    name: str
+    item: Value
+
+
+class Term(NamedTuple):
+    """coefficient * source(x) * P(label | x), paid when `action` is taken."""
+
+    action: Value | Reject
+    coefficient: float
+    label: Value | None = None
+    source: Source | None = None
+
+
+class Meaning(NamedTuple):
+    terms: Sequence[Term]
+    constant: float = 0.0
+
+
+class Definition(NamedTuple):
+    """What a rate means, for which decisions, and what to use for the others."""
+
+    meaning: Callable[..., Meaning]
+    kinds: tuple[Kind, ...]
+    implies: Callable[..., Kind | None]  # of the rate's arguments
+    instead: str
+
+
+DEFINITIONS: dict[str, Definition] = {}
+
+
+def plain(value: Any, what: str) -> Value:
+    """A label or group value as a plain Python scalar, so that text and JSON can carry it."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise RuleError(
+        f"{what} {value!r} must be a string, a bool or a finite number; convert it, for instance with str()"
+    )
+
+
+def number(value: Any, what: str) -> float:
+    """A finite float, or an error that names it."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        if math.isfinite(value):
+            return float(value) + 0.0  # -0.0 becomes 0.0
+        raise RuleError(f"{what} must be finite, not {value}")
+    raise RuleError(f"{what} must be a number, not {value!r}")
+
+
+def number_text(value: float) -> str:
+    return repr(value).removesuffix(".0")
+
+
+@dataclass(frozen=True)
+class Atom:
+    """One word of the vocabulary with its arguments and conditions."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    conditions: Conditions = ()
+    function: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def implies(self) -> Kind | None:
+        """The kind of decisions this rate needs, if it needs one."""
+        return DEFINITIONS[self.name].implies(*self.arguments)
+
+    def meaning(self, kind: Kind, classes: Sequence[Value]) -> Meaning:
+        """What this rate pays for each action, conditions aside."""
+        definition = DEFINITIONS[self.name]
+        if kind not in definition.kinds:
+            raise RuleError(
+                f"{self.name}() makes no sense when a decision is {KIND_IN_WORDS[kind]}: {definition.instead}"
+            )
+        return definition.meaning(*self.arguments, classes=tuple(classes), kind=kind)
+
+    def given(self, extra: Mapping[str, Any]) -> Atom:
+        conditions = dict(self.conditions)
+        for attribute, value in extra.items():
+            if attribute in conditions:
+                raise RuleError(f"{self} is already given {attribute}={conditions[attribute]!r}")
+            conditions[attribute] = plain(value, f"the value of {attribute!r} in given()")
+        return Atom(self.name, self.arguments, tuple(sorted(conditions.items())), self.function)
+
+    def __str__(self) -> str:
+        text = f"{self.name}({', '.join(map(_argument_text, self.arguments))})"
+        if not self.conditions:
+            return text
+        if all(attribute.isidentifier() for attribute, _ in self.conditions):
+            return f"{text}.given({', '.join(f'{a}={v!r}' for a, v in self.conditions)})"
+        return f"{text}.given(**{dict(self.conditions)!r})"
+
+
+def _argument_text(argument: Any) -> str:
+    if isinstance(argument, tuple):  # a cost matrix
+        rows = (f"[{', '.join(map(number_text, row))}]" for row in argument)
+        return f"[{', '.join(rows)}]"
+    return repr(argument)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A sum of atoms with coefficients, plus a constant."""
+
+    terms: tuple[tuple[Atom, float], ...]
+    constant: float = 0.0
+
+    __array_ufunc__ = None  # so that np.float64(2) * rate reaches Rate.__rmul__
+
+    def given(self, **conditions: Any) -> Rate:
+        """This rate among the rows with these group values and, with `label=`, this true label."""
+        if not conditions:
+            raise RuleError("given() needs a condition, such as given(sex='Female')")
+        return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
+
+    def __add__(self, other: Rate | float) -> Rate:
+        other = as_rate(other)
+        return _sum([*self.terms, *other.terms], self.constant + other.constant)
+
+    def __mul__(self, factor: float) -> Rate:
+        if isinstance(factor, Rate):
+            raise RuleError("a product of two rates is not linear; multiply a rate by a number")
+        factor = number(factor, "the factor of a rate")
+        return _sum([(atom, c * factor) for atom, c in self.terms], self.constant * factor)
+
+    def __truediv__(self, divisor: float) -> Rate:
+        if isinstance(divisor, Rate):
+            raise RuleError(
+                "a ratio of two rates is not linear; multiply it out: a <= 0.05 * b, not a / b <= 0.05"
+            )
+        divisor = number(divisor, "the divisor of a rate")
+        if divisor == 0:
+            raise RuleError("a rate cannot be divided by zero")
+        return _sum([(atom, c / divisor) for atom, c in self.terms], self.constant / divisor)
+
+    def __neg__(self) -> Rate:
+        return self * -1.0
+
+    def __sub__(self, other: Rate | float) -> Rate:
+        return self + -as_rate(other)
+
+    def __rsub__(self, other: Rate | float) -> Rate:
+        return as_rate(other) - self
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __abs__(self) -> Magnitude:
+        return Magnitude(self)
+
+    def __le__(self, other: Rate | float) -> Rule:
+        return Rule(self, "<=", as_rate(other))
+
+    def __ge__(self, other: Rate | float) -> Rule:
+        return Rule(self, ">=", as_rate(other))
+
+    def __lt__(self, other: object) -> Rule:
+        raise RuleError("rules are written with <= or >=, not < or >")
+
+    __gt__ = __lt__
+
+    def __str__(self) -> str:
+        parts = [(c < 0, f"{_factor_text(abs(c))}{atom}") for atom, c in self.terms]
+        if self.constant or not parts:
+            parts.append((self.constant < 0, number_text(abs(self.constant))))
+        first = f"-{parts[0][1]}" if parts[0][0] else parts[0][1]
+        return first + "".join(f" {'-' if minus else '+'} {text}" for minus, text in parts[1:])
+
+
+def _factor_text(coefficient: float) -> str:
+    return "" if coefficient == 1 else f"{number_text(coefficient)} * "
+
+
+def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
+    """Like terms merged, zero terms dropped, so that equal text means equal rates."""
+    merged: dict[Atom, float] = {}
+    for atom, coefficient in terms:
+        merged[atom] = merged.get(atom, 0.0) + coefficient
+    if not all(map(math.isfinite, [*merged.values(), constant])):
+        raise RuleError("a coefficient of this rate is not finite")
+    return Rate(tuple((a, c) for a, c in merged.items() if c), constant + 0.0)
+
+
+def as_rate(value: Rate | float) -> Rate:
+    return (
+        value
+        if isinstance(value, Rate)
+        else Rate((), number(value, "what a rate is compared with or added to"))
+    )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One linear rule, kept as it was written."""
+
+    left: Rate
+    sense: Literal["<=", ">="]
+    right: Rate
+
+    def __post_init__(self) -> None:
+        if not self.excess.terms:
+            raise RuleError(f"the rule {self} says nothing about the decisions")
+
+    @property
+    def excess(self) -> Rate:
+        """The rate that must be <= 0."""
+        return self.left - self.right if self.sense == "<=" else self.right - self.left
+
+    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
+        return (self,)
+
+    def atoms(self) -> Iterable[Atom]:
+        return (atom for side in (self.left, self.right) for atom, _ in side.terms)
+
+    def __bool__(self) -> bool:
+        raise RuleError(
+            "a rule has no truth value; write 0.1 <= rate <= 0.2 as two rules, rate >= 0.1 and rate <= 0.2"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sense} {self.right}"
+
+
+Groups = Mapping[str, tuple[Value, ...]]
+
+
+@dataclass(frozen=True)
+class Magnitude:
+    """abs(rate), waiting to be compared."""
+
+    rate: Rate
+
+    def __le__(self, limit: Rate | float) -> Band:
+        return Band(self.rate, as_rate(limit))
+
+    def __ge__(self, limit: object) -> Band:
+        raise RuleError("abs(rate) >= bound is not convex; only abs(rate) <= bound is a rule")
+
+    def __lt__(self, limit: object) -> Band:
+        raise RuleError("rules are written with <=, not <")
+
+    def __str__(self) -> str:
+        return f"abs({self.rate})"
+
+
+@dataclass(frozen=True)
+class Band:
+    """abs(rate) <= limit: two rules."""
+
+    rate: Rate
+    limit: Rate
+
+    def __post_init__(self) -> None:
+        if not self.rate.terms:
+            raise RuleError(f"the rule {self} says nothing about the decisions")
+
+    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
+        return (self.rate <= self.limit, self.rate >= -self.limit)
+
+    def atoms(self) -> Iterable[Atom]:
+        return (atom for side in (self.rate, self.limit) for atom, _ in side.terms)
+
+    def __bool__(self) -> bool:
+        raise RuleError("a rule has no truth value; pass it to Problem(rules=[...])")
+
+    def __str__(self) -> str:
+        return f"abs({self.rate}) <= {self.limit}"

@@ -1,0 +1,68 @@
+"""Columns from anywhere: NumPy, lists, and any frame or series that narwhals reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw.errors import EvidenceError
+
+
+def as_vector(values: Any, what: str) -> NDArray[Any]:
+    """One column, (n_rows,), with no missing values."""
+    series = nw.from_native(values, series_only=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        missing = series.is_null().to_numpy()
+        column = series.to_numpy()
+    else:
+        column = np.asarray(values)
+        missing = _missing(column)
+    if column.ndim != 1:
+        raise EvidenceError(f"{what} must be one column of values, not an array of shape {column.shape}")
+    if missing.any() or (column.dtype.kind == "f" and (missing := np.isnan(column)).any()):
+        raise EvidenceError(
+            f"{what} has {int(missing.sum())} missing values, the first in row {int(missing.argmax())}; "
+            "fill them in or drop those rows"
+        )
+    return column
+
+
+def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+    if column.dtype.kind != "O":
+        return np.zeros(column.shape, bool)
+    return np.array([value is None or value != value for value in column.ravel()], bool).reshape(column.shape)
+
+
+def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
+    """One column of numbers, (n_rows,)."""
+    return _floats(as_vector(values, what), what)
+
+
+def as_matrix(values: Any, what: str) -> tuple[NDArray[np.float64], list[str] | None]:
+    """Numbers (n_rows, n_columns), and the columns' names where the input has them."""
+    if isinstance(values, Mapping):
+        columns = [as_numbers(column, f"{what}[{name!r}]") for name, column in values.items()]
+        lengths = {len(column) for column in columns}
+        if len(lengths) != 1:
+            raise EvidenceError(f"{what}: the columns have different lengths {sorted(lengths)}")
+        return np.column_stack(columns), list(values)
+    try:
+        frame = nw.from_native(values, eager_only=True, pass_through=True)
+    except TypeError:
+        raise EvidenceError(f"{what} is a lazy frame; collect it first") from None
+    if isinstance(frame, nw.LazyFrame):
+        raise EvidenceError(f"{what} is a lazy frame; collect it first")
+    if isinstance(frame, nw.DataFrame):
+        return _floats(frame.to_numpy(), what), list(frame.columns)
+    return _floats(np.asarray(values), what), None
+
+
+def _floats(array: NDArray[Any], what: str) -> NDArray[np.float64]:
+    try:
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise EvidenceError(f"{what} must be numbers, not {array.dtype}") from None

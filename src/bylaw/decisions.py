@@ -1,0 +1,82 @@
+"""What a decision is: a label, a label or a rejection, or a set of labels; and its soft law."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw.algebra import KIND_IN_WORDS, REJECT, Kind, Reject, Value
+from bylaw.errors import RuleError
+
+Floats = NDArray[np.float64]
+
+# exp(-40) is below the rounding error of a probability: such actions get probability zero.
+_NEGLIGIBLE = -40.0
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The decision space: its kind, the classes, and the label of a rejection."""
+
+    kind: Kind
+    classes: tuple[Value, ...]
+    reject: Value = "reject"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KIND_IN_WORDS:
+            raise RuleError(f"decisions must be 'labels', 'reject' or 'sets', not {self.kind!r}")
+        if self.kind == "reject" and self.reject in self.classes:
+            raise RuleError(
+                f"the label of a rejection, {self.reject!r}, is also a class; choose another with reject="
+            )
+
+    @property
+    def actions(self) -> tuple[Value, ...]:
+        """The labels, then the label of a rejection if there is one."""
+        return (*self.classes, self.reject) if self.kind == "reject" else self.classes
+
+    def position(self, action: Value | Reject) -> int:
+        return len(self.classes) if action is REJECT else self.classes.index(action)  # type: ignore[arg-type]
+
+    @property
+    def entropy(self) -> float:
+        """The largest entropy of one decision: log|A|, or K log 2 for sets."""
+        count = len(self.actions)
+        return count * math.log(2) if self.kind == "sets" else math.log(count)
+
+    def soften(self, scores: Floats) -> Floats:
+        """Turn scores (n_actions, n_rows), times beta, into probabilities in place.
+
+        Returns the potential of each row, (n_rows,): log-sum-exp, or the sum of softplus.
+        """
+        return _sigmoid(scores) if self.kind == "sets" else _softmax(scores)
+
+    def least(self, losses: Floats) -> Floats:
+        """(n_rows,): the loss of the best decision on each row."""
+        return np.minimum(losses, 0.0).sum(axis=0) if self.kind == "sets" else losses.min(axis=0)
+
+
+def _softmax(scores: Floats) -> Floats:
+    peak = scores.max(axis=0)
+    scores -= peak
+    # At a large beta almost every row is decided: only the rest needs exp.
+    near = np.flatnonzero(scores > _NEGLIGIBLE)
+    flat = scores.reshape(-1)
+    terms = np.exp(flat[near])
+    flat.fill(0.0)
+    flat[near] = terms
+    total = scores.sum(axis=0)
+    scores /= total
+    return np.log(total, out=total) + peak
+
+
+def _sigmoid(scores: Floats) -> Floats:
+    potential = np.maximum(scores, 0.0).sum(axis=0)
+    tail = np.exp(-np.abs(scores))
+    potential += np.log1p(tail).sum(axis=0)
+    upper = 1.0 / (1.0 + tail)
+    np.copyto(scores, np.where(scores >= 0, upper, tail * upper))
+    return potential

@@ -1,0 +1,80 @@
+"""From a law to decisions: draws that are seeded, keyed by id, balanced over a batch, or none."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw.columns import as_vector
+from bylaw.decisions import Floats
+from bylaw.errors import EvidenceError
+
+_HEX_DIGITS = 13  # 52 bits of the hash: exact as a float, and easy to say in SQL
+
+
+def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
+    """The action each uniform number falls on, (n_rows,), for a law (n_actions, n_rows)."""
+    heights = np.cumsum(law, axis=0)
+    total = heights[-1]
+    # Never above the last step, so that an action of probability zero is never drawn.
+    levels = np.minimum(uniforms * total, np.nextafter(total, 0.0))
+    return (heights <= levels).sum(axis=0)
+
+
+def keyed_uniforms(ids: Any, key: str, n_rows: int, suffix: str = "") -> Floats:
+    """A uniform number per id, (n_rows,): SHA-256 of "key/id", the same on any machine."""
+    texts = _id_texts(as_vector(ids, "ids"))
+    if len(texts) != n_rows:
+        raise EvidenceError(f"ids has {len(texts)} rows, but the evidence has {n_rows}")
+    prefix = hashlib.sha256(f"{key}/".encode())
+
+    def uniform(text: str) -> float:
+        digest = prefix.copy()
+        digest.update((text + suffix).encode())
+        return int(digest.hexdigest()[:_HEX_DIGITS], 16) / 16**_HEX_DIGITS
+
+    return np.fromiter(map(uniform, texts), dtype=np.float64, count=n_rows)
+
+
+def _id_texts(ids: NDArray[Any]) -> list[str]:
+    values: Iterable[Any] = ids.tolist()
+    texts = [v if isinstance(v, str) else str(v) for v in values if isinstance(v, str | numbers.Integral)]
+    if len(texts) != len(ids) or ids.dtype.kind == "b":
+        raise EvidenceError("ids must be strings or whole numbers, so that they have one spelling everywhere")
+    return texts
+
+
+def balanced(law: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+    """One action per row, (n_rows,), each with its own probability, while every action's count
+    stays within a few units of its expectation.
+
+    Two rows that are both undecided between actions a and b exchange probability until one of
+    them is decided; the exchange is fair, so no row's law changes, and exact, so no count does.
+    """
+    law = law.copy()
+    for a, b in itertools.combinations(range(len(law)), 2):
+        while True:
+            undecided = np.flatnonzero((law[a] > 0) & (law[b] > 0))
+            if len(undecided) < 2:
+                break
+            half = len(undecided) // 2
+            _exchange(law, a, b, undecided[:half], undecided[half : 2 * half], rng)
+    return draw(law, rng.random(law.shape[1]))
+
+
+def _exchange(
+    law: Floats, a: int, b: int, i: NDArray[np.int64], j: NDArray[np.int64], rng: np.random.Generator
+) -> None:
+    up = np.minimum(law[b, i], law[a, j])  # what rows i can move from b to a
+    down = np.minimum(law[a, i], law[b, j])
+    move = np.where(rng.random(len(i)) * (up + down) < down, up, -down)
+    law[a, i] += move
+    law[b, i] -= move
+    law[a, j] -= move
+    law[b, j] += move

@@ -1,0 +1,301 @@
+"""Evidence: the validated columns of one set of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw.algebra import LABEL, Conditions, Groups, Source, Value, plain
+from bylaw.columns import as_matrix, as_numbers, as_vector
+from bylaw.decisions import Floats
+from bylaw.errors import EvidenceError
+
+SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
+
+
+@dataclass(frozen=True)
+class KnownGroup:
+    """An attribute whose value is known for every row."""
+
+    values: tuple[Value, ...]
+    codes: NDArray[np.int64]  # (n_rows,) positions in `values`
+
+
+@dataclass(frozen=True)
+class GroupProbabilities:
+    """An attribute of which each row has only probabilities."""
+
+    values: tuple[Value, ...]
+    probabilities: Floats  # (n_rows, n_values)
+
+
+class Evidence:
+    """What is known about each row when a decision is made. Validated once, then trusted.
+
+    Parameters
+    ----------
+    probabilities : (n_rows, n_classes) array or frame. Rows sum to one within 1e-4.
+    classes : the labels in the order of the columns; default range(K), or the frame's columns.
+    groups : for each attribute either one value per row (known), or a frame or dict with one
+        column of P(value | x) per value (unknown).
+    joint : for an unknown attribute, P(value, label | x), (n_rows, n_values, n_classes).
+    references : an earlier model's labels (n_rows,) or its probabilities (n_rows, n_classes).
+    costs : (n_rows, n_actions) arrays for `custom(name)`.
+    weights : (n_rows,) non-negative; default one per row.
+    normalize : divide each row of probabilities by its sum instead of refusing it.
+    """
+
+    def __init__(
+        self,
+        probabilities: Any,
+        *,
+        classes: Sequence[Any] | None = None,
+        groups: Mapping[str, Any] | None = None,
+        joint: Mapping[str, Any] | None = None,
+        references: Mapping[str, Any] | None = None,
+        costs: Mapping[str, Any] | None = None,
+        weights: Any = None,
+        normalize: bool = False,
+    ) -> None:
+        matrix, names = as_matrix(probabilities, "probabilities")
+        self.classes, matrix = _classes(classes, names, matrix)
+        self.probabilities = _probabilities(matrix, "probabilities", normalize)
+        self.groups = {name: self._group(name, column) for name, column in (groups or {}).items()}
+        self.joint = {name: self._joint(name, array) for name, array in (joint or {}).items()}
+        self.references = {n: self._reference(n, column) for n, column in (references or {}).items()}
+        self.costs = {name: self._cost(name, array) for name, array in (costs or {}).items()}
+        self.weights = None if weights is None else self._weights(weights)
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} rows", f"{len(self.classes)} classes"]
+        parts += [f"{k}: {list(v)}" for k, v in self.group_values.items()]
+        parts += [f"reference {name!r}" for name in self.references]
+        return f"Evidence({', '.join(parts)})"
+
+    @property
+    def group_values(self) -> Groups:
+        return {name: group.values for name, group in self.groups.items()}
+
+    def chance(self, event: Conditions, rows: slice = slice(None)) -> Floats | float:
+        """P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
+        conditions = dict(event)
+        factors: list[Any] = []
+        hidden: dict[str, Value] = {}
+        for name in [name for name in conditions if name != LABEL]:
+            group = self._find_group(name, conditions[name])
+            if isinstance(group, KnownGroup):
+                factors.append(group.codes[rows] == group.values.index(conditions[name]))
+            else:
+                hidden[name] = conditions[name]
+        factors.append(self._hidden_chance(hidden, conditions.get(LABEL), rows))
+        return reduce(np.multiply, factors)
+
+    def column(self, source: Source, rows: slice = slice(None)) -> Floats:
+        """A reference's 1{old model says item}, or one column of a cost, (n_rows,)."""
+        if source.kind == "cost":
+            return self.costs[source.name][rows, source.item]  # type: ignore[index]
+        answers = self.references[source.name]
+        position = self.classes.index(source.item)
+        return (answers[rows] == position) if answers.ndim == 1 else answers[rows, position]
+
+    def _hidden_chance(self, hidden: dict[str, Value], label: Value | None, rows: slice) -> Floats | float:
+        """P(hidden attributes, label | x): a model of all of them together, never a product."""
+        if len(hidden) > 1:
+            raise EvidenceError(
+                f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are "
+                f"given: pass one attribute with the probabilities of their combinations, "
+                f"such as groups={{{' x '.join(hidden)!r}: ...}}, and use it in the rule"
+            )
+        position = None if label is None else self._class_position(label)
+        if not hidden:
+            return 1.0 if position is None else self.probabilities[rows, position]
+        ((name, value),) = hidden.items()
+        group = self.groups[name]
+        if position is None:
+            assert isinstance(group, GroupProbabilities)
+            return group.probabilities[rows, group.values.index(value)]
+        if name not in self.joint:
+            raise EvidenceError(
+                f"a rule on {name!r} and the label together, with unknown {name!r}, needs joint "
+                f"probabilities P({name}, label | x): pass joint={{{name!r}: ...}} of shape "
+                f"(rows, {len(group.values)}, {len(self.classes)}), or give {name!r} at decision time"
+            )
+        return self.joint[name][rows, group.values.index(value), position]
+
+    def _find_group(self, name: str, value: Value) -> KnownGroup | GroupProbabilities:
+        if name not in self.groups:
+            raise EvidenceError(
+                f"a rule speaks of {name!r}, but there is no such group column: pass "
+                f"groups={{{name!r}: ...}}. The evidence has {sorted(self.groups)}"
+            )
+        group = self.groups[name]
+        if value not in group.values:
+            raise EvidenceError(
+                f"a rule speaks of {name}={value!r}, but no row has it; the values are {list(group.values)}"
+            )
+        return group
+
+    def _class_position(self, label: Value) -> int:
+        if label not in self.classes:
+            raise EvidenceError(
+                f"a rule speaks of label={label!r}, which is no class; the classes are {list(self.classes)}"
+            )
+        return self.classes.index(label)
+
+    # Validation, one method per kind of column.
+
+    def _check_length(self, length: int, what: str) -> None:
+        if length != len(self):
+            raise EvidenceError(f"{what} has {length} rows, but probabilities has {len(self)}")
+
+    def _group(self, name: Any, column: Any) -> KnownGroup | GroupProbabilities:
+        what = f"groups[{name!r}]"
+        if not isinstance(name, str) or not name or name == LABEL:
+            raise EvidenceError(f"{what}: a group is named by a string other than {LABEL!r}")
+        if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
+            matrix, names = as_matrix(column, what)
+            if names is None:
+                raise EvidenceError(
+                    f"{what} is an array of shape {matrix.shape} without names; pass a frame or a dict "
+                    "{value: probabilities}, or one value per row"
+                )
+            self._check_length(len(matrix), what)
+            values = tuple(plain(value, f"a value of {what}") for value in names)
+            return GroupProbabilities(values, _probabilities(matrix, what, False))
+        vector = as_vector(column, what)
+        self._check_length(len(vector), what)
+        return KnownGroup(*_factorize(vector, what))
+
+    def _joint(self, name: str, array: Any) -> Floats:
+        what = f"joint[{name!r}]"
+        group = self.groups.get(name)
+        if not isinstance(group, GroupProbabilities):
+            raise EvidenceError(
+                f"{what} goes with groups[{name!r}] given as probabilities; a known group needs no joint"
+            )
+        joint = np.asarray(array, dtype=np.float64)
+        wanted = (len(self), len(group.values), len(self.classes))
+        if joint.shape != wanted:
+            raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), not {joint.shape}")
+        _probabilities(joint.reshape(len(self), -1), what, False)
+        return joint
+
+    def _reference(self, name: str, column: Any) -> NDArray[Any]:
+        what = f"references[{name!r}]"
+        if len(getattr(column, "shape", (0,))) == 2:
+            matrix, names = as_matrix(column, what)
+            self._check_length(len(matrix), what)
+            if matrix.shape[1] != len(self.classes):
+                raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(self.classes)} classes")
+            return _probabilities(_by_name(matrix, names, self.classes), what, False)
+        vector = as_vector(column, what)
+        self._check_length(len(vector), what)
+        positions = {label: i for i, label in enumerate(self.classes)}
+        codes = [positions.get(label, -1) for label in vector.tolist()]
+        if -1 in codes:
+            row = codes.index(-1)
+            raise EvidenceError(
+                f"{what}: {vector[row]!r} in row {row} is not a class; the classes are {list(self.classes)}"
+            )
+        return np.array(codes, dtype=np.int64)
+
+    def _cost(self, name: str, array: Any) -> Floats:
+        return check_cost(as_matrix(array, f"costs[{name!r}]")[0], name, len(self))
+
+    def _weights(self, weights: Any) -> Floats:
+        vector = as_numbers(weights, "weights")
+        self._check_length(len(vector), "weights")
+        if not np.isfinite(vector).all() or (vector < 0).any():
+            raise EvidenceError("weights must be finite and not negative")
+        if not vector.any():
+            raise EvidenceError("all weights are zero; there is nothing to learn from")
+        return vector
+
+
+def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
+    """A cost array, (n_rows, n_actions), from the caller or from the caller's function."""
+    if matrix.ndim != 2 or len(matrix) != n_rows:
+        raise EvidenceError(
+            f"costs[{name!r}] must have shape (rows, actions) with {n_rows} rows, not {matrix.shape}"
+        )
+    if not np.isfinite(matrix).all():
+        raise EvidenceError(f"costs[{name!r}] must be finite")
+    return matrix
+
+
+def _classes(
+    classes: Sequence[Any] | None, names: list[str] | None, matrix: Floats
+) -> tuple[tuple[Value, ...], Floats]:
+    if matrix.ndim != 2:
+        raise EvidenceError(f"probabilities must have shape (rows, classes), not {matrix.shape}")
+    if classes is None:
+        classes = names if names is not None else range(matrix.shape[1])
+    labels = tuple(plain(label, "a class") for label in classes)
+    if len(labels) != matrix.shape[1]:
+        raise EvidenceError(
+            f"{len(labels)} classes are named, but probabilities has {matrix.shape[1]} columns"
+        )
+    if len(set(labels)) != len(labels):
+        raise EvidenceError(f"the classes {list(labels)} are not all different")
+    if len(labels) < 2:
+        raise EvidenceError(
+            "there is a single class, so there is nothing to decide; pass one column per class"
+        )
+    return labels, _by_name(matrix, names, labels)
+
+
+def _by_name(matrix: Floats, names: list[str] | None, labels: tuple[Value, ...]) -> Floats:
+    """Columns named after the classes are matched by name, others by position."""
+    wanted = [str(label) for label in labels]
+    if names is None or names == wanted or set(map(str, names)) != set(wanted):
+        return matrix
+    return matrix[:, [list(map(str, names)).index(name) for name in wanted]]
+
+
+def _probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
+    """Checked without a copy the size of the input."""
+    if not matrix.size:
+        raise EvidenceError(f"{what} is empty; pass at least one row")
+    low, high = matrix.min(), matrix.max()
+    if not np.isfinite(low + high):
+        row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
+        raise EvidenceError(f"{what} has a value that is not finite in row {row}; fill it in or drop the row")
+    if low < 0 or (high > 1 + SUM_TOLERANCE and not normalize):
+        row = int(np.argmax((matrix.min(axis=1) < 0) | (matrix.max(axis=1) > 1 + SUM_TOLERANCE)))
+        raise EvidenceError(
+            f"{what} has values outside [0, 1], such as row {row}: {matrix[row].round(4).tolist()}; "
+            "if these are logits, apply softmax first"
+        )
+    sums = matrix @ np.ones(matrix.shape[1])
+    if normalize:
+        if not sums.all():
+            raise EvidenceError(f"{what}: row {int(np.argmin(sums))} is all zeros and cannot be normalised")
+        return matrix / sums[:, None]
+    off = np.abs(sums - 1)
+    if off.max() > SUM_TOLERANCE:
+        row = int(off.argmax())
+        raise EvidenceError(
+            f"{what}: row {row} sums to {sums[row]:.6g}, not to one (tolerance {SUM_TOLERANCE:g}); "
+            "correct it, or pass normalize=True to divide each row by its sum"
+        )
+    return matrix
+
+
+def _factorize(vector: NDArray[Any], what: str) -> tuple[tuple[Value, ...], NDArray[np.int64]]:
+    """The different values, sorted where they can be, and each row's position among them."""
+    rows = vector.tolist()
+    found = [plain(value, f"a value of {what}") for value in dict.fromkeys(rows)]
+    try:
+        values = tuple(sorted(found))  # type: ignore[type-var]
+    except TypeError:
+        raise EvidenceError(f"{what} mixes types of values: {found[:5]}; convert them to one type") from None
+    positions = {value: i for i, value in enumerate(values)}
+    return values, np.fromiter((positions[v] for v in rows), dtype=np.int64, count=len(rows))

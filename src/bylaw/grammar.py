@@ -1,0 +1,148 @@
+"""Text <-> rules. `str(rule)` is the text; `parse` walks Python's syntax tree and admits only
+the language of rules: nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from bylaw import rates
+from bylaw.algebra import DEFINITIONS, Band, Magnitude, Rate, Rule
+from bylaw.errors import RuleError, RuleSyntaxError
+from bylaw.families import FAMILIES, Family
+
+Statement = Rule | Band | Family
+WORDS: dict[str, Callable[..., Any]] = {name: getattr(rates, name) for name in DEFINITIONS} | FAMILIES
+
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+}
+_LONGEST = 100_000  # characters; a rule is a line, not a book
+
+
+def parse(text: str) -> Rate | Statement:
+    """The rate, rule or family that this text states.
+
+    >>> parse("rejected() <= 0.1") == (rates.rejected() <= 0.1)
+    True
+    """
+    if not isinstance(text, str):
+        raise RuleError(f"a rule is parsed from text, not from {text!r}")
+    if len(text) > _LONGEST:
+        raise RuleSyntaxError(f"a rule of {len(text)} characters is too long", text[:60])
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError) as problem:
+        line, column = getattr(problem, "lineno", 1) or 1, getattr(problem, "offset", 1) or 1
+        raise RuleSyntaxError(f"not a rule: {problem.args[0]}", text.strip(), line, column - 1) from None
+    except (RecursionError, MemoryError):
+        raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
+    try:
+        value = _Reader(text.strip()).read(tree.body)
+    except RecursionError:
+        raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
+    if not isinstance(value, Rate | Rule | Band | Family):
+        raise RuleSyntaxError("this is not a rate or a rule", text.strip())
+    return value
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def read(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant():
+                return self._literal(node)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._apply(node, op, left, right)
+            case ast.Compare():
+                self._refuse(node, "write a <= rate <= b as two rules")
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._apply(node, op, left, right)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._call(node, operator.neg, self.read(operand))
+            case ast.Call():
+                return self._read_call(node)
+        self._refuse(node, "this is not part of the language of rules")
+
+    def _read_call(self, node: ast.Call) -> Any:
+        match node.func:
+            case ast.Name(id="abs"):
+                return self._read_abs(node)
+            case ast.Name(id=word):
+                if word not in WORDS:
+                    self._refuse(node, f"unknown word {word!r}; the words are {', '.join(WORDS)}")
+                return self._call(node, WORDS[word], *map(self._literal, node.args), **self._keywords(node))
+            case ast.Attribute(value=value, attr="given") if not node.args:
+                rate = self.read(value)
+                if not isinstance(rate, Rate):
+                    self._refuse(node, "given() belongs to a rate")
+                return self._call(node, rate.given, **self._keywords(node))
+        self._refuse(node, "only rates, families, abs() and .given() can be called")
+
+    def _read_abs(self, node: ast.Call) -> Magnitude:
+        if len(node.args) != 1 or node.keywords:
+            self._refuse(node, "abs() takes one rate")
+        rate = self.read(node.args[0])
+        if not isinstance(rate, Rate):
+            self._refuse(node, "abs() takes one rate")
+        return abs(rate)
+
+    def _apply(self, node: ast.expr, op: ast.AST, left: ast.expr, right: ast.expr) -> Any:
+        if type(op) not in _OPERATORS:
+            self._refuse(node, "rules are written with <= and >=, rates with +, -, * and /")
+        a, b = self.read(left), self.read(right)
+        for side, value in ((left, a), (right, b)):
+            if isinstance(value, str | bool) or value is None:
+                self._refuse(side, "a rate or a number is needed here")
+        return self._call(node, _OPERATORS[type(op)], a, b)
+
+    def _keywords(self, node: ast.Call) -> dict[str, Any]:
+        keywords: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self._literal(keyword.value)
+            if keyword.arg is not None:
+                keywords[keyword.arg] = value
+            elif isinstance(value, dict) and all(isinstance(name, str) for name in value):
+                keywords |= value
+            else:
+                self._refuse(keyword.value, "** takes a dict with names as keys")
+        return keywords
+
+    def _literal(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=value) if isinstance(value, str | bool | int | float) or value is None:
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)) if isinstance(
+                value, int | float
+            ):
+                return -value
+            case ast.List(elts=items):
+                return [self._literal(item) for item in items]
+            case ast.Tuple(elts=items):
+                return tuple(self._literal(item) for item in items)
+            case ast.Dict(keys=keys, values=values):
+                return {self._literal(k): self._literal(v) for k, v in zip(keys, values, strict=True) if k}
+        self._refuse(node, "only plain values are admitted here: text, numbers, lists, dicts")
+
+    def _call(self, node: ast.expr, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The operation on rates that the text names; its own complaints get a place."""
+        try:
+            return function(*args, **kwargs)
+        except RuleSyntaxError:
+            raise
+        except RuleError as problem:
+            self._refuse(node, str(problem))
+        except (TypeError, OverflowError, ZeroDivisionError) as problem:
+            self._refuse(node, f"this cannot be: {problem}")
+
+    def _refuse(self, node: ast.expr, message: str) -> NoReturn:
+        raise RuleSyntaxError(message, self.text, node.lineno, node.col_offset)

@@ -1,0 +1,240 @@
+"""Compile a problem into one linear form.
+
+Every loss and rule is  c_j(x, a) = sum_k phi_k(x) B_j[k, a] - b_j  with a few features phi of
+a row: chances of events such as 1, P(label | x), P(group, label | x), times columns of the
+evidence. Whoever holds E[phi_k(x) pi(a | x)] holds every rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from bylaw.algebra import LABEL, Atom, Conditions, Rate, Source, Value
+from bylaw.columns import as_matrix
+from bylaw.decisions import Decisions, Floats
+from bylaw.errors import EvidenceError, RuleError
+from bylaw.evidence import Evidence, KnownGroup, check_cost
+from bylaw.problem import Problem
+
+Frequencies = Mapping[Conditions, float]
+
+
+class Feature(NamedTuple):
+    """source(x) * P(event | x)."""
+
+    source: Source | None
+    event: Conditions
+
+    def column(self, evidence: Evidence, rows: slice) -> Floats | float:
+        chance = evidence.chance(self.event, rows)
+        return chance if self.source is None else evidence.column(self.source, rows) * chance
+
+
+class Attribute(NamedTuple):
+    """What the fit knew of a group: its values, and whether rows show them."""
+
+    values: tuple[Value, ...]
+    known: bool
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to turn evidence into features, and what evidence that takes."""
+
+    decisions: Decisions
+    features: tuple[Feature, ...]
+    attributes: Mapping[str, Attribute]
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
+
+    def admit(self, evidence: Evidence) -> Evidence:
+        """The evidence, checked against the fit and with the custom functions' costs."""
+        if evidence.classes != self.decisions.classes:
+            raise EvidenceError(
+                f"the policy decides among the classes {list(self.decisions.classes)}, in this order; "
+                f"the evidence has {list(evidence.classes)}"
+            )
+        for name, attribute in self.attributes.items():
+            _admit_group(name, attribute, evidence)
+        costs = {n: self._cost(n, evidence) for n in self._named("cost")}
+        for name in self._named("reference"):
+            if name not in evidence.references:
+                raise EvidenceError(f"a rule speaks of {name!r}; pass references={{{name!r}: its labels}}")
+        return _with_costs(evidence, costs)
+
+    def columns(self, evidence: Evidence, rows: slice, out: Floats) -> Floats:
+        """The features of these rows, (n_features, n_rows)."""
+        for k, feature in enumerate(self.features):
+            out[k] = feature.column(evidence, rows)
+        return out
+
+    def _named(self, kind: str) -> list[str]:
+        return list(dict.fromkeys(f.source.name for f in self.features if f.source and f.source.kind == kind))
+
+    def _cost(self, name: str, evidence: Evidence) -> Floats:
+        if name in self.functions:
+            matrix = as_matrix(self.functions[name](evidence), f"custom({name!r})")[0]
+            matrix = check_cost(matrix, name, len(evidence))
+        elif name in evidence.costs:
+            matrix = evidence.costs[name]
+        else:
+            raise EvidenceError(f"a rule speaks of custom({name!r}); pass costs={{{name!r}: an array}}")
+        if matrix.shape[1] != len(self.decisions.actions):
+            raise EvidenceError(
+                f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, "
+                f"{list(self.decisions.actions)}"
+            )
+        return matrix
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """The compiled problem. F features, A actions, M rules."""
+
+    recipe: Recipe
+    base: Floats  # (F, A): loss of an action = features' base
+    base_constant: float
+    couplings: sparse.csr_array  # (M, F * A): B_j, one flattened matrix per row
+    bounds: Floats  # (M,): b_j
+    names: tuple[str, ...]  # of the M rules
+    statements: tuple[str, ...]  # the text each rule comes from, as its author wrote it
+    frequencies: Frequencies = field(default_factory=dict)
+
+    @property
+    def decisions(self) -> Decisions:
+        return self.recipe.decisions
+
+    def weights(self, multipliers: Floats) -> Floats:
+        """Scores = features' weights: -(L + C' lambda) but for the bounds, (F, A)."""
+        return -(self.base + (self.couplings.T @ multipliers).reshape(self.base.shape))
+
+
+def compile_problem(
+    problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None
+) -> LinearForm:
+    """The linear form of a problem on these rows.
+
+    Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
+    unless they are given.
+    """
+    decisions = problem.decisions_over(evidence.classes)
+    rules = problem.expand(evidence.classes, evidence.group_values)
+    compiler = _Compiler(decisions, evidence, dict(frequencies or {}))
+    base, base_constant = compiler.rate(problem.minimize)
+    rows = [compiler.rate(rule.excess) for rule, _ in rules]
+    shape = (len(compiler.features), len(decisions.actions))
+    return LinearForm(
+        recipe=compiler.recipe(),
+        base=_dense(base, shape),
+        base_constant=base_constant,
+        couplings=_stack([entries for entries, _ in rows], shape),
+        bounds=np.array([-constant for _, constant in rows]),
+        names=tuple(str(rule) for rule, _ in rules),
+        statements=tuple(str(statement) for _, statement in rules),
+        frequencies=compiler.frequencies,
+    )
+
+
+Entries = dict[tuple[int, int], float]  # (feature, action) -> coefficient
+
+
+class _Compiler:
+    def __init__(self, decisions: Decisions, evidence: Evidence, frequencies: dict[Conditions, float]):
+        self.decisions = decisions
+        self.evidence = evidence
+        self.frequencies = frequencies
+        self.features: dict[Feature, int] = {}
+        self.functions: dict[str, Callable[..., Any]] = {}
+
+    def rate(self, rate: Rate) -> tuple[Entries, float]:
+        """A rate as coefficients of E[feature * pi(action)], and a constant."""
+        entries: Entries = {}
+        constant = rate.constant
+        for atom, factor in rate.terms:
+            meaning = atom.meaning(self.decisions.kind, self.decisions.classes)
+            constant += factor * meaning.constant
+            scale = factor / self._frequency(atom.conditions)
+            for term in meaning.terms:
+                event = _also(atom.conditions, term.label)
+                if event is not None:
+                    key = self._feature(atom, term.source, event), self.decisions.position(term.action)
+                    entries[key] = entries.get(key, 0.0) + scale * term.coefficient
+        return entries, constant
+
+    def recipe(self) -> Recipe:
+        names = {name for feature in self.features for name, _ in feature.event if name != LABEL}
+        attributes = {
+            name: Attribute(group.values, isinstance(group, KnownGroup))
+            for name, group in self.evidence.groups.items()
+            if name in names
+        }
+        return Recipe(self.decisions, tuple(self.features), attributes, self.functions)
+
+    def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
+        if atom.function is not None:
+            name = atom.arguments[0]
+            if self.functions.setdefault(name, atom.function) is not atom.function:
+                raise RuleError(f"two functions are both called custom({name!r}); name one of them otherwise")
+        return self.features.setdefault(Feature(source, event), len(self.features))
+
+    def _frequency(self, conditions: Conditions) -> float:
+        if conditions and conditions not in self.frequencies:
+            chance = self.evidence.chance(conditions)
+            self.frequencies[conditions] = float(np.average(chance, weights=self.evidence.weights))
+        frequency = self.frequencies[conditions] if conditions else 1.0
+        if not frequency > 0:
+            shown = ", ".join(f"{name}={value!r}" for name, value in conditions)
+            raise EvidenceError(
+                f"a rule speaks of the rows with {shown}, but they have no weight here; "
+                "remove the rule, merge the group with another, or add rows"
+            )
+        return frequency
+
+
+def _also(conditions: Conditions, label: Value | None) -> Conditions | None:
+    """The conditions and this label; None if they contradict each other."""
+    event = dict(conditions)
+    if label is not None and event.setdefault(LABEL, label) != label:
+        return None
+    return tuple(sorted(event.items()))
+
+
+def _dense(entries: Entries, shape: tuple[int, int]) -> Floats:
+    matrix = np.zeros(shape)
+    for key, coefficient in entries.items():
+        matrix[key] = coefficient
+    return matrix
+
+
+def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
+    triples = [(j, k * shape[1] + a, c) for j, row in enumerate(rows) for (k, a), c in row.items()]
+    where = ([j for j, _, _ in triples], [i for _, i, _ in triples])
+    return sparse.csr_array(([c for *_, c in triples], where), shape=(len(rows), shape[0] * shape[1]))
+
+
+def _admit_group(name: str, attribute: Attribute, evidence: Evidence) -> None:
+    if name not in evidence.groups:
+        raise EvidenceError(f"the policy needs {name!r} to decide; pass groups={{{name!r}: ...}}")
+    group = evidence.groups[name]
+    if isinstance(group, KnownGroup) != attribute.known:
+        fitted, wanted = (
+            ("values", "one value per row") if attribute.known else ("probabilities", "its probabilities")
+        )
+        raise EvidenceError(f"the policy was fitted with {fitted} of {name!r}; pass {wanted}, as then")
+    if unseen := set(group.values) - set(attribute.values):
+        raise EvidenceError(
+            f"{name} has values the policy was not fitted on: {sorted(map(str, unseen))}; it knows "
+            f"{list(attribute.values)}. Fit again with such rows, or map them to a known value"
+        )
+
+
+def _with_costs(evidence: Evidence, costs: dict[str, Floats]) -> Evidence:
+    if all(evidence.costs.get(name) is matrix for name, matrix in costs.items()):
+        return evidence
+    copy = object.__new__(Evidence)
+    copy.__dict__.update(evidence.__dict__, costs=costs)
+    return copy

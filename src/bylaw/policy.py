@@ -1,0 +1,191 @@
+"""A policy: a recipe for features, one small matrix, and beta. It decides; it does not learn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw import policy_file
+from bylaw.algebra import Rate, Value
+from bylaw.decisions import Decisions, Floats
+from bylaw.drawing import balanced, draw, keyed_uniforms
+from bylaw.errors import GuaranteeWarning
+from bylaw.evidence import Evidence
+from bylaw.linear_form import LinearForm, Recipe, compile_problem
+from bylaw.problem import Problem
+from bylaw.solution import Solution
+
+_BLOCK_ROWS = 8192
+# Matrix products treat the columns at the edge differently: blocks are padded to whole tiles,
+# so that a row's answer is the same, to the last bit, in any batch.
+_TILE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """pi(a | x) = softmax(beta * features(x)' weights), or a sigmoid per label for sets."""
+
+    problem: Problem
+    recipe: Recipe
+    weights: Floats  # (n_features, n_actions)
+    beta: float
+    rule_prices: tuple[tuple[str, str, float], ...]  # (statement, rule, multiplier)
+    solution: Solution
+    frequencies: Mapping[Any, float] = field(default_factory=dict)
+
+    @classmethod
+    def fitted(cls, problem: Problem, form: LinearForm, beta: float, solution: Solution) -> Policy:
+        prices = zip(form.statements, form.names, solution.multipliers.tolist(), strict=True)
+        weights = form.weights(solution.multipliers)
+        return cls(problem, form.recipe, weights, beta, tuple(prices), solution, form.frequencies)
+
+    @property
+    def decisions(self) -> Decisions:
+        return self.recipe.decisions
+
+    @property
+    def actions(self) -> tuple[Value, ...]:
+        """The labels, then the label of a rejection if there is one."""
+        return self.decisions.actions
+
+    @property
+    def multipliers(self) -> dict[str, float]:
+        """For each single rule, what one more unit of slack in it would save."""
+        return {rule: price for _, rule, price in self.rule_prices}
+
+    @property
+    def prices(self) -> dict[str, float]:
+        """For each rule or family as it was stated, what one more unit of slack would save."""
+        totals: dict[str, float] = {}
+        for statement, _, price in self.rule_prices:
+            totals[statement] = totals.get(statement, 0.0) + price
+        return totals
+
+    @property
+    def entropy_cost(self) -> float:
+        """At most this much of the cost is due to the randomisation: log|A|/beta."""
+        return self.decisions.entropy / self.beta
+
+    def probabilities(self, evidence: Evidence) -> Floats:
+        """The law of the decision on each row, (n_rows, n_actions); for sets, the chance that
+        each label is included, (n_rows, n_classes)."""
+        return self._law(evidence).T
+
+    def _law(self, evidence: Evidence) -> Floats:
+        """(n_actions, n_rows)."""
+        evidence = self.recipe.admit(evidence)
+        scale = (self.beta * self.weights).T
+        law = np.empty((len(self.actions), len(evidence)))
+        for start in range(0, len(evidence), _BLOCK_ROWS):
+            rows = slice(start, min(start + _BLOCK_ROWS, len(evidence)))
+            width = rows.stop - start
+            features = np.zeros((scale.shape[1], -(-width // _TILE) * _TILE))
+            self.recipe.columns(evidence, rows, features[:, :width])
+            scores = scale @ features
+            self.decisions.soften(scores)
+            law[:, rows] = scores[:, :width]
+        return law
+
+    def decide(
+        self,
+        evidence: Evidence,
+        *,
+        rng: np.random.Generator | int | None = None,
+        ids: Any = None,
+        method: Literal["sample", "systematic", "argmax"] = "sample",
+        key: str | None = None,
+    ) -> NDArray[Any]:
+        """One decision per row, (n_rows,), drawn from `probabilities`; for sets, membership
+        (n_rows, n_classes) as booleans.
+
+        Parameters
+        ----------
+        rng : a generator or a seed; for "sample" and "systematic".
+        ids : one id per row, for "sample": the same id and policy give the same decision in any
+            batch and on any machine.
+        method : "sample" draws each row by itself; "systematic" draws all rows together, so that
+            counts stay within a few units of their expectation; "argmax" takes the likeliest
+            action, which the guarantee does not cover.
+        key : with ids, the key of the hash; by default the policy's own digest. Keep one key
+            over releases to keep their draws alike.
+        """
+        uniforms = self._uniforms(rng, ids, method, key, len(evidence))
+        law = self._law(evidence)
+        if self.decisions.kind == "sets":
+            pairs = (np.stack([chance, 1 - chance]) for chance in law)
+            return np.column_stack([uniforms(pair, f"/{y}") == 0 for y, pair in enumerate(pairs)])
+        return self._action_array()[uniforms(law, "")]
+
+    def _uniforms(self, rng: Any, ids: Any, method: str, key: str | None, n_rows: int) -> Any:
+        """The way from a law (n_actions, n_rows) to positions of actions."""
+        if method == "argmax":
+            if rng is not None or ids is not None or key is not None:
+                raise ValueError("method='argmax' draws nothing; leave out rng, ids and key")
+            warnings.warn(
+                "argmax decisions are not random, and the rules hold for the randomised policy only: "
+                "audit these decisions by themselves",
+                GuaranteeWarning,
+                stacklevel=3,
+            )
+            return lambda law, _: law.argmax(axis=0)
+        if method not in ("sample", "systematic"):
+            raise ValueError(f"method must be 'sample', 'systematic' or 'argmax', not {method!r}")
+        if (rng is None) == (ids is None) or (key is not None and ids is None):
+            raise ValueError("pass either rng= (a generator or a seed) or ids= (and then key=, if you like)")
+        if ids is not None:
+            if method == "systematic":
+                raise ValueError("method='systematic' depends on the whole batch, so it takes rng=, not ids=")
+            name = self.digest if key is None else key
+            return lambda law, suffix: draw(law, keyed_uniforms(ids, name, n_rows, suffix))
+        generator = np.random.default_rng(rng)
+        if method == "systematic":
+            return lambda law, _: balanced(law, generator)
+        return lambda law, _: draw(law, generator.random(n_rows))
+
+    def _action_array(self) -> NDArray[Any]:
+        if len({type(action) for action in self.actions}) == 1:
+            return np.array(self.actions)
+        return np.array(self.actions, dtype=object)
+
+    def expected(self, rate: Rate, evidence: Evidence) -> float:
+        """The rate under this policy on these rows, as the evidence's own probabilities have it,
+        with the randomness integrated out."""
+        asked = Problem(rate, decisions=self.decisions.kind, reject=self.decisions.reject)
+        form = compile_problem(asked, evidence)
+        evidence = form.recipe.admit(evidence)
+        shape = (len(form.recipe.features), len(evidence))
+        columns = form.recipe.columns(evidence, slice(None), np.empty(shape))
+        per_row = np.einsum("an,an->n", form.base.T @ columns, self._law(evidence))
+        return float(np.average(per_row, weights=evidence.weights)) + form.base_constant
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of the law: equal digests decide alike."""
+        law = {k: v for k, v in policy_file.to_dict(self).items() if k in policy_file.LAW}
+        return hashlib.sha256(json.dumps(law, sort_keys=True).encode()).hexdigest()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy as JSON."""
+        Path(path).write_text(json.dumps(policy_file.to_dict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Policy:
+        """Read a policy; whatever is wrong with the file becomes a `PolicyFileError`."""
+        return cls(**policy_file.read(Path(path)))
+
+    def __repr__(self) -> str:
+        prices = "".join(f"\n  {rule}   price {price:.4g}" for rule, price in self.prices.items())
+        return (
+            f"Policy over {list(self.actions)}, beta={self.beta:.4g}, {self.solution.status.name.lower()}"
+            f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
+        )

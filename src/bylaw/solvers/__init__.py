@@ -1,0 +1,1 @@
+"""Solvers of the dual: each turns a `Dual` into a `Solution`."""

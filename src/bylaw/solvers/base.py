@@ -1,0 +1,33 @@
+"""What every solver shares: its contract and its measure of success."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from bylaw.decisions import Floats
+from bylaw.dual import Dual
+from bylaw.solution import Solution, Step
+
+Callback = Callable[[Step], Any]
+
+
+class Solver(Protocol):
+    """Minimise the dual over non-negative multipliers, to ||G_1(lambda)|| <= tol."""
+
+    def __call__(
+        self,
+        dual: Dual,
+        *,
+        tol: float,
+        start: Floats | None = None,
+        rng: np.random.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> Solution: ...
+
+
+def gradient_mapping(multipliers: Floats, gradient: Floats, step: float = 1.0) -> Floats:
+    """G_alpha(lambda) = (lambda - (lambda - alpha grad)_+) / alpha, (M,)."""
+    return np.minimum(multipliers / step, gradient)

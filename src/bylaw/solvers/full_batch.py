@@ -1,0 +1,157 @@
+"""The default in memory: damped Newton steps on growing samples with growing beta.
+
+Each step minimises the local quadratic over lambda >= 0, with damping in the manner of
+Levenberg and Marquardt. Early stages see a few blocks of rows and a soft policy, so that
+only the last few steps pay for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
+
+from bylaw.decisions import Floats
+from bylaw.dual import Block, Dual
+from bylaw.solution import Solution, Status, Step
+from bylaw.solvers.base import Callback, gradient_mapping
+
+_FIRST_SHARPNESS = 3.0  # beta of the first stage, times the spread of the loss
+_BETA_GROWTH = 6.0
+_FIRST_ROWS = 2000
+_ROWS_GROWTH = 8
+_CAP = 1e7  # multipliers beyond this many spreads of the loss mean that rules conflict
+_ROUNDING = 1e-13  # relative precision of the dual's value
+
+
+@dataclass(frozen=True)
+class FullBatch:
+    """Projected Newton with continuation in beta and in the number of rows."""
+
+    max_steps: int = 1000
+
+    def __call__(
+        self,
+        dual: Dual,
+        *,
+        tol: float = 1e-6,
+        start: Floats | None = None,
+        rng: np.random.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> Solution:
+        trace: list[Step] = []
+        multipliers = np.zeros(dual.n_rules) if start is None else start
+        if start is None and dual.n_rules:
+            for stage, stage_tol in _stages(dual, rng):
+                multipliers = self._descend(stage, multipliers, stage_tol, trace, callback)[0].multipliers
+        state, status = self._descend(dual, multipliers, tol, trace, callback)
+        return Solution(state.multipliers, status, state.norm, state.value, len(trace), tuple(trace))
+
+    def _descend(
+        self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
+    ) -> tuple[_State, Status]:
+        state = _State.at(dual, multipliers)
+        damping = _first_damping(state.hessian)
+        for _ in range(self.max_steps):
+            if state.norm <= tol:
+                return state, Status.CONVERGED
+            # Weak duality: -F bounds from below the cost of every policy that obeys the rules.
+            if -state.value > dual.highest_cost or state.multipliers.max() > _CAP * dual.loss_unit:
+                return state, Status.INFEASIBLE
+            trial = state.step(dual, damping)
+            trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
+            if callback is not None:
+                callback(trace[-1])
+            kept = state.promise_kept(trial)
+            if kept < 0.25:
+                damping *= 8
+            elif kept > 0.6:
+                damping = max(damping / 10, 1e-12 / dual.loss_unit)
+            if kept > 1e-3:
+                state = trial
+            elif trial.promised <= _ROUNDING * (1 + abs(state.value)) and damping > 1e12 / dual.loss_unit:
+                return state, Status.STALLED
+        return state, Status.MAX_STEPS
+
+
+@dataclass(frozen=True)
+class _State:
+    """The dual at one point, with what the next step needs."""
+
+    multipliers: Floats
+    value: float
+    gradient: Floats
+    hessian: Floats
+    norm: float
+    promised: float = 0.0  # the decrease that the quadratic model promised for the step to here
+
+    @classmethod
+    def at(cls, dual: Dual, multipliers: Floats, promised: float = 0.0) -> _State:
+        total = dual.tally(multipliers, curvature=True)
+        value, gradient = dual.first_order(total, multipliers)
+        norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient)))
+        return cls(multipliers, value, gradient, dual.second_order(total), norm, promised)
+
+    def step(self, dual: Dual, damping: float) -> _State:
+        model = self.hessian + damping * np.eye(len(self.hessian))
+        point = _minimize_quadratic(
+            model, model @ self.multipliers - self.gradient, (self.multipliers > 0) | (self.gradient < 0)
+        )
+        move = point - self.multipliers
+        promised = -float(self.gradient @ move + move @ self.hessian @ move / 2)
+        return _State.at(dual, point, promised)
+
+    def promise_kept(self, trial: _State) -> float:
+        """The share of the promised decrease that came true. Near the optimum, where values
+        drown in rounding, the gradient mapping decides."""
+        if trial.promised <= _ROUNDING * (1 + abs(self.value)):
+            return float(trial.norm < self.norm)
+        return (self.value - trial.value) / trial.promised
+
+
+def _first_damping(hessian: Floats) -> float:
+    return 1e-3 * float(np.trace(hessian)) / max(len(hessian), 1) or 1.0
+
+
+def _minimize_quadratic(model: Floats, target: Floats, guess: NDArray[np.bool_]) -> Floats:
+    """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free.
+
+    Few rules bind: the others are left out until their slope asks for them.
+    """
+    point = np.zeros(len(target))
+    while guess.any():
+        root = cholesky(model[np.ix_(guess, guess)])
+        point[guess] = nnls(root, solve_triangular(root, target[guess], trans=1))[0]
+        missed = ~guess & (model @ point < target)
+        if not missed.any():
+            break
+        guess = guess | missed
+    return point
+
+
+def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual, float]]:
+    """Softer duals on fewer rows, each with the precision that its sample deserves."""
+    blocks = list(dual.blocks)
+    if rng is not None:
+        blocks = [blocks[i] for i in rng.permutation(len(blocks))]
+    n_rows = sum(block.features.shape[1] for block in blocks)
+    beta, rows = _FIRST_SHARPNESS / dual.loss_unit, _FIRST_ROWS
+    while beta < dual.beta or rows < n_rows:
+        sample = replace(dual, blocks=_sample(blocks, rows), beta=min(beta, dual.beta))
+        noise = 0.1 * min(rows, n_rows) ** -0.5
+        yield replace(sample, ridge=noise / dual.loss_unit), noise
+        beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
+
+
+def _sample(blocks: list[Block], rows: int) -> list[Block]:
+    """The first blocks, thinned out evenly if one is too many."""
+    width = blocks[0].features.shape[1]
+    if rows >= width:
+        return blocks[: -(-rows // width)]
+    thin = slice(None, None, -(-width // rows))
+    weights = blocks[0].weights
+    return [Block(blocks[0].features[:, thin].copy(), None if weights is None else weights[thin])]

@@ -1,0 +1,81 @@
+"""The exact linear program, by HiGHS: the reference every other solver is judged against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from bylaw.decisions import Floats
+from bylaw.dual import Block, Dual
+from bylaw.solution import Solution, Status
+from bylaw.solvers.base import Callback
+from bylaw.solvers.full_batch import FullBatch
+
+
+@dataclass(frozen=True)
+class ExactPolicy:
+    """The optimum of the linear program on the rows of a dual."""
+
+    cost: float
+    multipliers: Floats  # (M,)
+    law: Floats  # (n_actions, n_rows), in the order of the dual's blocks
+
+
+def exact_policy(dual: Dual) -> ExactPolicy | None:
+    """Minimise the cost over every policy on these rows; None if no policy obeys the rules."""
+    form = dual.form
+    features = np.concatenate([block.features for block in dual.blocks], axis=1)
+    mass = np.concatenate([_share(block, dual.mass) for block in dual.blocks])
+    n_actions, n_rows = form.base.shape[1], len(mass)
+    weighted = features * mass
+    # E[c_j] as coefficients of pi(a | x_i), unknowns ordered action by action.
+    rules = np.hstack([form.couplings[:, a::n_actions] @ weighted for a in range(n_actions)])
+    one_each = sparse.hstack([sparse.eye_array(n_rows)] * n_actions)
+    sets = form.decisions.kind == "sets"
+    answer = linprog(
+        (form.base.T @ weighted).ravel(),
+        A_ub=rules if dual.n_rules else None,
+        b_ub=form.bounds if dual.n_rules else None,
+        A_eq=None if sets else one_each,
+        b_eq=None if sets else np.ones(n_rows),
+        bounds=(0, 1) if sets else (0, None),
+        method="highs",
+    )
+    if answer.status == 2:
+        return None
+    if answer.status != 0:
+        raise RuntimeError(f"HiGHS gave up on the linear program: {answer.message}")
+    multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) if dual.n_rules else np.zeros(0)
+    return ExactPolicy(answer.fun + form.base_constant, multipliers, answer.x.reshape(n_actions, n_rows))
+
+
+def _share(block: Block, mass: float) -> Floats:
+    weights = np.ones(block.features.shape[1]) if block.weights is None else block.weights
+    return weights / mass
+
+
+@dataclass(frozen=True)
+class LinearProgram:
+    """Start from the exact multipliers, then settle at the dual's beta.
+
+    The linear program ties some rows between two actions and cannot say how to break the ties
+    on new rows; the entropy can. So its multipliers are polished until the soft policy itself
+    obeys the rules.
+    """
+
+    def __call__(
+        self,
+        dual: Dual,
+        *,
+        tol: float = 1e-6,
+        start: Floats | None = None,
+        rng: np.random.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> Solution:
+        exact = exact_policy(dual)
+        if exact is None:
+            return replace(FullBatch()(dual, tol=tol, rng=rng, callback=callback), status=Status.INFEASIBLE)
+        return FullBatch()(dual, tol=tol, start=exact.multipliers, callback=callback)
