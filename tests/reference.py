@@ -28,7 +28,9 @@ class Reference:
         share = np.full(n, 1 / n) if weights is None else weights / weights.sum()
         lp = linprog(
             (self.loss * share[:, None]).ravel(),
-            A_ub=np.array([(cost * share[:, None]).ravel() for cost, _ in self.rules]) if self.rules else None,
+            A_ub=np.array([(cost * share[:, None]).ravel() for cost, _ in self.rules])
+            if self.rules
+            else None,
             b_ub=np.array([bound for _, bound in self.rules]) if self.rules else None,
             A_eq=None if self.sets else sparse.kron(sparse.eye(n), np.ones((1, n_actions))),
             b_eq=None if self.sets else np.ones(n),

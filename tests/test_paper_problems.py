@@ -222,9 +222,7 @@ def test_coverage_by_group_with_size():
 def test_parity_of_coverage_with_size():
     rows = Rows(K=4, S=2)
     G = ref.one_hot(rows.group, 2) / ref.one_hot(rows.group, 2).mean(axis=0)
-    rules = [
-        (sign * (rows.P - G[:, [s]] * rows.P), 0.01) for s in range(2) for sign in (1, -1)
-    ]
+    rules = [(sign * (rows.P - G[:, [s]] * rows.P), 0.01) for s in range(2) for sign in (1, -1)]
     rules += [(np.ones_like(rows.P), 1.5)]
     reference = ref.Reference(missing(rows.P), rules, sets=True, loss_constant=1)
     stated = [coverage_parity("known", tol=0.01), size() <= 1.5]

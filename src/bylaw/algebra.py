@@ -7,6 +7,7 @@ a column of the row. Nothing here knows of data, solvers or policies.
 
 from __future__ import annotations
 
+import keyword
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -134,7 +135,7 @@ class Atom:
         text = f"{self.name}({', '.join(map(_argument_text, self.arguments))})"
         if not self.conditions:
             return text
-        if all(attribute.isidentifier() for attribute, _ in self.conditions):
+        if all(name.isidentifier() and not keyword.iskeyword(name) for name, _ in self.conditions):
             return f"{text}.given({', '.join(f'{a}={v!r}' for a, v in self.conditions)})"
         return f"{text}.given(**{dict(self.conditions)!r})"
 

@@ -20,6 +20,8 @@ def as_vector(values: Any, what: str) -> NDArray[Any]:
         column = series.to_numpy()
     else:
         column = np.asarray(values)
+        if column.dtype.kind == "U" and isinstance(values, list | tuple):
+            column = np.asarray(values, dtype=object)  # NumPy would spell 1 as "1"
         missing = _missing(column)
     if column.ndim != 1:
         raise EvidenceError(f"{what} must be one column of values, not an array of shape {column.shape}")
@@ -50,10 +52,7 @@ def as_matrix(values: Any, what: str) -> tuple[NDArray[np.float64], list[str] | 
         if len(lengths) != 1:
             raise EvidenceError(f"{what}: the columns have different lengths {sorted(lengths)}")
         return np.column_stack(columns), list(values)
-    try:
-        frame = nw.from_native(values, eager_only=True, pass_through=True)
-    except TypeError:
-        raise EvidenceError(f"{what} is a lazy frame; collect it first") from None
+    frame = nw.from_native(values, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         raise EvidenceError(f"{what} is a lazy frame; collect it first")
     if isinstance(frame, nw.DataFrame):

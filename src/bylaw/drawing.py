@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import numbers
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -43,9 +41,8 @@ def keyed_uniforms(ids: Any, key: str, n_rows: int, suffix: str = "") -> Floats:
 
 
 def _id_texts(ids: NDArray[Any]) -> list[str]:
-    values: Iterable[Any] = ids.tolist()
-    texts = [v if isinstance(v, str) else str(v) for v in values if isinstance(v, str | numbers.Integral)]
-    if len(texts) != len(ids) or ids.dtype.kind == "b":
+    texts = [str(v) for v in ids.tolist() if isinstance(v, str | int) and not isinstance(v, bool)]
+    if len(texts) != len(ids):
         raise EvidenceError("ids must be strings or whole numbers, so that they have one spelling everywhere")
     return texts
 

@@ -80,6 +80,12 @@ class Evidence:
         parts += [f"reference {name!r}" for name in self.references]
         return f"Evidence({', '.join(parts)})"
 
+    def replaced(self, **fields: Any) -> Evidence:
+        """A copy with some validated columns exchanged, sharing the others."""
+        copy = object.__new__(Evidence)
+        copy.__dict__.update(self.__dict__, **fields)
+        return copy
+
     @property
     def group_values(self) -> Groups:
         return {name: group.values for name, group in self.groups.items()}

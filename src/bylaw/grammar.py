@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bylaw import rates
-from bylaw.algebra import DEFINITIONS, Band, Magnitude, Rate, Rule
+from bylaw.algebra import DEFINITIONS, Band, Magnitude, Rate, Rule, as_rate
 from bylaw.errors import RuleError, RuleSyntaxError
 from bylaw.families import FAMILIES, Family
 
@@ -48,6 +48,8 @@ def parse(text: str) -> Rate | Statement:
         value = _Reader(text.strip()).read(tree.body)
     except RecursionError:
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return as_rate(value)
     if not isinstance(value, Rate | Rule | Band | Family):
         raise RuleSyntaxError("this is not a rate or a rule", text.strip())
     return value

@@ -18,7 +18,7 @@ from bylaw.algebra import LABEL, Atom, Conditions, Rate, Source, Value
 from bylaw.columns import as_matrix
 from bylaw.decisions import Decisions, Floats
 from bylaw.errors import EvidenceError, RuleError
-from bylaw.evidence import Evidence, KnownGroup, check_cost
+from bylaw.evidence import Evidence, GroupProbabilities, KnownGroup, check_cost
 from bylaw.problem import Problem
 
 Frequencies = Mapping[Conditions, float]
@@ -58,13 +58,12 @@ class Recipe:
                 f"the policy decides among the classes {list(self.decisions.classes)}, in this order; "
                 f"the evidence has {list(evidence.classes)}"
             )
-        for name, attribute in self.attributes.items():
-            _admit_group(name, attribute, evidence)
+        groups = {name: _admit_group(name, fitted, evidence) for name, fitted in self.attributes.items()}
         costs = {n: self._cost(n, evidence) for n in self._named("cost")}
         for name in self._named("reference"):
             if name not in evidence.references:
                 raise EvidenceError(f"a rule speaks of {name!r}; pass references={{{name!r}: its labels}}")
-        return _with_costs(evidence, costs)
+        return evidence.replaced(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
 
     def columns(self, evidence: Evidence, rows: slice, out: Floats) -> Floats:
         """The features of these rows, (n_features, n_rows)."""
@@ -216,25 +215,26 @@ def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
     return sparse.csr_array(([c for *_, c in triples], where), shape=(len(rows), shape[0] * shape[1]))
 
 
-def _admit_group(name: str, attribute: Attribute, evidence: Evidence) -> None:
+def _admit_group(name: str, fitted: Attribute, evidence: Evidence) -> KnownGroup | GroupProbabilities:
+    """The group with the values of the fit, of which a batch may lack some."""
     if name not in evidence.groups:
         raise EvidenceError(f"the policy needs {name!r} to decide; pass groups={{{name!r}: ...}}")
     group = evidence.groups[name]
-    if isinstance(group, KnownGroup) != attribute.known:
-        fitted, wanted = (
-            ("values", "one value per row") if attribute.known else ("probabilities", "its probabilities")
+    if isinstance(group, KnownGroup) != fitted.known:
+        was, wanted = (
+            ("values", "one value per row") if fitted.known else ("probabilities", "its probabilities")
         )
-        raise EvidenceError(f"the policy was fitted with {fitted} of {name!r}; pass {wanted}, as then")
-    if unseen := set(group.values) - set(attribute.values):
+        raise EvidenceError(f"the policy was fitted with {was} of {name!r}; pass {wanted}, as then")
+    if unseen := set(group.values) - set(fitted.values):
         raise EvidenceError(
             f"{name} has values the policy was not fitted on: {sorted(map(str, unseen))}; it knows "
-            f"{list(attribute.values)}. Fit again with such rows, or map them to a known value"
+            f"{list(fitted.values)}. Fit again with such rows, or map them to a known value"
         )
-
-
-def _with_costs(evidence: Evidence, costs: dict[str, Floats]) -> Evidence:
-    if all(evidence.costs.get(name) is matrix for name, matrix in costs.items()):
-        return evidence
-    copy = object.__new__(Evidence)
-    copy.__dict__.update(evidence.__dict__, costs=costs)
-    return copy
+    if isinstance(group, KnownGroup):
+        positions = np.array([fitted.values.index(value) for value in group.values])
+        return group if group.values == fitted.values else KnownGroup(fitted.values, positions[group.codes])
+    if missing := set(fitted.values) - set(group.values):
+        raise EvidenceError(
+            f"{name} lacks the probabilities of {sorted(map(str, missing))}; pass a column each"
+        )
+    return group

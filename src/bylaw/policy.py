@@ -25,10 +25,9 @@ from bylaw.linear_form import LinearForm, Recipe, compile_problem
 from bylaw.problem import Problem
 from bylaw.solution import Solution
 
-_BLOCK_ROWS = 8192
-# Matrix products treat the columns at the edge differently: blocks are padded to whole tiles,
-# so that a row's answer is the same, to the last bit, in any batch.
-_TILE = 64
+# Matrix products of different shapes round differently: rows go in tiles of one width, so that
+# a row's answer is the same, to the last bit, in any batch.
+_TILE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +84,11 @@ class Policy:
         """(n_actions, n_rows)."""
         evidence = self.recipe.admit(evidence)
         scale = (self.beta * self.weights).T
+        features = np.zeros((scale.shape[1], _TILE))
         law = np.empty((len(self.actions), len(evidence)))
-        for start in range(0, len(evidence), _BLOCK_ROWS):
-            rows = slice(start, min(start + _BLOCK_ROWS, len(evidence)))
+        for start in range(0, len(evidence), _TILE):
+            rows = slice(start, min(start + _TILE, len(evidence)))
             width = rows.stop - start
-            features = np.zeros((scale.shape[1], -(-width // _TILE) * _TILE))
             self.recipe.columns(evidence, rows, features[:, :width])
             scores = scale @ features
             self.decisions.soften(scores)
@@ -175,8 +174,8 @@ class Policy:
         return hashlib.sha256(json.dumps(law, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy as JSON."""
-        Path(path).write_text(json.dumps(policy_file.to_dict(self), indent=1) + "\n", encoding="utf-8")
+        """Write the policy as JSON; an older file stays until the new one is whole."""
+        policy_file.write(self, Path(path))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Policy:

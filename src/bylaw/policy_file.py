@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -54,10 +55,21 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "solution": {
             "status": solution.status.name,
             "gradient_mapping": solution.gradient_mapping,
-            "value": float(solution.value),
+            "alpha": solution.alpha,
+            "value": solution.value,
             "steps": solution.steps,
         },
     }
+
+
+def write(policy: Policy, path: Path) -> None:
+    """Whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(json.dumps(to_dict(policy), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -141,11 +153,13 @@ def _fields(root: _Node) -> dict[str, Any]:
         )
     kind = root["decisions"]["kind"].one_of(KIND_IN_WORDS)
     classes = tuple(node.scalar() for node in root["decisions"]["classes"].list())
+    if len(set(classes)) < max(len(classes), 2):
+        raise _BadValueError("its classes are too few, or not all different")
     decisions = Decisions(kind, classes, root["decisions"]["reject"].scalar())
     attributes = {name: _attribute(node) for name, node in root["attributes"].items()}
     features = tuple(_feature(node, decisions, attributes) for node in root["features"].list())
-    if len(set(classes)) < max(len(classes), 2) or len(set(features)) < len(features):
-        raise _BadValueError("its classes or features are too few or not all different")
+    if len(set(features)) < len(features):
+        raise _BadValueError("its features are not all different")
     prices = [
         (node["statement"].text(), node["rule"].text(), _positive(node["multiplier"], zero=True))
         for node in root["multipliers"].list()
@@ -209,4 +223,5 @@ def _solution(node: _Node, multipliers: Floats) -> Solution:
     if type(steps) is not int or steps < 0:
         node["steps"].fail("a whole number")
     mapping = _positive(node["gradient_mapping"], zero=True)
-    return Solution(multipliers, status, mapping, node["value"].number(), steps)
+    alpha = _positive(node["alpha"])
+    return Solution(multipliers, status, mapping, alpha, node["value"].number(), steps)

@@ -34,7 +34,8 @@ class Solution:
 
     multipliers: Floats  # (M,), lambda in the paper
     status: Status
-    gradient_mapping: float  # ||G_1(lambda)||, which bounds every violation
+    gradient_mapping: float  # ||G_alpha(lambda)||, which bounds every violation
+    alpha: float  # the step of the gradient mapping: the unit of the loss
     value: float  # F(lambda)
     steps: int
     trace: tuple[Step, ...] = field(default=(), repr=False)

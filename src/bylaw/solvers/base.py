@@ -15,7 +15,8 @@ Callback = Callable[[Step], Any]
 
 
 class Solver(Protocol):
-    """Minimise the dual over non-negative multipliers, to ||G_1(lambda)|| <= tol."""
+    """Minimise the dual over non-negative multipliers, to ||G_alpha(lambda)|| <= tol, where alpha
+    is the unit of the loss, so that cents and dollars are solved alike."""
 
     def __call__(
         self,
@@ -28,6 +29,6 @@ class Solver(Protocol):
     ) -> Solution: ...
 
 
-def gradient_mapping(multipliers: Floats, gradient: Floats, step: float = 1.0) -> Floats:
+def gradient_mapping(multipliers: Floats, gradient: Floats, alpha: float) -> Floats:
     """G_alpha(lambda) = (lambda - (lambda - alpha grad)_+) / alpha, (M,)."""
-    return np.minimum(multipliers / step, gradient)
+    return np.minimum(multipliers / alpha, gradient)

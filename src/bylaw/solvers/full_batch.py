@@ -49,7 +49,9 @@ class FullBatch:
             for stage, stage_tol in _stages(dual, rng):
                 multipliers = self._descend(stage, multipliers, stage_tol, trace, callback)[0].multipliers
         state, status = self._descend(dual, multipliers, tol, trace, callback)
-        return Solution(state.multipliers, status, state.norm, state.value, len(trace), tuple(trace))
+        return Solution(
+            state.multipliers, status, state.norm, dual.loss_unit, state.value, len(trace), tuple(trace)
+        )
 
     def _descend(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
@@ -93,7 +95,7 @@ class _State:
     def at(cls, dual: Dual, multipliers: Floats, promised: float = 0.0) -> _State:
         total = dual.tally(multipliers, curvature=True)
         value, gradient = dual.first_order(total, multipliers)
-        norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient)))
+        norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit)))
         return cls(multipliers, value, gradient, dual.second_order(total), norm, promised)
 
     def step(self, dual: Dual, damping: float) -> _State:
@@ -143,7 +145,7 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
     while beta < dual.beta or rows < n_rows:
         sample = replace(dual, blocks=_sample(blocks, rows), beta=min(beta, dual.beta))
         noise = 0.1 * min(rows, n_rows) ** -0.5
-        yield replace(sample, ridge=noise / dual.loss_unit), noise
+        yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
         beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
 
 

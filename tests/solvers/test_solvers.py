@@ -1,0 +1,173 @@
+"""One grid judges all solvers: every solver on every kind of problem, by the KKT conditions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import Rows
+
+from bylaw import (
+    Problem,
+    Status,
+    accepted,
+    coverage_parity,
+    demographic_parity,
+    disagreement,
+    disparate_impact,
+    equalized_odds,
+    error,
+    error_parity,
+    miscoverage,
+    omits,
+    rejected,
+    rejection_parity,
+    selected,
+    size,
+)
+from bylaw.dual import Dual, blocks_of
+from bylaw.linear_form import compile_problem
+from bylaw.solvers.base import gradient_mapping
+from bylaw.solvers.full_batch import FullBatch, _minimize_quadratic, _stages
+from bylaw.solvers.linear_program import LinearProgram, exact_policy
+
+SOLVERS = [FullBatch(), LinearProgram()]
+ROWS = Rows(n=250, K=3, S=3)
+
+
+def grid_case(rng):
+    """A random problem on random rows, feasible or not."""
+    rows = Rows(
+        n=int(rng.integers(5, 200)),
+        K=int(rng.integers(2, 5)),
+        S=int(rng.integers(2, 4)),
+        seed=rng.integers(10**9),
+    )
+    tol = lambda: float(rng.choice([0, 0.01, 0.05, 0.2]))  # noqa: E731
+    labels = [
+        rejected() <= rng.uniform(0, 0.5),
+        error() <= rng.uniform(0.1, 0.8),
+        demographic_parity("known", tol=tol()),
+        demographic_parity("hidden", tol=tol(), between="groups"),
+        equalized_odds("known", tol=tol()),
+        equalized_odds("hidden", tol=tol()),
+        disparate_impact("known"),
+        error_parity("hidden", tol=tol()),
+        rejection_parity("known", tol=tol()),
+        disagreement("old") <= rng.uniform(0.1, 1),
+        selected(0) <= rng.uniform(0.1, 1),
+        error() <= rng.uniform(0.1, 0.9) * accepted(),
+    ]
+    sets = [
+        size() <= rng.uniform(0.5, rows.K),
+        miscoverage() <= rng.uniform(0.05, 0.6),
+        omits("old") <= rng.uniform(0.1, 0.9),
+        coverage_parity("known", tol=tol()),
+        demographic_parity("hidden", tol=tol()),
+        miscoverage().given(known=0) <= rng.uniform(0.1, 0.9),
+    ]
+    goals = [error(), rejected() + 0.1 * error(), 1000 * error(), error() + 0.3 * rejected()]
+    kind, pool, goals = (
+        ("sets", sets, [miscoverage(), size(), size() + 3 * miscoverage()])
+        if rng.random() < 0.3
+        else ("reject", labels, goals)
+    )
+    chosen = rng.choice(len(pool), int(rng.integers(1, 4)), replace=False)
+    problem = Problem(goals[rng.integers(len(goals))], [pool[i] for i in chosen], decisions=kind)
+    form = compile_problem(problem, rows.evidence())
+    dual = Dual(form, blocks_of(form, rows.evidence()), 1.0)
+    return Dual(form, dual.blocks, float(rng.choice([30, 300, 3000])) / dual.loss_unit)
+
+
+def cost_of(dual, multipliers):
+    total = dual.tally(multipliers)
+    return float((dual.form.base * total.moments).sum() / total.mass) + dual.form.base_constant
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_kkt_or_a_conflict_that_the_linear_program_confirms(seed):
+    dual = grid_case(np.random.default_rng(seed))
+    exact = exact_policy(dual)
+    for solver in SOLVERS:
+        solution = solver(dual, tol=1e-6)
+        multipliers = solution.multipliers
+        if exact is None:
+            assert solution.status is Status.INFEASIBLE
+            continue
+        assert solution.status is Status.CONVERGED
+        gradient = dual.value_and_gradient(multipliers)[1]
+        assert (multipliers >= 0).all()
+        assert gradient.min() >= -1e-6  # every rule holds
+        slackness = np.minimum(multipliers / dual.loss_unit, gradient)
+        assert solution.gradient_mapping == pytest.approx(np.linalg.norm(slackness))
+        assert solution.gradient_mapping <= 1e-6
+        gap = cost_of(dual, multipliers) - exact.cost
+        slack = 1e-6 * (dual.loss_unit + multipliers.sum())
+        assert -slack <= gap <= dual.form.decisions.entropy / dual.beta + slack
+
+
+def dual_of(rules, beta=100.0, rows=ROWS):
+    form = compile_problem(Problem(error(), rules), rows.evidence())
+    return Dual(form, blocks_of(form, rows.evidence()), beta)
+
+
+def test_the_linear_program_is_optimal_and_obeys():
+    dual = dual_of([demographic_parity("hidden", tol=0.02), rejected() <= 0.1])
+    exact = exact_policy(dual)
+    assert exact.law.shape == (4, 250)
+    np.testing.assert_allclose(exact.law.sum(axis=0), 1)
+    (block,) = dual.blocks
+    moments = (block.features @ exact.law.T).ravel() / 250
+    assert (dual.form.couplings @ moments - dual.form.bounds).max() <= 1e-7
+    assert dual.form.base.ravel() @ moments + dual.form.base_constant == pytest.approx(exact.cost)
+    # Strong duality: the hard dual at the linear program's multipliers gives its cost.
+    sharp = Dual(dual.form, dual.blocks, 1e7)
+    assert -sharp.value_and_gradient(exact.multipliers)[0] == pytest.approx(exact.cost, abs=1e-6)
+
+
+def test_no_rules_need_no_steps():
+    solution = FullBatch()(dual_of([]), tol=1e-6)
+    assert solution.status is Status.CONVERGED
+    assert solution.steps == 0
+
+
+def test_a_warm_start_skips_the_stages():
+    dual = dual_of([demographic_parity("hidden", tol=0.02)])
+    cold = FullBatch()(dual, tol=1e-8)
+    warm = FullBatch()(dual, tol=1e-6, start=cold.multipliers)
+    assert cold.steps > 0
+    assert warm.steps == 0
+    assert (warm.multipliers == cold.multipliers).all()
+
+
+def test_stages_grow_in_rows_and_sharpness():
+    rows = Rows(n=40_000, K=2, S=2)
+    dual = dual_of([demographic_parity("hidden", tol=0.02)], beta=1000, rows=rows)
+    stages = [stage for stage, _ in _stages(dual, None)]
+    sizes = [stage.mass for stage in stages]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < 4000
+    betas = [stage.beta for stage in stages]
+    assert betas == sorted(betas)
+    assert betas[0] < 20
+    assert 100 < betas[-1] <= 1000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_quadratic_step_is_optimal(seed):
+    rng = np.random.default_rng(seed)
+    half = rng.normal(size=(12, 8))
+    model, target = half @ half.T + 1e-3 * np.eye(12), rng.normal(size=12)
+    for guess in (np.zeros(12, bool), np.ones(12, bool), rng.random(12) < 0.5):
+        point = _minimize_quadratic(model, target, guess | (target > 0))
+        slope = model @ point - target
+        assert (point >= 0).all()
+        assert slope.min() > -1e-7
+        assert abs(point @ slope) < 1e-7
+
+
+@pytest.mark.parametrize("step", [0.1, 1.0, 10.0])
+def test_gradient_mapping_by_its_definition(step):
+    rng = np.random.default_rng(0)
+    multipliers, gradient = rng.exponential(size=50) * rng.integers(0, 2, 50), rng.normal(size=50)
+    expected = (multipliers - np.maximum(multipliers - step * gradient, 0)) / step
+    np.testing.assert_allclose(gradient_mapping(multipliers, gradient, step), expected)

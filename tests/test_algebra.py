@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from bylaw import RuleError, demographic_parity, error, rejected, selected
+from bylaw.algebra import Band, Rule, plain
+
+
+def test_rates_add_scale_and_merge():
+    rate = 2 * error() + rejected() / 4 - error() + 0.5
+    assert rate == error() + 0.25 * rejected() + 0.5
+    assert str(rate) == "error() + 0.25 * rejected() + 0.5"
+    assert str(error() - error() - 1) == "-1"
+    assert str(0.3 - rejected()) == "-rejected() + 0.3"
+
+
+def test_numpy_scalars_scale_from_either_side():
+    assert np.float64(2) * error() == error() * np.float64(2) == 2 * error()
+    assert np.float64(0.5) + error() == error() + 0.5
+
+
+def test_a_rule_keeps_its_words():
+    rule = selected(">50K").given(sex="Female") >= 0.8 * selected(">50K").given(sex="Male")
+    assert str(rule) == "selected('>50K').given(sex='Female') >= 0.8 * selected('>50K').given(sex='Male')"
+    assert isinstance(rule, Rule)
+    assert rule.excess == 0.8 * selected(">50K").given(sex="Male") - selected(">50K").given(sex="Female")
+
+
+def test_a_number_on_the_left_states_the_same_rule():
+    assert (0.1 >= rejected()) == (rejected() <= 0.1)
+
+
+def test_abs_states_two_rules():
+    band = abs(selected(1).given(sex="F") - selected(1)) <= 0.02
+    assert isinstance(band, Band)
+    assert [str(rule) for rule in band.expand((), {})] == [
+        "selected(1).given(sex='F') - selected(1) <= 0.02",
+        "selected(1).given(sex='F') - selected(1) >= -0.02",
+    ]
+
+
+def test_conditions_have_one_order_and_any_name():
+    assert error().given(b=1, a=2) == error().given(a=2).given(b=1)
+    assert (
+        str(error().given(**{"marital status": "single"})) == "error().given(**{'marital status': 'single'})"
+    )
+
+
+def test_conditions_apply_to_each_term_but_not_to_the_constant():
+    rate = (selected(1) - rejected() + 0.5).given(sex="F")
+    assert rate == selected(1).given(sex="F") - rejected().given(sex="F") + 0.5
+
+
+def test_values_become_plain():
+    assert selected(np.int64(3)) == selected(3)
+    assert type(plain(np.str_("a"), "x")) is str
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: error() * rejected(), "product of two rates is not linear"),
+        (lambda: error() / rejected(), "multiply it out"),
+        (lambda: error() / 0, "divided by zero"),
+        (lambda: error() <= float("nan"), "must be finite"),
+        (lambda: rejected() <= float("inf"), "must be finite"),
+        (lambda: 1e308 * (10 * error()), "not finite"),
+        (lambda: error() < 0.1, "<= or >="),
+        (lambda: error() > 0.1, "<= or >="),
+        (lambda: abs(error()) >= 0.1, "not convex"),
+        (lambda: abs(error()) < 0.1, "written with <="),
+        (lambda: error() <= "0.1", "must be a number"),
+        (lambda: error() <= error(), "says nothing"),
+        (lambda: abs(error() - error()) <= 1, "says nothing"),
+        (lambda: 0.1 <= rejected() <= 0.2, "two rules"),
+        (lambda: bool(abs(error()) <= 0.1), "no truth value"),
+        (lambda: bool(demographic_parity("sex", tol=0.1)), "no truth value"),
+        (lambda: error().given(), "needs a condition"),
+        (lambda: error().given(sex="F").given(sex="M"), "already given sex='F'"),
+        (lambda: error().given(sex=[1]), "string, a bool or a finite number"),
+        (lambda: selected(float("nan")), "finite number"),
+        (lambda: selected(None), "convert it"),
+    ],
+)
+def test_what_cannot_be_stated_is_refused(build, message):
+    with pytest.raises(RuleError, match=message):
+        build()
+
+
+def test_rules_pickle_and_hash():
+    rules = [abs(error()) <= 0.1, rejected() <= 0.1, demographic_parity("sex", tol={"F": 0.1, "M": 0.2})]
+    assert pickle.loads(pickle.dumps(rules)) == rules
+    assert len(set(rules) | set(pickle.loads(pickle.dumps(rules)))) == 3

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pytest
+
+from bylaw import Evidence, EvidenceError, Problem, demographic_parity, disagreement, error, solve
+
+P = np.array([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]])
+T = {"F": [0.1, 0.5, 1.0], "M": [0.9, 0.5, 0.0]}
+J = np.full((3, 2, 2), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Evidence([[0.5, np.nan]]), "not finite in row 0"),
+        (lambda: Evidence([[0.5, 0.5], [np.inf, 0]]), "not finite in row 1"),
+        (lambda: Evidence([[0.5, 0.5], [-0.1, 1.1]]), r"outside \[0, 1\], such as row 1.*apply softmax"),
+        (lambda: Evidence([[2.5, -1.0], [0.3, 4.0]]), "if these are logits, apply softmax"),
+        (lambda: Evidence([[0.5, 0.5], [0.5, 0.4]]), r"row 1 sums to 0.9.*0.0001.*normalize=True"),
+        (lambda: Evidence([[0.0, 0.0]], normalize=True), "all zeros"),
+        (lambda: Evidence(np.empty((0, 2))), "is empty"),
+        (lambda: Evidence([[1.0], [1.0]]), "single class"),
+        (lambda: Evidence([0.5, 0.5]), r"shape \(rows, classes\)"),
+        (lambda: Evidence([["a", "b"]]), "must be numbers"),
+        (lambda: Evidence(P, classes=["a"]), "1 classes are named, but probabilities has 2"),
+        (lambda: Evidence(P, classes=["a", "a"]), "not all different"),
+        (lambda: Evidence(P, groups={"s": ["F", "M"]}), r"groups\['s'\] has 2 rows, but probabilities has 3"),
+        (lambda: Evidence(P, groups={"s": ["F", None, "M"]}), "1 missing values, the first in row 1"),
+        (lambda: Evidence(P, groups={"s": [1.0, np.nan, 2.0]}), "missing values, the first in row 1"),
+        (lambda: Evidence(P, groups={"s": pandas.Series(["F", pandas.NA, "M"])}), "1 missing values"),
+        (lambda: Evidence(P, groups={"s": polars.Series(["F", "M", None])}), "the first in row 2"),
+        (lambda: Evidence(P, groups={"s": ["F", 1, 2]}), "mixes types"),
+        (lambda: Evidence(P, groups={"label": [1, 2, 3]}), "other than 'label'"),
+        (lambda: Evidence(P, groups={"s": np.full((3, 2), 0.5)}), "without names"),
+        (lambda: Evidence(P, groups={"s": {"F": [0.5] * 3, "M": [0.4] * 3}}), "sums to 0.9"),
+        (lambda: Evidence(P, groups={"s": {"F": [0.5] * 3, "M": [0.5] * 2}}), "different lengths"),
+        (lambda: Evidence(P, groups={"s": {"F": [0.5] * 2, "M": [0.5] * 2}}), "has 2 rows"),
+        (lambda: Evidence(P, joint={"s": J}), "goes with groups"),
+        (lambda: Evidence(P, groups={"s": ["F", "M", "F"]}, joint={"s": J}), "a known group needs no joint"),
+        (lambda: Evidence(P, groups={"s": T}, joint={"s": J[:, :1]}), r"must have shape \(3, 2, 2\)"),
+        (lambda: Evidence(P, groups={"s": T}, joint={"s": 2 * J}), "sums to 2"),
+        (lambda: Evidence(P, references={"old": [0, 1, 5]}), r"references\['old'\]: .*5.* in row 2"),
+        (lambda: Evidence(P, references={"old": [0, 1]}), "has 2 rows"),
+        (lambda: Evidence(P, references={"old": np.full((3, 3), 1 / 3)}), "3 columns for 2 classes"),
+        (lambda: Evidence(P, costs={"c": np.zeros((2, 2))}), "with 3 rows"),
+        (lambda: Evidence(P, costs={"c": np.full((3, 2), np.nan)}), "must be finite"),
+        (lambda: Evidence(P, weights=[1, -1, 1]), "not negative"),
+        (lambda: Evidence(P, weights=[0, 0, 0]), "all weights are zero"),
+        (lambda: Evidence(P, weights=[1, np.inf, 1]), "must be finite"),
+        (lambda: Evidence(P, weights=[1, 1]), "weights has 2 rows"),
+        (lambda: Evidence(P, weights=["a", "b", "c"]), "must be numbers"),
+        (lambda: Evidence(P, weights=[[1], [1], [1]]), "one column"),
+        (lambda: Evidence(polars.DataFrame(P, schema=["a", "b"]).lazy()), "collect it first"),
+    ],
+)
+def test_bad_rows_are_refused_by_name(build, message):
+    with pytest.raises(EvidenceError, match=message):
+        build()
+
+
+def test_sums_within_the_tolerance_pass_and_normalize_divides():
+    nearly = P * (1 + 5e-5)
+    assert (Evidence(nearly).probabilities == nearly).all()
+    np.testing.assert_allclose(Evidence(P * 3, normalize=True).probabilities, P)
+
+
+def test_float32_scores_pass():
+    rng = np.random.default_rng(0)
+    scores = rng.dirichlet(np.ones(100), size=50).astype(np.float32)
+    assert Evidence(scores).probabilities.dtype == np.float64
+
+
+def frames(columns):
+    return [
+        pandas.DataFrame(columns),
+        polars.DataFrame(columns),
+        pyarrow.table(columns),
+    ]
+
+
+@pytest.mark.parametrize("library", [0, 1, 2], ids=["pandas", "polars", "pyarrow"])
+def test_any_frame_serves_wherever_a_column_does(library):
+    rng = np.random.default_rng(0)
+    P, T = rng.dirichlet(np.ones(2), 60), rng.dirichlet(np.ones(3), 60)
+    sex, old, w = np.where(P[:, 0] > 0.6, "F", "M"), P.argmax(axis=1), rng.random(60)
+    problem = Problem(error(), [demographic_parity(["sex", "race"], tol=0.1), disagreement("old") <= 0.4])
+    plain = Evidence(
+        P,
+        classes=["no", "yes"],
+        groups={"sex": sex, "race": dict(zip("xyz", T.T, strict=True))},
+        references={"old": np.array(["no", "yes"])[old]},
+        weights=w,
+    )
+    series = frames({"sex": sex, "old": np.array(["no", "yes"])[old], "w": w})[library]
+    framed = Evidence(
+        frames(dict(zip(["no", "yes"], P.T, strict=True)))[library],
+        groups={"sex": series["sex"], "race": frames(dict(zip("xyz", T.T, strict=True)))[library]},
+        references={"old": series["old"]},
+        weights=series["w"],
+    )
+    assert framed.classes == ("no", "yes")
+    expected = solve(problem, plain).probabilities(plain)
+    assert (solve(problem, framed).probabilities(framed) == expected).all()
+
+
+def test_columns_named_after_the_classes_are_matched_by_name():
+    swapped = pandas.DataFrame({"yes": P[:, 1], "no": P[:, 0]})
+    assert (Evidence(swapped, classes=["no", "yes"]).probabilities == P).all()
+    other = pandas.DataFrame({"p0": P[:, 0], "p1": P[:, 1]})
+    assert (Evidence(other, classes=["no", "yes"]).probabilities == P).all()
+    reference = pandas.DataFrame({"yes": P[:, 1], "no": P[:, 0]})
+    assert (Evidence(P, classes=["no", "yes"], references={"r": reference}).references["r"] == P).all()
+
+
+def test_categories_and_nullable_columns():
+    sex = pandas.Series(["F", "M", "F"], dtype="category")
+    assert Evidence(P, groups={"sex": sex}).group_values == {"sex": ("F", "M")}
+    level = pandas.Series([1, 2, 1], dtype="Int64")
+    assert Evidence(P, groups={"level": level}).group_values == {"level": (1, 2)}
+
+
+def test_chances_of_events():
+    evidence = Evidence(P, groups={"known": ["u", "v", "u"], "hidden": T}, joint={"hidden": J})
+    assert evidence.chance(()) == 1.0
+    assert evidence.chance((("known", "u"),)).tolist() == [1, 0, 1]
+    assert evidence.chance((("hidden", "F"),)).tolist() == T["F"]
+    assert evidence.chance((("known", "u"), ("label", 1))).tolist() == [0.3, 0, 0.5]
+    assert evidence.chance((("hidden", "F"), ("label", 1))).tolist() == [0.25] * 3
+    assert evidence.chance((("hidden", "M"), ("known", "v"))).tolist() == [0, 0.5, 0]
+
+
+def test_repr_says_what_is_there():
+    evidence = Evidence(P, groups={"sex": ["F", "M", "F"]}, references={"old": [0, 1, 1]})
+    assert repr(evidence) == "Evidence(3 rows, 2 classes, sex: ['F', 'M'], reference 'old')"
