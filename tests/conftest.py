@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reference import softmax
 
 from bylaw import Evidence
+from reference import softmax
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference as ref
-from conftest import Rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference as ref
 from bylaw import (
     Evidence,
     Problem,
@@ -24,17 +23,18 @@ from bylaw import (
 )
 from bylaw.dual import BLOCK_ROWS, Block, Dual, blocks_of, tally
 from bylaw.linear_form import compile_problem
+from conftest import Rows
 
 
 def labels(rows):
     rules = [demographic_parity("hidden", tol=0.05), disagreement("old") <= 0.3]
-    arrays = ref.parity(rows.T, rows.K, 0.05, rows.K) + [(ref.churn(rows.old, rows.K), 0.3)]
+    arrays = [*ref.parity(rows.T, rows.K, 0.05, rows.K), (ref.churn(rows.old, rows.K), 0.3)]
     return Problem(error(), rules), ref.Reference(ref.error_loss(rows.P, rows.K), arrays)
 
 
 def rejection(rows):
     rules = [equalized_odds("hidden", tol=0.1), rejected() <= 0.2]
-    arrays = ref.odds(rows.joint, rows.P, 0.1, rows.K + 1) + [(ref.rejection(rows.P), 0.2)]
+    arrays = [*ref.odds(rows.joint, rows.P, 0.1, rows.K + 1), (ref.rejection(rows.P), 0.2)]
     loss = ref.error_loss(rows.P, rows.K + 1) + 0.1 * ref.rejection(rows.P)
     return Problem(error() + 0.1 * rejected(), rules), ref.Reference(loss, arrays)
 
@@ -51,8 +51,7 @@ def situations(draw):
     rows = Rows(n=40, K=draw(st.integers(2, 4)), S=draw(st.integers(2, 3)), seed=draw(st.integers(0, 10**6)))
     problem, reference = draw(st.sampled_from([labels, rejection, sets]))(rows)
     weights = np.random.default_rng(rows.seed).exponential(size=rows.n) if draw(st.booleans()) else None
-    frequencies = None
-    form = compile_problem(problem, rows.evidence(), frequencies)
+    form = compile_problem(problem, rows.evidence())
     evidence = rows.evidence(weights=weights)
     beta = draw(st.sampled_from([0.5, 5.0, 50.0]))
     dual = Dual(form, blocks_of(form, evidence), beta)

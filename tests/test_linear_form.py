@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Rows
 
 from bylaw import (
     Evidence,
@@ -18,6 +17,7 @@ from bylaw import (
     solve,
 )
 from bylaw.linear_form import compile_problem
+from conftest import Rows
 
 
 def test_features_do_not_grow_with_the_rules():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference as ref
-from conftest import Rows, shared
 
+import reference as ref
 from bylaw import (
     Evidence,
     Problem,
@@ -29,6 +28,7 @@ from bylaw import (
     size,
     solve,
 )
+from conftest import Rows, shared
 
 BETA = 200.0
 

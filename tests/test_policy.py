@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import Rows
 
 from bylaw import (
     Evidence,
@@ -23,6 +22,7 @@ from bylaw import (
     size,
     solve,
 )
+from conftest import Rows
 
 ROWS = Rows(n=700, K=3, S=2)
 RULES = [demographic_parity("hidden", tol=0.02), equalized_odds("known", tol=0.1), rejected() <= 0.1]
@@ -226,7 +226,7 @@ def test_a_function_is_saved_as_the_cost_it_computes(tmp_path):
     policy = solve(Problem(error(), [computed <= 0.4]), ROWS.evidence())
     policy.save(tmp_path / "p.json")
     again = Policy.load(tmp_path / "p.json")
-    with pytest.raises(EvidenceError, match="pass costs={'visit': an array}"):
+    with pytest.raises(EvidenceError, match=r"pass costs={'visit': an array}"):
         again.probabilities(ROWS.evidence())
     named = ROWS.evidence(costs={"visit": costs})
     assert (again.probabilities(named) == policy.probabilities(ROWS.evidence())).all()

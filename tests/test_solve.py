@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Rows
 
 from bylaw import (
     BylawError,
@@ -23,6 +22,7 @@ from bylaw import (
     solve,
 )
 from bylaw.solvers.full_batch import FullBatch
+from conftest import Rows
 
 PARITY = Problem(error(), [demographic_parity("hidden", tol=0.02), rejected() <= 0.1])
 

@@ -62,15 +62,25 @@ class Decisions:
 def _softmax(scores: Floats) -> Floats:
     peak = scores.max(axis=0)
     scores -= peak
-    # At a large beta almost every row is decided: only the rest needs exp.
-    near = np.flatnonzero(scores > _NEGLIGIBLE)
-    flat = scores.reshape(-1)
-    terms = np.exp(flat[near])
-    flat.fill(0.0)
-    flat[near] = terms
+    _exp_or_zero(scores)
     total = scores.sum(axis=0)
     scores /= total
     return np.log(total, out=total) + peak
+
+
+def _exp_or_zero(scores: Floats) -> None:
+    """exp in place, zero where negligible. At a large beta almost every row is decided, and
+    only few entries need exp; both ways give the same bits."""
+    near = scores > _NEGLIGIBLE
+    if np.count_nonzero(near) > near.size // 3:
+        np.exp(scores, out=scores)
+        scores *= near
+        return
+    flat = scores.reshape(-1)
+    places = np.flatnonzero(near)
+    terms = np.exp(flat[places])
+    flat.fill(0.0)
+    flat[places] = terms
 
 
 def _sigmoid(scores: Floats) -> Floats:

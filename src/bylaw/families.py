@@ -129,7 +129,7 @@ _SIGNATURES: Mapping[str, tuple[str, float | None, Between]] = {
 def demographic_parity(
     attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
 ) -> Family:
-    """|P(decision = y | group) - P(decision = y)| <= tol, for every group and label.
+    """abs(P(decision = y | group) - P(decision = y)) <= tol, for every group and label.
 
     Parameters
     ----------
@@ -143,14 +143,14 @@ def demographic_parity(
 
 
 def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None) -> Family:
-    """|P(decision = y | group, Y = t) - P(decision = y | Y = t)| <= tol, for every group, y and t."""
+    """abs(P(decision = y | group, Y = t) - P(decision = y | Y = t)) <= tol, for every group, y and t."""
     return _family("equalized_odds", attributes, tol, between, labels)
 
 
 def equal_opportunity(
     attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
 ) -> Family:
-    """|P(decision = y | group, Y = y) - P(decision = y | Y = y)| <= tol, for every group and y."""
+    """abs(P(decision = y | group, Y = y) - P(decision = y | Y = y)) <= tol, for every group and y."""
     return _family("equal_opportunity", attributes, tol, between, labels)
 
 
@@ -165,17 +165,17 @@ def disparate_impact(
 
 
 def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """|error().given(group) - error()| <= tol, for every group."""
+    """abs(error().given(group) - error()) <= tol, for every group."""
     return _family("error_parity", attributes, tol, between, None)
 
 
 def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """|rejected().given(group) - rejected()| <= tol, for every group."""
+    """abs(rejected().given(group) - rejected()) <= tol, for every group."""
     return _family("rejection_parity", attributes, tol, between, None)
 
 
 def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """|miscoverage().given(group) - miscoverage()| <= tol, for every group (sets)."""
+    """abs(miscoverage().given(group) - miscoverage()) <= tol, for every group (sets)."""
     return _family("coverage_parity", attributes, tol, between, None)
 
 

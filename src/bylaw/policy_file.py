@@ -67,7 +67,7 @@ def write(policy: Policy, path: Path) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         partial.write_text(json.dumps(to_dict(policy), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(partial, path)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Rows
 
 from bylaw import (
     Problem,
@@ -29,6 +28,7 @@ from bylaw.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch, _minimize_quadratic, _stages
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
+from conftest import Rows
 
 SOLVERS = [FullBatch(), LinearProgram()]
 ROWS = Rows(n=250, K=3, S=3)

