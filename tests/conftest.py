@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from bylaw import Evidence
 from reference import softmax
+
+# Machines are noisy, so no deadlines; continuous integration repeats the same examples.
+settings.register_profile("bylaw", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("bylaw")
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 

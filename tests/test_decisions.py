@@ -27,8 +27,15 @@ def test_softmax_and_its_potential(scores):
 def test_sigmoid_and_its_potential(scores):
     law = scores.copy()
     potential = SETS.soften(law)
-    np.testing.assert_allclose(law, expit(scores), rtol=1e-12, atol=1e-300)
-    np.testing.assert_allclose(potential, np.logaddexp(0, scores).sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(law, expit(scores), rtol=1e-12, atol=1e-17)
+    np.testing.assert_allclose(potential, np.logaddexp(0, scores).sum(axis=0), rtol=1e-12, atol=1e-14)
+
+
+def test_a_thousand_even_labels_keep_a_finite_potential():
+    sets = Decisions("sets", tuple(range(2500)))
+    scores = np.zeros((2500, 2))
+    assert sets.soften(scores).tolist() == pytest.approx([2500 * np.log(2)] * 2)
+    assert (scores == 0.5).all()
 
 
 def test_least_loss():

@@ -21,7 +21,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.dual import BLOCK_ROWS, Block, Dual, blocks_of, tally
+from bylaw.dual import BLOCK_ROWS, Block, Dual, blocks_of
 from bylaw.linear_form import compile_problem
 from conftest import Rows
 
@@ -210,14 +210,10 @@ def test_tallies_of_parts_add_up():
     form = compile_problem(problem, rows.evidence())
     w = np.random.default_rng(0).random(50)
     (whole,) = blocks_of(form, rows.evidence(weights=w))
-    parts = [
-        Block(whole.features[:, rows_], whole.weights[rows_]) for rows_ in (slice(0, 17), slice(17, None))
-    ]
-    weights = form.weights(np.ones(len(form.names)))
-    once = tally(whole, weights, 10.0, form.decisions, curvature=True)
-    twice = sum(
-        (tally(p, weights, 10.0, form.decisions, curvature=True) for p in parts[1:]),
-        start=tally(parts[0], weights, 10.0, form.decisions, curvature=True),
+    parts = [Block(whole.features[:, cut], whole.weights[cut]) for cut in (slice(0, 17), slice(17, None))]
+    once, twice = (
+        Dual(form, blocks, 10.0).tally(np.ones(len(form.names)), curvature=True)
+        for blocks in ([whole], parts)
     )
     for name in ("mass", "potential", "moments", "curvature"):
         np.testing.assert_allclose(getattr(once, name), getattr(twice, name), rtol=1e-10, atol=1e-12)

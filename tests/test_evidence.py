@@ -10,7 +10,16 @@ from bylaw import Evidence, EvidenceError, Problem, demographic_parity, disagree
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]])
 T = {"F": [0.1, 0.5, 1.0], "M": [0.9, 0.5, 0.0]}
-J = np.full((3, 2, 2), 0.25)
+J = np.full((3, 2, 2), 0.25)  # the margins are even, which P and T are not
+
+
+def swapped():
+    good = np.column_stack([T["F"], T["M"]])[:, :, None] * P[:, None, :]
+    return good[:, ::-1]
+
+
+def shuffled():
+    return pandas.Series(["F", "M", "F"]).loc[[2, 0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +52,12 @@ J = np.full((3, 2, 2), 0.25)
         (lambda: Evidence(P, groups={"s": ["F", "M", "F"]}, joint={"s": J}), "a known group needs no joint"),
         (lambda: Evidence(P, groups={"s": T}, joint={"s": J[:, :1]}), r"must have shape \(3, 2, 2\)"),
         (lambda: Evidence(P, groups={"s": T}, joint={"s": 2 * J}), "sums to 2"),
+        (lambda: Evidence(P, groups={"s": T}, joint={"s": swapped()}), "in the same order"),
+        (lambda: Evidence(P, groups={"s": T}, joint={"s": J}), "does not add up to the"),
+        (lambda: Evidence(P, groups=["F", "M", "F"]), "takes a dict {name: column} or a frame, not list"),
+        (lambda: Evidence(P, references=pandas.Series([0, 1, 0])), "references takes a dict"),
+        (lambda: Evidence(P[:, 1]), r"column_stack\(\[1 - p, p\]\)"),
+        (lambda: Evidence(pandas.DataFrame(P), groups={"s": shuffled()}), "in another order"),
         (lambda: Evidence(P, references={"old": [0, 1, 5]}), r"references\['old'\]: .*5.* in row 2"),
         (lambda: Evidence(P, references={"old": [0, 1]}), "has 2 rows"),
         (lambda: Evidence(P, references={"old": np.full((3, 3), 1 / 3)}), "3 columns for 2 classes"),
@@ -124,15 +139,36 @@ def test_categories_and_nullable_columns():
 
 
 def test_chances_of_events():
-    evidence = Evidence(P, groups={"known": ["u", "v", "u"], "hidden": T}, joint={"hidden": J})
+    even = {"F": [0.5] * 3, "M": [0.5] * 3}
+    evidence = Evidence(J.sum(axis=1), groups={"even": even}, joint={"even": J})
+    assert evidence.chance((("even", "F"), ("label", 1))).tolist() == [0.25] * 3
+    evidence = Evidence(P, groups={"known": ["u", "v", "u"], "hidden": T})
     assert evidence.chance(()) == 1.0
     assert evidence.chance((("known", "u"),)).tolist() == [1, 0, 1]
     assert evidence.chance((("hidden", "F"),)).tolist() == T["F"]
     assert evidence.chance((("known", "u"), ("label", 1))).tolist() == [0.3, 0, 0.5]
-    assert evidence.chance((("hidden", "F"), ("label", 1))).tolist() == [0.25] * 3
     assert evidence.chance((("hidden", "M"), ("known", "v"))).tolist() == [0, 0.5, 0]
+
+
+def test_a_frame_of_groups_and_of_references():
+    frame = polars.DataFrame({"sex": ["F", "M", "F"], "age": [1, 2, 1]})
+    assert Evidence(P, groups=frame).group_values == {"sex": ("F", "M"), "age": (1, 2)}
+    assert Evidence(P, references=pandas.DataFrame({"old": [0, 1, 1]})).references["old"].tolist() == [
+        0,
+        1,
+        1,
+    ]
+
+
+def test_another_index_is_fine_when_it_is_not_the_same_in_disorder():
+    part = pandas.Series(["F", "M", "F"], index=[7, 3, 5])
+    assert len(Evidence(pandas.DataFrame(P), groups={"sex": part})) == 3
 
 
 def test_repr_says_what_is_there():
     evidence = Evidence(P, groups={"sex": ["F", "M", "F"]}, references={"old": [0, 1, 1]})
     assert repr(evidence) == "Evidence(3 rows, 2 classes, sex: ['F', 'M'], reference 'old')"
+    many = Evidence(np.full((100, 2), 0.5), groups={"age": np.arange(100)})
+    assert repr(many) == (
+        "Evidence(100 rows, 2 classes, age: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 100 in all])"
+    )

@@ -84,6 +84,8 @@ def test_any_text_parses_or_is_refused_clearly(text):
         ("'error'", "not a rate or a rule"),
         ("__import__('os').system('x') <= 1", "only rates, families"),
         ("eval('1') <= 1", "unknown word 'eval'"),
+        ("rejectd() <= 1", "did you mean 'rejected'"),
+        ("rejected <= 0.1", r"write rejected\(\)"),
         ("error.__class__ <= 1", "not part of the language"),
         ("(lambda: 1)() <= 1", "only rates, families"),
         ("[error() for _ in range(9)] <= 1", "not part of the language"),

@@ -79,6 +79,22 @@ def test_a_rows_answer_never_depends_on_its_batch(which, request):
         assert (policy.probabilities(part(index)) == whole[index]).all()
 
 
+def test_many_rows_are_decided_row_by_row(policy):
+    index = np.random.default_rng(0).integers(0, 700, 5000)
+    whole = policy.probabilities(ROWS.evidence())
+    assert (policy.probabilities(part(index)) == whole[index]).all()
+
+
+def test_the_default_key_is_the_policys_own(policy, sets):
+    ids = np.arange(700)
+    assert (
+        policy.decide(ROWS.evidence(), ids=ids) == policy.decide(ROWS.evidence(), ids=ids, key=policy.digest)
+    ).all()
+    assert policy.digest != sets.digest
+    other = solve(Problem(error(), [rejected() <= 0.2]), ROWS.evidence(), beta=30)
+    assert other.digest != policy.digest
+
+
 def test_seeds_decide(policy):
     evidence = ROWS.evidence()
     first = policy.decide(evidence, rng=7)

@@ -91,6 +91,11 @@ def test_binary_and_truncated_files_are_refused(tmp_path, content):
         load(tmp_path, text[: len(text) // 2])
 
 
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        solve(PROBLEM, ROWS.evidence()).save(tmp_path / "none" / "p.json")
+
+
 def test_a_missing_file_is_just_missing(tmp_path):
     with pytest.raises(FileNotFoundError):
         Policy.load(tmp_path / "none.json")

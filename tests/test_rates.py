@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import pytest
 
 from bylaw import (
@@ -126,6 +127,10 @@ def test_a_rate_out_of_place_says_what_to_use(rate, kind, message):
 def test_bad_arguments_are_refused(build, message):
     with pytest.raises(RuleError, match=message):
         build()
+
+
+def test_a_cost_matrix_may_be_a_frame():
+    assert cost(pandas.DataFrame([[0, 1], [5, 0]], columns=["a", "b"])) == cost([[0, 1], [5, 0]])
 
 
 def test_two_functions_cannot_share_a_name():

@@ -7,6 +7,7 @@ from bylaw import (
     BylawError,
     ConvergenceWarning,
     Evidence,
+    EvidenceError,
     InfeasibleRulesError,
     Problem,
     RuleError,
@@ -43,6 +44,11 @@ def test_conflicting_rules_are_named_with_their_distance(rows):
 def test_a_single_impossible_rule(rows, solver):
     with pytest.raises(InfeasibleRulesError, match=r"error\(\) <= 0.01"):
         solve(Problem(error(), [error() <= 0.01]), rows.evidence(), solver=solver)
+
+
+def test_a_rule_that_forces_almost_the_highest_cost_is_no_conflict(rows):
+    policy = solve(Problem(selected(0), [selected(0) >= 0.999]), rows.evidence())
+    assert policy.expected(selected(0), rows.evidence()) == pytest.approx(0.999, abs=2e-3)
 
 
 def test_sets_that_cannot_cover(rows):
@@ -178,17 +184,38 @@ def test_weights_count_as_repeated_rows():
     np.testing.assert_allclose(weighted.weights, copied.weights, atol=1e-4)
 
 
+def test_rows_come_as_evidence(rows):
+    with pytest.raises(EvidenceError, match=r"Evidence\(probabilities, ...\), not as ndarray"):
+        solve(PARITY, rows.P)
+    with pytest.raises(BylawError, match="a Problem and then Evidence, not Evidence first"):
+        solve(rows.evidence(), PARITY)
+    policy = solve(PARITY, rows.evidence())
+    with pytest.raises(EvidenceError, match="not as ndarray"):
+        policy.decide(rows.P, rng=0)
+    with pytest.raises(RuleError, match=r"takes a rate such as error\(\), not rejected\(\) <= 0.1"):
+        policy.expected(rejected() <= 0.1, rows.evidence())
+
+
+@pytest.mark.parametrize("K", [30, 150])
+def test_many_classes_cost_little(K):
+    """The curvature is only wanted where rules are: not (features x actions) squared."""
+    P = np.random.default_rng(0).dirichlet(np.full(K, 0.1), 500)
+    policy = solve(Problem(error(), [rejected() <= 0.1]), Evidence(P))
+    assert policy.expected(rejected(), Evidence(P)) == pytest.approx(0.1, abs=1e-6)
+    assert policy.solution.status is Status.CONVERGED
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"beta": 0}, "beta must be positive"),
         ({"beta": -3}, "beta must be positive"),
-        ({"beta": "hot"}, "a positive number or 'auto'"),
+        ({"beta": "hot"}, "a positive number, 'auto' or 'paper'"),
         ({"beta": float("inf")}, "beta must be finite"),
         ({"beta": None}, "beta must be a number"),
         ({"tol": 0}, "tol must be positive"),
         ({"tol": float("nan")}, "tol must be finite"),
-        ({"solver": "magic"}, r"no solver 'magic'; choose one of \['auto', 'full_batch', 'linear_program'\]"),
+        ({"solver": "magic"}, r"no solver 'magic'; choose one of \['auto', 'full_batch'"),
     ],
 )
 def test_bad_settings_are_refused(rows, arguments, message):

@@ -35,7 +35,7 @@ from bylaw.rates import (
     selected,
     size,
 )
-from bylaw.solution import Solution, Status, Step
+from bylaw.solution import Guarantee, Solution, Status, Step
 from bylaw.solve import solve
 
 __version__ = "0.1.0"
@@ -45,6 +45,7 @@ __all__ = [
     "ConvergenceWarning",
     "Evidence",
     "EvidenceError",
+    "Guarantee",
     "GuaranteeWarning",
     "InfeasibleRulesError",
     "Policy",

@@ -71,6 +71,7 @@ class Definition(NamedTuple):
     kinds: tuple[Kind, ...]
     implies: Callable[..., Kind | None]  # of the rate's arguments
     instead: str
+    probability: bool  # always within [0, 1]
 
 
 DEFINITIONS: dict[str, Definition] = {}
@@ -94,6 +95,12 @@ def number(value: Any, what: str) -> float:
             return float(value) + 0.0  # -0.0 becomes 0.0
         raise RuleError(f"{what} must be finite, not {value}")
     raise RuleError(f"{what} must be a number, not {value!r}")
+
+
+def shorten(values: Sequence[Any], most: int = 10) -> str:
+    """A list for messages, cut where it is long."""
+    shown = ", ".join(map(repr, values[:most]))
+    return f"[{shown}{f', ... {len(values)} in all' if len(values) > most else ''}]"
 
 
 def number_text(value: float) -> str:
@@ -147,7 +154,7 @@ def _argument_text(argument: Any) -> str:
     return repr(argument)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rate:
     """A sum of atoms with coefficients, plus a constant."""
 
@@ -155,6 +162,13 @@ class Rate:
     constant: float = 0.0
 
     __array_ufunc__ = None  # so that np.float64(2) * rate reaches Rate.__rmul__
+
+    @property
+    def highest(self) -> float:
+        """No policy makes the rate exceed this; infinite where a term is no probability."""
+        if not all(DEFINITIONS[atom.name].probability for atom, _ in self.terms):
+            return math.inf
+        return self.constant + sum(c for _, c in self.terms if c > 0)
 
     def given(self, **conditions: Any) -> Rate:
         """This rate among the rows with these group values and, with `label=`, this true label."""
@@ -215,6 +229,8 @@ class Rate:
         first = f"-{parts[0][1]}" if parts[0][0] else parts[0][1]
         return first + "".join(f" {'-' if minus else '+'} {text}" for minus, text in parts[1:])
 
+    __repr__ = __str__
+
 
 def _factor_text(coefficient: float) -> str:
     return "" if coefficient == 1 else f"{number_text(coefficient)} * "
@@ -238,7 +254,7 @@ def as_rate(value: Rate | float) -> Rate:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rule:
     """One linear rule, kept as it was written."""
 
@@ -269,11 +285,13 @@ class Rule:
     def __str__(self) -> str:
         return f"{self.left} {self.sense} {self.right}"
 
+    __repr__ = __str__
+
 
 Groups = Mapping[str, tuple[Value, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Magnitude:
     """abs(rate), waiting to be compared."""
 
@@ -291,8 +309,10 @@ class Magnitude:
     def __str__(self) -> str:
         return f"abs({self.rate})"
 
+    __repr__ = __str__
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Band:
     """abs(rate) <= limit: two rules."""
 
@@ -314,3 +334,5 @@ class Band:
 
     def __str__(self) -> str:
         return f"abs({self.rate}) <= {self.limit}"
+
+    __repr__ = __str__

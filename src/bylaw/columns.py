@@ -65,3 +65,33 @@ def _floats(array: NDArray[Any], what: str) -> NDArray[np.float64]:
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise EvidenceError(f"{what} must be numbers, not {array.dtype}") from None
+
+
+def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
+    """Named columns: a dict, or the columns of a frame."""
+    if columns is None:
+        return {}
+    if isinstance(columns, Mapping):
+        return columns
+    frame = nw.from_native(columns, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return {name: frame[name].to_native() for name in frame.columns}
+    raise EvidenceError(f"{what} takes a dict {{name: column}} or a frame, not {type(columns).__name__}")
+
+
+def check_alignment(columns: Mapping[str, Any]) -> None:
+    """Rows are matched by position. Two indexes with the same labels in another order are a
+    sign that the caller meant otherwise."""
+    found = []
+    for name, column in columns.items():
+        native = nw.from_native(column, allow_series=True, pass_through=True)
+        if isinstance(native, nw.DataFrame | nw.Series):
+            index = nw.maybe_get_index(native)
+            found += [(name, index)] if index is not None else []
+    for name, index in found[1:]:
+        first_name, first = found[0]
+        if len(index) == len(first) and not index.equals(first) and set(index) == set(first):
+            raise EvidenceError(
+                f"{name!r} has the same index as {first_name!r} in another order, and rows are matched by "
+                "position; align them first, for instance with .loc[other.index]"
+            )

@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 
 # exp(-40) is below the rounding error of a probability: such actions get probability zero.
 _NEGLIGIBLE = -40.0
+_FACTORS = 1000  # numbers up to 2 whose product is a finite float
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,13 @@ def _exp_or_zero(scores: Floats) -> None:
 
 
 def _sigmoid(scores: Floats) -> Floats:
-    potential = np.maximum(scores, 0.0).sum(axis=0)
-    tail = np.exp(-np.abs(scores))
-    potential += np.log1p(tail).sum(axis=0)
-    upper = 1.0 / (1.0 + tail)
-    np.copyto(scores, np.where(scores >= 0, upper, tail * upper))
+    included = scores > 0
+    potential = np.where(included, scores, 0.0).sum(axis=0)
+    np.negative(np.abs(scores, out=scores), out=scores)
+    _exp_or_zero(scores)
+    above_one = 1.0 + scores
+    for start in range(0, len(scores), _FACTORS):  # one log of a product instead of many logs
+        potential += np.log(above_one[start : start + _FACTORS].prod(axis=0))
+    np.copyto(scores, 1.0, where=included)
+    scores /= above_one
     return potential

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 
 _HEX_DIGITS = 13  # 52 bits of the hash: exact as a float, and easy to say in SQL
+_PER_DIGEST = 4  # such numbers in its 64 hex digits
 
 
 def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
@@ -25,19 +27,28 @@ def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
     return (heights <= levels).sum(axis=0)
 
 
-def keyed_uniforms(ids: Any, key: str, n_rows: int, suffix: str = "") -> Floats:
-    """A uniform number per id, (n_rows,): SHA-256 of "key/id", the same on any machine."""
+def keyed_uniforms(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str = "/{}") -> Iterator[Floats]:
+    """`count` columns of uniform numbers per id, each (n_rows,), the same on any machine.
+
+    Column i comes from the SHA-256 of "key/id" and the suffix, in which {} stands for i // 4: its
+    13 hex digits from place 13 (i % 4) on, as a fraction.
+    """
     texts = _id_texts(as_vector(ids, "ids"))
     if len(texts) != n_rows:
         raise EvidenceError(f"ids has {len(texts)} rows, but the evidence has {n_rows}")
     prefix = hashlib.sha256(f"{key}/".encode())
+    for first in range(0, count, _PER_DIGEST):
+        ending = suffix.format(first // _PER_DIGEST).encode()
+        digests = [_hex_digest(prefix, text.encode() + ending) for text in texts]
+        for place in range(0, _HEX_DIGITS * min(_PER_DIGEST, count - first), _HEX_DIGITS):
+            digits = slice(place, place + _HEX_DIGITS)
+            yield np.array([int(digest[digits], 16) for digest in digests]) / 16.0**_HEX_DIGITS
 
-    def uniform(text: str) -> float:
-        digest = prefix.copy()
-        digest.update((text + suffix).encode())
-        return int(digest.hexdigest()[:_HEX_DIGITS], 16) / 16**_HEX_DIGITS
 
-    return np.fromiter(map(uniform, texts), dtype=np.float64, count=n_rows)
+def _hex_digest(prefix: Any, message: bytes) -> str:
+    digest = prefix.copy()
+    digest.update(message)
+    return digest.hexdigest()
 
 
 def _id_texts(ids: NDArray[Any]) -> list[str]:

@@ -7,11 +7,16 @@ dF/dlambda_j = b_j - <B_j, E[phi pi']>. The cost of a pass does not depend on th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from operator import add
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from threadpoolctl import ThreadpoolController
 
 from bylaw.decisions import Decisions, Floats
 from bylaw.evidence import Evidence
@@ -21,12 +26,27 @@ BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Blocks are small: threads within one product of matrices mostly wait for each other, and on
+    a busy machine they wait very long."""
+    return _blas().limit(limits=1, user_api="blas")
+
+
 @dataclass(frozen=True)
 class Block:
     """Some rows, ready for a pass: features action-major, and weights."""
 
     features: Floats  # (n_features, n_rows)
     weights: Floats | None  # (n_rows,), or None for ones
+
+    @property
+    def row_weights(self) -> Floats:
+        return np.ones(self.features.shape[1]) if self.weights is None else self.weights
 
     @property
     def mass(self) -> float:
@@ -54,7 +74,7 @@ class Tally:
     mass: float  # total weight
     potential: float  # sum of lse_beta (or softplus) of the scores
     moments: Floats  # (F, A): sum of phi pi'
-    curvature: Floats | None = None  # (F * A, F * A): sum of beta phi phi' x (diag pi - pi pi')
+    curvature: Floats | None = None  # (Q, Q): its second derivative in the weights at Q places
 
     def __add__(self, other: Tally) -> Tally:
         both = self.curvature is not None and other.curvature is not None
@@ -66,45 +86,51 @@ class Tally:
         )
 
 
-def tally(block: Block, weights: Floats, beta: float, decisions: Decisions, curvature: bool = False) -> Tally:
-    """One pass over one block. `weights` (F, A) turn features into scores."""
+@dataclass(frozen=True)
+class Support:
+    """The Q places (feature, action) that rules touch; curvature is wanted there alone."""
+
+    features: NDArray[np.int64]  # (Q,)
+    actions: NDArray[np.int64]  # (Q,)
+
+    def of_action(self, action: int) -> NDArray[np.int64]:
+        return np.flatnonzero(self.actions == action)
+
+
+def tally(
+    block: Block, weights: Floats, beta: float, decisions: Decisions, support: Support | None = None
+) -> Tally:
+    """One pass over one block. `weights` (F, A) turn features into scores; with `support`, the
+    curvature at those places is tallied too."""
     scores = (beta * weights).T @ block.features
     potential = decisions.soften(scores)
-    bend = _curvature(block, scores, decisions, beta) if curvature else None
+    bend = None if support is None else _curvature(block, scores, decisions, beta, support)
     if block.weights is None:
         return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, bend)
     scores *= block.weights
     return Tally(block.mass, float(potential @ block.weights) / beta, block.features @ scores.T, bend)
 
 
-def _curvature(block: Block, law: Floats, decisions: Decisions, beta: float) -> Floats:
-    """Second derivative of the potential in the flattened weights, from undecided rows alone."""
-    if decisions.kind == "sets":
-        return _curvature_of_sets(block, law, beta)
-    open_rows = np.flatnonzero(law.max(axis=0) < 1 - _DECIDED)
-    law, features = law[:, open_rows], block.features[:, open_rows]
-    n_features, n_actions = len(features), len(law)
-    root = np.sqrt(beta) if block.weights is None else np.sqrt(beta * block.weights[open_rows])
-    features = features * root
-    spread = (features[:, None, :] * law[None, :, :]).reshape(n_features * n_actions, -1)
-    total = -(spread @ spread.T)
-    square = total.reshape(n_features, n_actions, n_features, n_actions)
-    for a in range(n_actions):
-        square[:, a, :, a] += spread[a::n_actions] @ features.T
-    return total
+def _curvature(block: Block, law: Floats, decisions: Decisions, beta: float, support: Support) -> Floats:
+    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over the rows, from undecided ones alone.
 
-
-def _curvature_of_sets(block: Block, law: Floats, beta: float) -> Floats:
-    n_features, n_actions = len(block.features), len(law)
-    square = np.zeros((n_features, n_actions, n_features, n_actions))
+    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a).
+    """
+    sets = decisions.kind == "sets"
+    total = np.zeros((len(support.actions), len(support.actions)))
+    undecided = slice(None) if sets else np.flatnonzero(law.max(axis=0) < 1 - _DECIDED)
+    law, features = law[:, undecided], block.features[:, undecided]
+    mass = beta if block.weights is None else beta * block.weights[undecided]
+    if not sets:
+        spread = features[support.features] * law[support.actions]
+        total -= (spread * mass) @ spread.T
     for a, chance in enumerate(law):
-        weight = beta * chance * (1 - chance)
-        open_rows = np.flatnonzero(weight > beta * _DECIDED)
-        if block.weights is not None:
-            weight = weight * block.weights
-        features = block.features[:, open_rows]
-        square[:, a, :, a] = (features * weight[open_rows]) @ features.T
-    return square.reshape(n_features * n_actions, -1)
+        here = support.of_action(a)
+        weight = mass * chance * (1 - chance) if sets else mass * chance
+        rows = np.flatnonzero(chance * (1 - chance) > _DECIDED) if sets else slice(None)
+        columns = features[support.features[here]][:, rows]
+        total[np.ix_(here, here)] += (columns * weight[rows]) @ columns.T
+    return total
 
 
 @dataclass(frozen=True)
@@ -124,10 +150,19 @@ class Dual:
     def mass(self) -> float:
         return sum(block.mass for block in self.blocks)
 
+    @cached_property
+    def _support(self) -> tuple[Support, sparse.csr_array]:
+        """The places that rules touch, and the couplings there, (M, Q)."""
+        places = np.unique(self.form.couplings.indices)
+        features, actions = np.divmod(places, self.form.base.shape[1])
+        return Support(features, actions), self.form.couplings[:, places]
+
     def tally(self, multipliers: Floats, curvature: bool = False) -> Tally:
         weights = self.form.weights(multipliers)
-        parts = (tally(block, weights, self.beta, self.form.decisions, curvature) for block in self.blocks)
-        return reduce(add, parts)
+        support = self._support[0] if curvature else None
+        with one_blas_thread():
+            parts = (tally(block, weights, self.beta, self.form.decisions, support) for block in self.blocks)
+            return reduce(add, parts)
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """F(lambda) and its gradient, (M,)."""
@@ -146,7 +181,7 @@ class Dual:
 
     def second_order(self, total: Tally) -> Floats:
         assert total.curvature is not None
-        couplings = self.form.couplings
+        couplings = self._support[1]
         half = couplings @ (total.curvature / total.mass)
         hessian = couplings @ half.T
         return hessian + self.ridge * np.eye(self.n_rules)
@@ -174,53 +209,54 @@ class Dual:
 
     def _mean(self, statistic: Callable[[Floats], Floats], weights: Floats) -> float:
         """E[statistic of the row's (n_actions,) products with these weights (F, A)]."""
-        sums = (float(_ones(b) @ statistic(weights.T @ b.features)) for b in self.blocks)
+        sums = (float(b.row_weights @ statistic(weights.T @ b.features)) for b in self.blocks)
         return sum(sums) / self.mass
 
-    @cached_property
-    def sigma2(self) -> float:
-        """sigma^2 = E||C(x)||_{1->2}^2, the bound on the variance of a stochastic gradient."""
-        return self._mean_cost_norm(power=2)
-
-    @cached_property
+    @property
     def mean_norm(self) -> float:
         """E||C(x)||_{1->2}, the bound on the gradient's norm."""
-        return self._mean_cost_norm(power=1)
+        return self._norm_moments[0]
+
+    @property
+    def sigma2(self) -> float:
+        """sigma^2 = E||C(x)||_{1->2}^2, the bound on the variance of a stochastic gradient."""
+        return self._norm_moments[1]
 
     @property
     def smoothness(self) -> float:
         """L = 2 beta sigma^2, a Lipschitz constant of the gradient."""
         return 2 * self.beta * self.sigma2
 
-    def _mean_cost_norm(self, power: int) -> float:
-        grams, crosses = _grams(self.form)
-        total = sum(
-            float(np.dot(_cost_norms(b.features, grams, crosses, self.form) ** power, _ones(b)))
-            for b in self.blocks
-        )
-        return total / self.mass
+    @cached_property
+    def _norm_moments(self) -> tuple[float, float]:
+        norms_of = _CostNorms(self.form)
+        first = second = 0.0
+        for block in self.blocks:
+            norms = norms_of(block.features)
+            first += float(block.row_weights @ norms)
+            second += float(block.row_weights @ norms**2)
+        return first / self.mass, second / self.mass
 
 
-def _ones(block: Block) -> Floats:
-    return np.ones(block.features.shape[1]) if block.weights is None else block.weights
-
-
-def _grams(form: LinearForm) -> tuple[Floats, Floats]:
-    """sum_j B_j[:, a] B_j[:, a]' (A, F, F) and sum_j b_j B_j[:, a] (A, F)."""
-    n_features, n_actions = form.base.shape
-    columns = [form.couplings[:, a::n_actions] for a in range(n_actions)]
-    grams = np.array([(c.T @ c).toarray() for c in columns]).reshape(n_actions, n_features, n_features)
-    return grams, np.array([c.T @ form.bounds for c in columns])
-
-
-def _cost_norms(features: Floats, grams: Floats, crosses: Floats, form: LinearForm) -> Floats:
-    """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, (n_rows,).
+class _CostNorms:
+    """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, from Gram matrices of the couplings alone.
 
     A set may hold every label at once: there the labels' norms add up, beside the bounds'.
     """
-    squares = np.array([np.einsum("fn,fn->n", features, gram @ features) for gram in grams])
-    offset = form.bounds @ form.bounds
-    if form.decisions.kind == "sets":
-        return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + np.sqrt(offset)
-    squares += offset - 2 * crosses @ features
-    return np.sqrt(np.maximum(squares.max(axis=0), 0.0))
+
+    def __init__(self, form: LinearForm) -> None:
+        n_actions = form.base.shape[1]
+        self.used = np.unique(form.couplings.indices // n_actions)  # features that rules touch
+        columns = [form.couplings[:, a::n_actions][:, self.used] for a in range(n_actions)]  # (M, F) each
+        self.grams = [(column.T @ column).toarray() for column in columns]
+        self.crosses = np.array([column.T @ form.bounds for column in columns])
+        self.offset = float(form.bounds @ form.bounds)
+        self.sets = form.decisions.kind == "sets"
+
+    def __call__(self, features: Floats) -> Floats:
+        features = features[self.used]
+        squares = np.array([np.einsum("fn,fn->n", features, gram @ features) for gram in self.grams])
+        if self.sets:
+            return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + np.sqrt(self.offset)
+        squares += self.offset - 2 * self.crosses @ features
+        return np.sqrt(np.maximum(squares.max(axis=0), 0.0))

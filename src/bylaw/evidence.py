@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw.algebra import LABEL, Conditions, Groups, Source, Value, plain
-from bylaw.columns import as_matrix, as_numbers, as_vector
+from bylaw.algebra import LABEL, Conditions, Groups, Source, Value, plain, shorten
+from bylaw.columns import as_columns, as_matrix, as_numbers, as_vector, check_alignment
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 
+MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
 SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
 
 
@@ -42,7 +43,7 @@ class Evidence:
     probabilities : (n_rows, n_classes) array or frame. Rows sum to one within 1e-4.
     classes : the labels in the order of the columns; default range(K), or the frame's columns.
     groups : for each attribute either one value per row (known), or a frame or dict with one
-        column of P(value | x) per value (unknown).
+        column of P(value | x) per value (unknown). A frame serves as a dict of known attributes.
     joint : for an unknown attribute, P(value, label | x), (n_rows, n_values, n_classes).
     references : an earlier model's labels (n_rows,) or its probabilities (n_rows, n_classes).
     costs : (n_rows, n_actions) arrays for `custom(name)`.
@@ -55,9 +56,9 @@ class Evidence:
         probabilities: Any,
         *,
         classes: Sequence[Any] | None = None,
-        groups: Mapping[str, Any] | None = None,
+        groups: Any = None,
         joint: Mapping[str, Any] | None = None,
-        references: Mapping[str, Any] | None = None,
+        references: Any = None,
         costs: Mapping[str, Any] | None = None,
         weights: Any = None,
         normalize: bool = False,
@@ -65,10 +66,13 @@ class Evidence:
         matrix, names = as_matrix(probabilities, "probabilities")
         self.classes, matrix = _classes(classes, names, matrix)
         self.probabilities = _probabilities(matrix, "probabilities", normalize)
-        self.groups = {name: self._group(name, column) for name, column in (groups or {}).items()}
-        self.joint = {name: self._joint(name, array) for name, array in (joint or {}).items()}
-        self.references = {n: self._reference(n, column) for n, column in (references or {}).items()}
-        self.costs = {name: self._cost(name, array) for name, array in (costs or {}).items()}
+        groups, joint = as_columns(groups, "groups"), as_columns(joint, "joint")
+        references, costs = as_columns(references, "references"), as_columns(costs, "costs")
+        check_alignment({"probabilities": probabilities, **groups, **references, "weights": weights})
+        self.groups = {name: self._group(name, column) for name, column in groups.items()}
+        self.joint = {name: self._joint(name, array) for name, array in joint.items()}
+        self.references = {name: self._reference(name, column) for name, column in references.items()}
+        self.costs = {name: self._cost(name, array) for name, array in costs.items()}
         self.weights = None if weights is None else self._weights(weights)
 
     def __len__(self) -> int:
@@ -76,7 +80,7 @@ class Evidence:
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} rows", f"{len(self.classes)} classes"]
-        parts += [f"{k}: {list(v)}" for k, v in self.group_values.items()]
+        parts += [f"{k}: {shorten(v)}" for k, v in self.group_values.items()]
         parts += [f"reference {name!r}" for name in self.references]
         return f"Evidence({', '.join(parts)})"
 
@@ -192,6 +196,17 @@ class Evidence:
         if joint.shape != wanted:
             raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), not {joint.shape}")
         _probabilities(joint.reshape(len(self), -1), what, False)
+        for axis, marginal, other in (
+            (1, self.probabilities, "probabilities"),
+            (2, group.probabilities, name),
+        ):
+            distance = np.abs(joint.sum(axis=axis) - marginal).sum(axis=1).mean() / 2
+            if distance > MARGIN_TOLERANCE:
+                raise EvidenceError(
+                    f"{what} does not add up to the {other} given beside it (mean distance {distance:.2f}, "
+                    f"tolerance {MARGIN_TOLERANCE:g}); are its rows, values {list(group.values)} and classes "
+                    f"{list(self.classes)} in the same order?"
+                )
         return joint
 
     def _reference(self, name: str, column: Any) -> NDArray[Any]:
@@ -226,6 +241,14 @@ class Evidence:
         return vector
 
 
+def as_evidence(evidence: Any) -> Evidence:
+    if not isinstance(evidence, Evidence):
+        raise EvidenceError(
+            f"rows are passed as Evidence(probabilities, ...), not as {type(evidence).__name__}"
+        )
+    return evidence
+
+
 def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
     """A cost array, (n_rows, n_actions), from the caller or from the caller's function."""
     if matrix.ndim != 2 or len(matrix) != n_rows:
@@ -241,7 +264,10 @@ def _classes(
     classes: Sequence[Any] | None, names: list[str] | None, matrix: Floats
 ) -> tuple[tuple[Value, ...], Floats]:
     if matrix.ndim != 2:
-        raise EvidenceError(f"probabilities must have shape (rows, classes), not {matrix.shape}")
+        hint = (
+            "; for scores p of a positive class pass np.column_stack([1 - p, p])" if matrix.ndim == 1 else ""
+        )
+        raise EvidenceError(f"probabilities must have shape (rows, classes), not {matrix.shape}{hint}")
     if classes is None:
         classes = names if names is not None else range(matrix.shape[1])
     labels = tuple(plain(label, "a class") for label in classes)

@@ -27,7 +27,7 @@ Tolerance = float | tuple[tuple[Any, float], ...]  # a number, or pairs (group, 
 Between = Literal["overall", "groups"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Family:
     """Rules for every group of some attributes, and for every label where that applies.
 
@@ -108,6 +108,8 @@ class Family:
         if self.labels is not None:
             parts.append(f"labels={list(self.labels)!r}")
         return f"{self.name}({', '.join(parts)})"
+
+    __repr__ = __str__
 
 
 # What each family compares between groups, as rates without the group.

@@ -4,6 +4,7 @@ the language of rules: nothing is ever evaluated."""
 from __future__ import annotations
 
 import ast
+import difflib
 import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -73,6 +74,8 @@ class _Reader:
                 return self._call(node, operator.neg, self.read(operand))
             case ast.Call():
                 return self._read_call(node)
+            case ast.Name(id=word) if word in WORDS:
+                self._refuse(node, f"a word is called: write {word}()")
         self._refuse(node, "this is not part of the language of rules")
 
     def _read_call(self, node: ast.Call) -> Any:
@@ -81,7 +84,9 @@ class _Reader:
                 return self._read_abs(node)
             case ast.Name(id=word):
                 if word not in WORDS:
-                    self._refuse(node, f"unknown word {word!r}; the words are {', '.join(WORDS)}")
+                    near = difflib.get_close_matches(word, WORDS, n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else f"the words are {', '.join(WORDS)}"
+                    self._refuse(node, f"unknown word {word!r}; {hint}")
                 return self._call(node, WORDS[word], *map(self._literal, node.args), **self._keywords(node))
             case ast.Attribute(value=value, attr="given") if not node.args:
                 rate = self.read(value)

@@ -18,7 +18,7 @@ from bylaw.algebra import LABEL, Atom, Conditions, Rate, Source, Value
 from bylaw.columns import as_matrix
 from bylaw.decisions import Decisions, Floats
 from bylaw.errors import EvidenceError, RuleError
-from bylaw.evidence import Evidence, GroupProbabilities, KnownGroup, check_cost
+from bylaw.evidence import Evidence, GroupProbabilities, KnownGroup, as_evidence, check_cost
 from bylaw.problem import Problem
 
 Frequencies = Mapping[Conditions, float]
@@ -53,6 +53,7 @@ class Recipe:
 
     def admit(self, evidence: Evidence) -> Evidence:
         """The evidence, checked against the fit and with the custom functions' costs."""
+        as_evidence(evidence)
         if evidence.classes != self.decisions.classes:
             raise EvidenceError(
                 f"the policy decides among the classes {list(self.decisions.classes)}, in this order; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw import policy_file
-from bylaw.algebra import Rate, Value
+from bylaw.algebra import Rate, Value, shorten
 from bylaw.decisions import Decisions, Floats
 from bylaw.drawing import balanced, draw, keyed_uniforms
-from bylaw.errors import GuaranteeWarning
+from bylaw.errors import GuaranteeWarning, RuleError
 from bylaw.evidence import Evidence
 from bylaw.linear_form import LinearForm, Recipe, compile_problem
 from bylaw.problem import Problem
-from bylaw.solution import Solution
+from bylaw.solution import Guarantee, Solution
 
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that
 # a row's answer is the same, to the last bit, in any batch.
@@ -37,16 +37,21 @@ class Policy:
     problem: Problem
     recipe: Recipe
     weights: Floats  # (n_features, n_actions)
-    beta: float
     rule_prices: tuple[tuple[str, str, float], ...]  # (statement, rule, multiplier)
     solution: Solution
+    guarantee: Guarantee
     frequencies: Mapping[Any, float] = field(default_factory=dict)
 
     @classmethod
-    def fitted(cls, problem: Problem, form: LinearForm, beta: float, solution: Solution) -> Policy:
+    def fitted(cls, problem: Problem, form: LinearForm, solution: Solution, guarantee: Guarantee) -> Policy:
         prices = zip(form.statements, form.names, solution.multipliers.tolist(), strict=True)
         weights = form.weights(solution.multipliers)
-        return cls(problem, form.recipe, weights, beta, tuple(prices), solution, form.frequencies)
+        return cls(problem, form.recipe, weights, tuple(prices), solution, guarantee, form.frequencies)
+
+    @property
+    def beta(self) -> float:
+        """The inverse temperature: a larger beta randomises fewer decisions."""
+        return self.guarantee.beta
 
     @property
     def decisions(self) -> Decisions:
@@ -118,15 +123,15 @@ class Policy:
         key : with ids, the key of the hash; by default the policy's own digest. Keep one key
             over releases to keep their draws alike.
         """
-        uniforms = self._uniforms(rng, ids, method, key, len(evidence))
+        drawing = self._drawing(rng, ids, method, key)
         law = self._law(evidence)
         if self.decisions.kind == "sets":
-            pairs = (np.stack([chance, 1 - chance]) for chance in law)
-            return np.column_stack([uniforms(pair, f"/{y}") == 0 for y, pair in enumerate(pairs)])
-        return self._action_array()[uniforms(law, "")]
+            inside = drawing([np.stack([chance, 1 - chance]) for chance in law], "/{}")
+            return np.column_stack([position == 0 for position in inside])
+        return self._action_array()[next(drawing([law], ""))]
 
-    def _uniforms(self, rng: Any, ids: Any, method: str, key: str | None, n_rows: int) -> Any:
-        """The way from a law (n_actions, n_rows) to positions of actions."""
+    def _drawing(self, rng: Any, ids: Any, method: str, key: str | None) -> Callable[..., Iterator[Any]]:
+        """The way from laws (n_actions, n_rows) to positions of actions, each (n_rows,)."""
         if method == "argmax":
             if rng is not None or ids is not None or key is not None:
                 raise ValueError("method='argmax' draws nothing; leave out rng, ids and key")
@@ -136,7 +141,7 @@ class Policy:
                 GuaranteeWarning,
                 stacklevel=3,
             )
-            return lambda law, _: law.argmax(axis=0)
+            return lambda laws, _: (law.argmax(axis=0) for law in laws)
         if method not in ("sample", "systematic"):
             raise ValueError(f"method must be 'sample', 'systematic' or 'argmax', not {method!r}")
         if (rng is None) == (ids is None) or (key is not None and ids is None):
@@ -145,11 +150,13 @@ class Policy:
             if method == "systematic":
                 raise ValueError("method='systematic' depends on the whole batch, so it takes rng=, not ids=")
             name = self.digest if key is None else key
-            return lambda law, suffix: draw(law, keyed_uniforms(ids, name, n_rows, suffix))
+            return lambda laws, suffix: map(
+                draw, laws, keyed_uniforms(ids, name, laws[0].shape[1], len(laws), suffix)
+            )
         generator = np.random.default_rng(rng)
         if method == "systematic":
-            return lambda law, _: balanced(law, generator)
-        return lambda law, _: draw(law, generator.random(n_rows))
+            return lambda laws, _: (balanced(law, generator) for law in laws)
+        return lambda laws, _: (draw(law, generator.random(law.shape[1])) for law in laws)
 
     def _action_array(self) -> NDArray[Any]:
         if len({type(action) for action in self.actions}) == 1:
@@ -159,6 +166,8 @@ class Policy:
     def expected(self, rate: Rate, evidence: Evidence) -> float:
         """The rate under this policy on these rows, as the evidence's own probabilities have it,
         with the randomness integrated out."""
+        if not isinstance(rate, Rate):
+            raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
         asked = Problem(rate, decisions=self.decisions.kind, reject=self.decisions.reject)
         form = compile_problem(asked, evidence)
         evidence = form.recipe.admit(evidence)
@@ -184,7 +193,9 @@ class Policy:
 
     def __repr__(self) -> str:
         prices = "".join(f"\n  {rule}   price {price:.4g}" for rule, price in self.prices.items())
+        status = self.solution.status.name.lower()
         return (
-            f"Policy over {list(self.actions)}, beta={self.beta:.4g}, {self.solution.status.name.lower()}"
+            f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: "
+            f"the rules hold to {self.guarantee.violation:.2g} on the fitted rows"
             f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
         )

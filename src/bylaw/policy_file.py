@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,7 +17,7 @@ from bylaw.decisions import Decisions, Floats
 from bylaw.errors import PolicyFileError, RuleError
 from bylaw.linear_form import Attribute, Feature, Recipe
 from bylaw.problem import Problem
-from bylaw.solution import Solution, Status
+from bylaw.solution import Guarantee, Solution, Status
 
 if TYPE_CHECKING:
     from bylaw.policy import Policy
@@ -48,6 +49,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         },
         "weights": policy.weights.tolist(),
         "beta": policy.beta,
+        "guarantee": asdict(policy.guarantee),
         "multipliers": [
             {"statement": s, "rule": rule, "multiplier": price} for s, rule, price in policy.rule_prices
         ],
@@ -55,7 +57,6 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "solution": {
             "status": solution.status.name,
             "gradient_mapping": solution.gradient_mapping,
-            "alpha": solution.alpha,
             "value": solution.value,
             "steps": solution.steps,
         },
@@ -64,6 +65,8 @@ def to_dict(policy: Policy) -> dict[str, Any]:
 
 def write(policy: Policy, path: Path) -> None:
     """Whole or not at all."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot save {path}: there is no folder {path.parent}")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         partial.write_text(json.dumps(to_dict(policy), indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -169,9 +172,9 @@ def _fields(root: _Node) -> dict[str, Any]:
         "problem": Problem(root["minimize"].text(), rules, classes, kind, decisions.reject),
         "recipe": Recipe(decisions, features, attributes),
         "weights": _weights(root["weights"], len(features), len(decisions.actions)),
-        "beta": _positive(root["beta"]),
         "rule_prices": tuple(prices),
         "solution": _solution(root["solution"], np.array([price for *_, price in prices])),
+        "guarantee": _guarantee(root["guarantee"], _positive(root["beta"])),
         "frequencies": {
             _event(node["event"], decisions, attributes): _positive(node["frequency"])
             for node in root["frequencies"].list()
@@ -223,5 +226,9 @@ def _solution(node: _Node, multipliers: Floats) -> Solution:
     if type(steps) is not int or steps < 0:
         node["steps"].fail("a whole number")
     mapping = _positive(node["gradient_mapping"], zero=True)
-    alpha = _positive(node["alpha"])
-    return Solution(multipliers, status, mapping, alpha, node["value"].number(), steps)
+    return Solution(multipliers, status, mapping, node["value"].number(), steps)
+
+
+def _guarantee(node: _Node, beta: float) -> Guarantee:
+    terms = {f.name: _positive(node[f.name], zero=True) for f in fields(Guarantee) if f.name != "beta"}
+    return Guarantee(**terms, beta=beta)

@@ -13,7 +13,7 @@ from bylaw.families import Family
 from bylaw.grammar import Statement, parse
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Problem:
     """Minimise a rate subject to rules.
 
@@ -82,12 +82,18 @@ class Problem:
             for rule in statement.expand(classes, groups):
                 if str(rule) in expanded:
                     raise RuleError(f"the rule {rule} is stated twice; remove one of the two")
+                if rule.excess.highest < 0:
+                    raise RuleError(
+                        f"the rule {rule} can never be broken: rates are fractions, so write 0.1 for 10 %"
+                    )
                 expanded[str(rule)] = (rule, statement)
         return list(expanded.values())
 
     def __str__(self) -> str:
         rules = "".join(f"\n  {rule}" for rule in self.rules)
         return f"minimize {self.minimize}" + (f"\nsubject to{rules}" if rules else "")
+
+    __repr__ = __str__
 
 
 def _objective(minimize: Any) -> Rate:

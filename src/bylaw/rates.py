@@ -29,12 +29,13 @@ def _means(
     kinds: tuple[Kind, ...],
     instead: str = "",
     implies: Kind | Callable[..., Kind | None] | None = None,
+    probability: bool = True,
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
         def implied(*arguments: Any) -> Kind | None:
             return implies(*arguments) if callable(implies) else implies
 
-        DEFINITIONS[name] = Definition(meaning, kinds, implied, instead)
+        DEFINITIONS[name] = Definition(meaning, kinds, implied, instead, probability)
         return meaning
 
     return register
@@ -105,6 +106,8 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     A matrix without a column for "reject" makes rejections free; for sets, each label in the
     set pays its own entry.
     """
+    if hasattr(matrix, "to_numpy"):  # a frame iterates over its columns' names
+        matrix = matrix.to_numpy()  # type: ignore[attr-defined]
     rows = tuple(tuple(number(entry, "an entry of cost()") for entry in row) for row in matrix)
     if len({len(row) for row in rows}) != 1 or len(rows[0]) not in (len(rows), len(rows) + 1):
         raise RuleError(
@@ -118,6 +121,7 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     "cost",
     kinds=("labels", "reject", "sets"),
     implies=lambda matrix: "reject" if len(matrix[0]) > len(matrix) else None,
+    probability=False,
 )
 def _cost(matrix: tuple[tuple[float, ...], ...], *, classes: tuple[Value, ...], kind: Kind) -> Meaning:
     if len(matrix) != len(classes):
@@ -177,6 +181,7 @@ def size() -> Rate:
     "size",
     kinds=("sets",),
     implies="sets",
+    probability=False,
     instead="use accepted() or rejected() to say how often it answers, or Problem(decisions='sets')",
 )
 def _size(*, classes: tuple[Value, ...], kind: Kind) -> Meaning:
@@ -202,7 +207,7 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
     return _rate("custom", _column_name(name, "custom"), function=column)
 
 
-@_means("custom", kinds=("labels", "reject", "sets"))
+@_means("custom", kinds=("labels", "reject", "sets"), probability=False)
 def _custom(name: str, *, classes: tuple[Value, ...], kind: Kind) -> Meaning:
     actions = (*classes, REJECT) if kind == "reject" else classes
     return Meaning([Term(a, 1.0, source=Source("cost", name, i)) for i, a in enumerate(actions)])

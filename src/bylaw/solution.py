@@ -15,6 +15,10 @@ class Status(Enum):
     CONVERGED = "the gradient mapping is within the tolerance"
     MAX_STEPS = "the steps ran out; raise max_steps, raise tol, or lower beta"
     STALLED = "no step improves the dual at this precision; raise tol or lower beta"
+    SAMPLED = (
+        "every step of a stochastic optimiser is taken; for a smaller gradient mapping, add rows or "
+        "passes, or use solver='full_batch'"
+    )
     INFEASIBLE = "the rules conflict; loosen or remove one"
 
 
@@ -29,13 +33,54 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Guarantee:
+    """The terms of the paper's Lemma "hat_grad_map_stat", on the fitted rows.
+
+    Two terms are about the model and not about the solver, and cannot be known from scores
+    alone: delta_loss = E max_a |l - l_hat| and delta_constr^2 = E ||C - C_hat||^2, the errors in
+    the estimated loss and rules. The bounds here are what is added to them.
+    """
+
+    gradient_mapping: float  # ||G_alpha(lambda)||
+    multiplier_norm: float  # ||lambda||
+    alpha: float  # the step of the gradient mapping: the unit of the loss
+    beta: float
+    sigma: float  # sigma^2 = E||C(x)||_{1->2}^2
+    smoothness: float  # L = 2 beta sigma^2
+    mean_norm: float  # E||C(x)||_{1->2}
+    entropy: float  # log|A|, or K log 2 for sets
+
+    @property
+    def violation(self) -> float:
+        """Euclidean norm of all violations; delta_constr comes on top."""
+        return self.gradient_mapping
+
+    @property
+    def excess_cost(self) -> float:
+        """Cost beyond the best policy that obeys the rules; 2 delta_loss + delta_constr ||lambda||
+        comes on top."""
+        reach = self.multiplier_norm + self.alpha * self.mean_norm
+        return reach * self.gradient_mapping + 2 * self.entropy / self.beta
+
+    def __str__(self) -> str:
+        return (
+            f"violation   <= {self.violation:.3g} + delta_constr\n"
+            f"excess cost <= {self.excess_cost:.3g} + 2 delta_loss "
+            f"+ {self.multiplier_norm:.3g} delta_constr\n"
+            f"with ||G|| = {self.gradient_mapping:.3g}, ||lambda|| = {self.multiplier_norm:.3g}, "
+            f"alpha = {self.alpha:.3g}, sigma = {self.sigma:.3g}, L = {self.smoothness:.3g}, "
+            f"beta = {self.beta:.4g}, entropy/beta = {self.entropy / self.beta:.3g}; delta_loss and "
+            "delta_constr are the model's errors in the loss and in the rules"
+        )
+
+
+@dataclass(frozen=True)
 class Solution:
     """Multipliers, and how good they are on the fitted rows."""
 
     multipliers: Floats  # (M,), lambda in the paper
     status: Status
     gradient_mapping: float  # ||G_alpha(lambda)||, which bounds every violation
-    alpha: float  # the step of the gradient mapping: the unit of the loss
     value: float  # F(lambda)
     steps: int
     trace: tuple[Step, ...] = field(default=(), repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,21 +13,27 @@ import numpy as np
 from bylaw.algebra import number
 from bylaw.dual import Dual, blocks_of
 from bylaw.errors import BylawError, ConvergenceWarning, InfeasibleRulesError
-from bylaw.evidence import Evidence
+from bylaw.evidence import Evidence, as_evidence
 from bylaw.linear_form import compile_problem
 from bylaw.policy import Policy
 from bylaw.problem import Problem
-from bylaw.solution import Solution, Status
+from bylaw.solution import Guarantee, Solution, Status
+from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import LinearProgram
+from bylaw.solvers.sgd import SGD
+from bylaw.solvers.sgd3 import SGD3
+from bylaw.solvers.stochastic import Stochastic, paper_beta
 
 SOLVERS: Mapping[str, Solver] = {
     "auto": FullBatch(),
     "full_batch": FullBatch(),
     "linear_program": LinearProgram(),
+    "sgd3": Stochastic(SGD3()),
+    "acsa": Stochastic(ACSA()),
+    "sgd": Stochastic(SGD()),
 }
-_ENTROPY_SHARE = 1e-3  # of the objective's spread, that beta="auto" lets the randomisation cost
 
 
 def solve(
@@ -34,7 +41,7 @@ def solve(
     evidence: Evidence,
     *,
     solver: str | Solver = "auto",
-    beta: float | Literal["auto"] = "auto",
+    beta: float | Literal["auto", "paper"] = "auto",
     tol: float = 1e-6,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
@@ -43,30 +50,38 @@ def solve(
 
     Parameters
     ----------
-    solver : "auto" (full_batch), "full_batch", "linear_program", or any `Solver`.
+    solver : "auto" (full_batch), "full_batch", "linear_program", "sgd3", "acsa", "sgd", or any
+        `Solver`, such as `Stochastic(optimizer, passes=5)`.
     beta : inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
-        optimum; "auto" makes that 0.1 % of the mean spread between the best and the worst
-        decision.
-    tol : largest norm of the gradient mapping, which bounds the violation of the rules.
-    rng : a generator or a seed; the full batch solver shuffles blocks of rows with it.
+        optimum. "auto" makes that 0.1 % of the mean spread between the best and the worst
+        decision, or T / (8 log2 T) for stochastic solvers on T rows; "paper" is
+        0.5 sqrt(T) log sqrt(T).
+    tol : largest norm of the gradient mapping, which bounds the violation of the rules. A
+        stochastic solver takes its steps and then says whether it got there.
+    rng : a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
+        solvers sample rows (with seed 0 if none is given).
     callback : called with each `Step`.
 
     Raises
     ------
     InfeasibleRulesError : when no policy obeys all the rules.
     """
+    if not isinstance(problem, Problem):
+        raise BylawError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    as_evidence(evidence)
     if not number(tol, "tol") > 0:
         raise BylawError(f"tol must be positive, not {tol}")
     form = compile_problem(problem, evidence)
     dual = Dual(form, blocks_of(form, evidence), beta=1.0)
-    dual = replace(dual, beta=_beta(beta, dual))
+    chosen = _solver(solver)
+    dual = replace(dual, beta=_beta(beta, dual, chosen))
     generator = None if rng is None else np.random.default_rng(rng)
-    solution = _solver(solver)(dual, tol=tol, rng=generator, callback=callback)
+    solution = chosen(dual, tol=tol, rng=generator, callback=callback)
     if solution.status is Status.INFEASIBLE:
         raise _conflict(dual, solution)
-    if solution.status is not Status.CONVERGED:
+    if solution.status in (Status.MAX_STEPS, Status.STALLED):
         _warn(dual, solution, tol)
-    return Policy.fitted(problem, form, dual.beta, solution)
+    return Policy.fitted(problem, form, solution, guarantee_of(dual, solution))
 
 
 def _solver(solver: str | Solver) -> Solver:
@@ -77,14 +92,29 @@ def _solver(solver: str | Solver) -> Solver:
     return solver
 
 
-def _beta(beta: float | str, dual: Dual) -> float:
+def _beta(beta: float | str, dual: Dual, solver: Solver) -> float:
     if beta == "auto":
-        return dual.form.decisions.entropy / (_ENTROPY_SHARE * dual.loss_unit)
+        return solver.auto_beta(dual)
+    if beta == "paper":
+        return paper_beta(sum(block.features.shape[1] for block in dual.blocks))
     if isinstance(beta, str):
-        raise BylawError(f"beta must be a positive number or 'auto', not {beta!r}")
+        raise BylawError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
     if not number(beta, "beta") > 0:
         raise BylawError(f"beta must be positive, not {beta}; a larger beta gives a sharper policy")
     return float(beta)
+
+
+def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:
+    return Guarantee(
+        gradient_mapping=solution.gradient_mapping,
+        multiplier_norm=float(np.linalg.norm(solution.multipliers)),
+        alpha=dual.loss_unit,
+        beta=dual.beta,
+        sigma=math.sqrt(dual.sigma2),
+        smoothness=dual.smoothness,
+        mean_norm=dual.mean_norm,
+        entropy=dual.form.decisions.entropy,
+    )
 
 
 def _conflict(dual: Dual, solution: Solution) -> InfeasibleRulesError:

@@ -18,6 +18,10 @@ class Solver(Protocol):
     """Minimise the dual over non-negative multipliers, to ||G_alpha(lambda)|| <= tol, where alpha
     is the unit of the loss, so that cents and dollars are solved alike."""
 
+    def auto_beta(self, dual: Dual) -> float:
+        """The inverse temperature that suits this solver on these rows."""
+        ...
+
     def __call__(
         self,
         dual: Dual,

@@ -20,6 +20,7 @@ from bylaw.dual import Block, Dual
 from bylaw.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 
+_ENTROPY_SHARE = 1e-3
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the spread of the loss
 _BETA_GROWTH = 6.0
 _FIRST_ROWS = 2000
@@ -33,6 +34,10 @@ class FullBatch:
     """Projected Newton with continuation in beta and in the number of rows."""
 
     max_steps: int = 1000
+
+    def auto_beta(self, dual: Dual) -> float:
+        """The randomisation may cost 0.1 % of the unit of the loss."""
+        return dual.form.decisions.entropy / (_ENTROPY_SHARE * dual.loss_unit)
 
     def __call__(
         self,
@@ -49,9 +54,7 @@ class FullBatch:
             for stage, stage_tol in _stages(dual, rng):
                 multipliers = self._descend(stage, multipliers, stage_tol, trace, callback)[0].multipliers
         state, status = self._descend(dual, multipliers, tol, trace, callback)
-        return Solution(
-            state.multipliers, status, state.norm, dual.loss_unit, state.value, len(trace), tuple(trace)
-        )
+        return Solution(state.multipliers, status, state.norm, state.value, len(trace), tuple(trace))
 
     def _descend(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None

@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bylaw.decisions import Floats
-from bylaw.dual import Block, Dual
+from bylaw.dual import Dual
 from bylaw.solution import Solution, Status
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch
@@ -28,7 +28,7 @@ def exact_policy(dual: Dual) -> ExactPolicy | None:
     """Minimise the cost over every policy on these rows; None if no policy obeys the rules."""
     form = dual.form
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
-    mass = np.concatenate([_share(block, dual.mass) for block in dual.blocks])
+    mass = np.concatenate([block.row_weights for block in dual.blocks]) / dual.mass
     n_actions, n_rows = form.base.shape[1], len(mass)
     weighted = features * mass
     # E[c_j] as coefficients of pi(a | x_i), unknowns ordered action by action.
@@ -52,11 +52,6 @@ def exact_policy(dual: Dual) -> ExactPolicy | None:
     return ExactPolicy(answer.fun + form.base_constant, multipliers, answer.x.reshape(n_actions, n_rows))
 
 
-def _share(block: Block, mass: float) -> Floats:
-    weights = np.ones(block.features.shape[1]) if block.weights is None else block.weights
-    return weights / mass
-
-
 @dataclass(frozen=True)
 class LinearProgram:
     """Start from the exact multipliers, then settle at the dual's beta.
@@ -65,6 +60,9 @@ class LinearProgram:
     on new rows; the entropy can. So its multipliers are polished until the soft policy itself
     obeys the rules.
     """
+
+    def auto_beta(self, dual: Dual) -> float:
+        return FullBatch().auto_beta(dual)
 
     def __call__(
         self,

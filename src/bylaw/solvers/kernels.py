@@ -1,0 +1,122 @@
+"""The inner loops of the stochastic optimisers, compiled by numba on first use and cached.
+
+This is the only file that imports numba. Arrays: features (n_rows, n_features); base
+(n_features, n_actions); couplings as a CSR matrix (indptr, indices, data) over the flattened
+features x actions; bounds, point, average, anchor (n_rules,).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def row_gradient(point, row, weight, base, indptr, indices, data, bounds, beta, sets, law, scores, out):
+    """g(lambda; x) = weight * (b - B phi pi'), the gradient of lse_beta(-L - C' lambda) on one row."""
+    n_features, n_actions = base.shape
+    for k in range(n_features):
+        for a in range(n_actions):
+            scores[k * n_actions + a] = base[k, a]
+    for j in range(len(bounds)):
+        if point[j] != 0.0:
+            for i in range(indptr[j], indptr[j + 1]):
+                scores[indices[i]] += point[j] * data[i]
+    law[:] = 0.0
+    for k in range(n_features):
+        if row[k] != 0.0:
+            for a in range(n_actions):
+                law[a] -= beta * row[k] * scores[k * n_actions + a]
+    if sets:
+        for a in range(n_actions):
+            law[a] = 1.0 / (1.0 + np.exp(-law[a]))
+    else:
+        peak = law.max()
+        total = 0.0
+        for a in range(n_actions):
+            law[a] = np.exp(law[a] - peak)
+            total += law[a]
+        for a in range(n_actions):
+            law[a] /= total
+    for j in range(len(bounds)):
+        slope = bounds[j]
+        for i in range(indptr[j], indptr[j + 1]):
+            slope -= data[i] * row[indices[i] // n_actions] * law[indices[i] % n_actions]
+        out[j] = weight * slope
+
+
+@njit(cache=True)
+def accelerate(
+    features, weights, taken, smoothness, mu, pull, anchor, point, average,
+    base, indptr, indices, data, bounds, beta, sets,
+):  # fmt: skip
+    """AC-SA on F(lambda) + sum_i mu_i/2 |lambda - c_i|^2, one row a step, from step taken + 1 on.
+
+    pull = sum_i mu_i and anchor = sum_i mu_i c_i; `point` and `average` are changed in place.
+    """
+    n_rules = len(bounds)
+    middle, slope = np.empty(n_rules), np.empty(n_rules)
+    law, scores = np.empty(base.shape[1]), np.empty(base.size)
+    for r in range(len(features)):
+        t = taken + r + 1.0
+        alpha = 2.0 / (t + 1.0)
+        gamma = 4.0 * smoothness / (t * (t + 1.0))
+        rest = 1.0 - alpha
+        share = gamma + (1.0 - alpha * alpha) * mu
+        of_average = rest * (mu + gamma) / share
+        of_point = alpha * (rest * mu + gamma) / share
+        for j in range(n_rules):
+            middle[j] = of_average * average[j] + of_point * point[j]
+        row_gradient(
+            middle,
+            features[r],
+            weights[r],
+            base,
+            indptr,
+            indices,
+            data,
+            bounds,
+            beta,
+            sets,
+            law,
+            scores,
+            slope,
+        )
+        keep = (rest * mu + gamma) / (mu + gamma)
+        lean = alpha * mu / (mu + gamma)
+        step = alpha / (mu + gamma)
+        for j in range(n_rules):
+            moved = keep * point[j] + lean * middle[j] - step * (slope[j] + pull * middle[j] - anchor[j])
+            point[j] = max(moved, 0.0)
+            average[j] = alpha * point[j] + rest * average[j]
+
+
+@njit(cache=True)
+def descend(
+    features, weights, taken, size, point, average, base, indptr, indices, data, bounds, beta, sets
+):  # fmt: skip
+    """Projected SGD with steps size / sqrt(t); `average` is the mean of all points so far."""
+    n_rules = len(bounds)
+    slope = np.empty(n_rules)
+    law, scores = np.empty(base.shape[1]), np.empty(base.size)
+    for r in range(len(features)):
+        t = taken + r + 1.0
+        row_gradient(
+            point,
+            features[r],
+            weights[r],
+            base,
+            indptr,
+            indices,
+            data,
+            bounds,
+            beta,
+            sets,
+            law,
+            scores,
+            slope,
+        )
+        step = size / np.sqrt(t)
+        for j in range(n_rules):
+            point[j] = max(point[j] - step * slope[j], 0.0)
+            average[j] += (point[j] - average[j]) / t

@@ -1,0 +1,106 @@
+"""What a stochastic optimiser sees of the dual: gradients on sampled rows, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw.decisions import Floats
+from bylaw.dual import Block, tally
+from bylaw.errors import BylawError
+from bylaw.linear_form import LinearForm
+
+_CHUNK = 65_536  # rows sampled at a time
+
+
+class Rows(NamedTuple):
+    """Rows in the order of their steps, as the compiled loops want them."""
+
+    features: Floats  # (n_rows, n_features)
+    weights: Floats  # (n_rows,), of mean one
+    problem: tuple[Any, ...]  # base, couplings (indptr, indices, data), bounds, beta, sets
+
+    @classmethod
+    def of(cls, form: LinearForm, beta: float, features: Floats, weights: Floats) -> Rows:
+        couplings = form.couplings
+        indptr, indices = (np.asarray(a, dtype=np.int64) for a in (couplings.indptr, couplings.indices))
+        sets = form.decisions.kind == "sets"
+        return cls(features, weights, (form.base, indptr, indices, couplings.data, form.bounds, beta, sets))
+
+
+class Walking(Protocol):
+    """The state of an optimiser that takes one step per row and can be stopped anywhere."""
+
+    @property
+    def answer(self) -> Floats: ...
+    def advance(self, rows: Rows) -> None: ...
+
+
+class Optimizer(Protocol):
+    """O(F, sigma^2, L, T) of the paper: multipliers from T stochastic gradients of F.
+
+    Any callable with this signature serves: it asks the oracle for `oracle.gradient(lambda)`,
+    at most `steps` times, and returns non-negative multipliers, (M,).
+    """
+
+    def __call__(
+        self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats
+    ) -> Floats: ...
+
+
+@dataclass
+class Oracle:
+    """Rows drawn without replacement, pass after pass."""
+
+    form: LinearForm
+    beta: float
+    features: Floats  # (n_rows, n_features)
+    weights: Floats  # (n_rows,), of mean one
+    rng: np.random.Generator
+    on_rows: Callable[[int, Floats], Any] | None = None  # told the steps so far and the answer so far
+    _order: NDArray[np.intp] = field(init=False, repr=False)  # rows still to come in this pass
+
+    def __post_init__(self) -> None:
+        self._order = np.empty(0, dtype=np.intp)
+
+    @property
+    def n_rules(self) -> int:
+        return len(self.form.bounds)
+
+    def gradient(self, multipliers: Floats, rows: int = 1) -> Floats:
+        """An unbiased gradient of F at these multipliers, (M,), on the next sampled rows."""
+        drawn = self._next(rows)
+        block = Block(self.features[drawn].T, self.weights[drawn])
+        total = tally(block, self.form.weights(multipliers), self.beta, self.form.decisions)
+        moments = self.form.couplings @ total.moments.ravel()
+        return (self.form.bounds * total.mass - moments) / rows
+
+    def walk(self, walking: Walking, steps: int) -> Floats:
+        """Let an optimiser that steps row by row take this many steps."""
+        for done in range(0, steps, _CHUNK):
+            drawn = self._next(min(_CHUNK, steps - done))
+            walking.advance(Rows.of(self.form, self.beta, self.features[drawn], self.weights[drawn]))
+            if self.on_rows is not None:
+                self.on_rows(done + len(drawn), walking.answer)
+        return walking.answer
+
+    def _next(self, count: int) -> NDArray[np.intp]:
+        while len(self._order) < count:
+            self._order = np.concatenate([self._order, self.rng.permutation(len(self.weights))])
+        drawn, self._order = self._order[:count], self._order[count:]
+        return drawn
+
+
+def kernels() -> Any:
+    """The compiled loops; numba is paid for by those who use it."""
+    try:
+        return importlib.import_module("bylaw.solvers.kernels")
+    except ImportError:
+        raise BylawError(
+            "stochastic optimisers need numba: pip install 'bylaw[stochastic]', or use solver='full_batch'"
+        ) from None

@@ -1,0 +1,64 @@
+"""Projected stochastic gradient descent with averaging: the plain baseline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bylaw.decisions import Floats
+from bylaw.errors import BylawError
+from bylaw.solvers.oracle import Oracle, Rows, kernels
+
+
+@dataclass
+class Descent:
+    """Where SGD is."""
+
+    size: float
+    point: Floats
+    average: Floats
+    steps: int = 0
+
+    @property
+    def answer(self) -> Floats:
+        return self.average
+
+    def advance(self, rows: Rows) -> None:
+        """One step per row, in order."""
+        kernels().descend(
+            rows.features, rows.weights, self.steps, self.size, self.point, self.average, *rows.problem
+        )
+        self.steps += len(rows.weights)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "size": self.size,
+            "steps": self.steps,
+            "point": self.point.tolist(),
+            "average": self.average.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Steps of size / sqrt(t), the mean of all points as answer. size defaults to 1 / sigma."""
+
+    size: float | None = None
+
+    def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> Descent:
+        if self.size is None and not sigma2 > 0:
+            raise BylawError("no rule depends on the decisions of these rows: sigma^2 is zero")
+        size = 1 / math.sqrt(sigma2) if self.size is None else self.size
+        return Descent(size, start.copy(), start.copy())
+
+    def resume(self, state: dict[str, Any]) -> Descent:
+        point, average = (np.array(state[name], dtype=float) for name in ("point", "average"))
+        return Descent(state["size"], point, average, state["steps"])
+
+    def __call__(
+        self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats
+    ) -> Floats:
+        return oracle.walk(self.begin(sigma2, smoothness, steps, start), steps)

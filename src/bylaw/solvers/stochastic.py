@@ -1,0 +1,104 @@
+"""COPT: run any stochastic optimiser on the dual, and report what it reached."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bylaw.decisions import Floats
+from bylaw.dual import Dual
+from bylaw.errors import BylawError
+from bylaw.solution import Solution, Status, Step
+from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.solvers.oracle import Optimizer, Oracle
+from bylaw.solvers.sgd3 import SGD3
+
+
+def theory_beta(rows: int) -> float:
+    """beta = T / (8 log2 T), for which the paper's rates hold."""
+    if rows < 2:
+        raise BylawError(f"a stochastic optimiser needs at least 2 rows, not {rows}; use solver='full_batch'")
+    return rows / (8 * math.log2(rows))
+
+
+def paper_beta(rows: int) -> float:
+    """beta = 0.5 sqrt(T) log sqrt(T), of the paper's experiments."""
+    if rows < 2:
+        raise BylawError(f"beta='paper' needs at least 2 rows, not {rows}")
+    return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
+
+
+@dataclass(frozen=True)
+class Stochastic:
+    """An optimiser with gradients of sampled rows, in random order without replacement.
+
+    Parameters
+    ----------
+    optimizer : `SGD3()`, `ACSA()`, `SGD()`, or any `Optimizer`.
+    passes : steps per row; more than one samples rows again.
+    """
+
+    optimizer: Optimizer = field(default_factory=SGD3)
+    passes: float = 1.0
+
+    def auto_beta(self, dual: Dual) -> float:
+        return theory_beta(_count(dual))
+
+    def __call__(
+        self,
+        dual: Dual,
+        *,
+        tol: float = 1e-6,
+        start: Floats | None = None,
+        rng: np.random.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> Solution:
+        steps = int(self.passes * _count(dual))
+        if steps < 1:
+            raise BylawError(f"passes={self.passes} leaves no step to take")
+        trace: list[Step] = []
+
+        def report(taken: int, multipliers: Floats) -> None:
+            value, norm = _reached(dual, multipliers, sample=True)
+            trace.append(Step(taken, taken, dual.beta, value, norm))
+            if callback is not None:
+                callback(trace[-1])
+
+        multipliers = np.zeros(dual.n_rules) if start is None else start
+        if dual.n_rules:
+            features = np.concatenate([block.features for block in dual.blocks], axis=1).T.copy()
+            weights = np.concatenate([block.row_weights for block in dual.blocks])
+            weights = weights * (len(weights) / dual.mass)
+            oracle = Oracle(dual.form, dual.beta, features, weights, rng or np.random.default_rng(0), report)
+            multipliers = self.optimizer(
+                oracle, sigma2=dual.sigma2, smoothness=dual.smoothness, steps=steps, start=multipliers
+            )
+            multipliers = _checked(multipliers, dual.n_rules)
+        value, norm = _reached(dual, multipliers)
+        status = Status.CONVERGED if norm <= tol else Status.SAMPLED
+        return Solution(multipliers, status, norm, value, steps, tuple(trace))
+
+
+def _count(dual: Dual) -> int:
+    return sum(block.features.shape[1] for block in dual.blocks)
+
+
+def _reached(dual: Dual, multipliers: Floats, sample: bool = False) -> tuple[float, float]:
+    """F and the norm of the gradient mapping, on all rows or on the first block."""
+    seen = Dual(dual.form, dual.blocks[:1], dual.beta) if sample else dual
+    value, gradient = seen.value_and_gradient(multipliers)
+    return value, float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit)))
+
+
+def _checked(multipliers: Floats, n_rules: int) -> Floats:
+    """What an optimiser returned, which may be anyone's."""
+    multipliers = np.asarray(multipliers, dtype=np.float64)
+    if multipliers.shape != (n_rules,) or not np.isfinite(multipliers).all() or (multipliers < 0).any():
+        raise BylawError(
+            f"the optimiser must return {n_rules} finite multipliers >= 0, one per rule; "
+            f"it returned an array of shape {multipliers.shape}"
+            + ("" if multipliers.shape != (n_rules,) else " with negative or non-finite entries")
+        )
+    return multipliers
