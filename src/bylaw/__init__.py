@@ -37,11 +37,14 @@ from bylaw.rates import (
 )
 from bylaw.solution import Guarantee, Solution, Status, Step
 from bylaw.solve import solve
+from bylaw.stream import Stream
+from bylaw.tables import Columns
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BylawError",
+    "Columns",
     "ConvergenceWarning",
     "Evidence",
     "EvidenceError",
@@ -56,6 +59,7 @@ __all__ = [
     "Solution",
     "Status",
     "Step",
+    "Stream",
     "accepted",
     "cost",
     "coverage_parity",

@@ -26,6 +26,14 @@ class KnownGroup:
     values: tuple[Value, ...]
     codes: NDArray[np.int64]  # (n_rows,) positions in `values`
 
+    def rows(self, part: slice) -> KnownGroup:
+        return KnownGroup(self.values, self.codes[part])
+
+    def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
+        """The same rows, with positions in other values, of which these are some."""
+        positions = np.array([values.index(value) for value in self.values])
+        return self if values == self.values else KnownGroup(values, positions[self.codes])
+
 
 @dataclass(frozen=True)
 class GroupProbabilities:
@@ -33,6 +41,9 @@ class GroupProbabilities:
 
     values: tuple[Value, ...]
     probabilities: Floats  # (n_rows, n_values)
+
+    def rows(self, part: slice) -> GroupProbabilities:
+        return GroupProbabilities(self.values, self.probabilities[part])
 
 
 class Evidence:
@@ -89,6 +100,17 @@ class Evidence:
         copy = object.__new__(Evidence)
         copy.__dict__.update(self.__dict__, **fields)
         return copy
+
+    def rows(self, part: slice) -> Evidence:
+        """Some of the rows."""
+        return self.replaced(
+            probabilities=self.probabilities[part],
+            groups={name: group.rows(part) for name, group in self.groups.items()},
+            joint={name: array[part] for name, array in self.joint.items()},
+            references={name: array[part] for name, array in self.references.items()},
+            costs={name: array[part] for name, array in self.costs.items()},
+            weights=None if self.weights is None else self.weights[part],
+        )
 
     @property
     def group_values(self) -> Groups:
@@ -239,6 +261,45 @@ class Evidence:
         if not vector.any():
             raise EvidenceError("all weights are zero; there is nothing to learn from")
         return vector
+
+
+def concatenate(parts: Sequence[Evidence]) -> Evidence:
+    """All the rows of several evidences with the same columns."""
+    first = parts[0]
+    for part in parts:
+        if part.classes != first.classes or _columns_of(part) != _columns_of(first):
+            raise EvidenceError(
+                f"batches must have the same classes and columns: {first} came first, and then {part}"
+            )
+
+    def stacked(kind: str) -> dict[str, NDArray[Any]]:
+        return {
+            name: np.concatenate([getattr(p, kind)[name] for p in parts]) for name in getattr(first, kind)
+        }
+
+    weights = [part.weights for part in parts if part.weights is not None]
+    return first.replaced(
+        probabilities=np.concatenate([part.probabilities for part in parts]),
+        groups={name: _concatenate_groups([part.groups[name] for part in parts]) for name in first.groups},
+        joint=stacked("joint"),
+        references=stacked("references"),
+        costs=stacked("costs"),
+        weights=np.concatenate(weights) if weights else None,
+    )
+
+
+def _columns_of(evidence: Evidence) -> list[Any]:
+    known = [(name, isinstance(group, KnownGroup)) for name, group in evidence.groups.items()]
+    hidden = [group.values for group in evidence.groups.values() if isinstance(group, GroupProbabilities)]
+    weighted = evidence.weights is not None
+    return [known, hidden, *map(list, (evidence.joint, evidence.references, evidence.costs)), weighted]
+
+
+def _concatenate_groups(parts: Sequence[Any]) -> KnownGroup | GroupProbabilities:
+    if isinstance(parts[0], GroupProbabilities):
+        return GroupProbabilities(parts[0].values, np.concatenate([part.probabilities for part in parts]))
+    values = tuple(sorted({value for part in parts for value in part.values}))
+    return KnownGroup(values, np.concatenate([part.with_values(values).codes for part in parts]))
 
 
 def as_evidence(evidence: Any) -> Evidence:

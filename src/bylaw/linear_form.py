@@ -232,8 +232,7 @@ def _admit_group(name: str, fitted: Attribute, evidence: Evidence) -> KnownGroup
             f"{list(fitted.values)}. Fit again with such rows, or map them to a known value"
         )
     if isinstance(group, KnownGroup):
-        positions = np.array([fitted.values.index(value) for value in group.values])
-        return group if group.values == fitted.values else KnownGroup(fitted.values, positions[group.codes])
+        return group.with_values(fitted.values)
     if missing := set(fitted.values) - set(group.values):
         raise EvidenceError(
             f"{name} lacks the probabilities of {sorted(map(str, missing))}; pass a column each"

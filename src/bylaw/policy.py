@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bylaw import policy_file
 from bylaw.algebra import Rate, Value, shorten
+from bylaw.checked_json import write_json
 from bylaw.decisions import Decisions, Floats
 from bylaw.drawing import balanced, draw, keyed_uniforms
 from bylaw.errors import GuaranteeWarning, RuleError
@@ -184,7 +185,7 @@ class Policy:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as JSON; an older file stays until the new one is whole."""
-        policy_file.write(self, Path(path))
+        write_json(policy_file.to_dict(self), Path(path))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Policy:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bylaw.checked_json import Node
 from bylaw.decisions import Floats
 from bylaw.errors import BylawError
 from bylaw.solvers.oracle import Oracle, Rows, kernels
@@ -87,11 +88,19 @@ class Walk:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Walk:
-        plan = Plan(tuple(state["mus"]), state["length"], state["smoothness"])
-        centres = [np.array(centre, dtype=float) for centre in state["centres"]]
-        point, average = (np.array(state[name], dtype=float) for name in ("point", "average"))
-        return cls(plan, point, average, state["stage"], state["taken"], centres)
+    def from_state(cls, state: Node, n_rules: int) -> Walk:
+        mus = tuple(node.positive() for node in state["mus"].list())
+        walk = cls(
+            plan=Plan(mus, state["length"].count(), state["smoothness"].positive()),
+            point=state["point"].vector(n_rules),
+            average=state["average"].vector(n_rules),
+            stage=state["stage"].count(),
+            taken=state["taken"].count(),
+            centres=[node.vector(n_rules) for node in state["centres"].list()],
+        )
+        if walk.stage >= len(mus) or len(walk.centres) != walk.stage + 1 or walk.taken > walk.plan.length:
+            state.fail("a plan and a place in it")
+        return walk
 
 
 @dataclass(frozen=True)
@@ -106,8 +115,8 @@ class Staged:
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> Walk:
         return Walk.begin(self.plan(sigma2, smoothness, steps), start)
 
-    def resume(self, state: dict[str, Any]) -> Walk:
-        return Walk.from_state(state)
+    def resume(self, state: Node, n_rules: int) -> Walk:
+        return Walk.from_state(state, n_rules)
 
     def __call__(
         self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats

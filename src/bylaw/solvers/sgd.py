@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from bylaw.checked_json import Node
 from bylaw.decisions import Floats
 from bylaw.errors import BylawError
 from bylaw.solvers.oracle import Oracle, Rows, kernels
@@ -54,9 +53,9 @@ class SGD:
         size = 1 / math.sqrt(sigma2) if self.size is None else self.size
         return Descent(size, start.copy(), start.copy())
 
-    def resume(self, state: dict[str, Any]) -> Descent:
-        point, average = (np.array(state[name], dtype=float) for name in ("point", "average"))
-        return Descent(state["size"], point, average, state["steps"])
+    def resume(self, state: Node, n_rules: int) -> Descent:
+        point, average = (state[name].vector(n_rules) for name in ("point", "average"))
+        return Descent(state["size"].positive(), point, average, state["steps"].count())
 
     def __call__(
         self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats

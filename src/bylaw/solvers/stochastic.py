@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,13 @@ from bylaw.decisions import Floats
 from bylaw.dual import Dual
 from bylaw.errors import BylawError
 from bylaw.solution import Solution, Status, Step
+from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.oracle import Optimizer, Oracle
+from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
+
+OPTIMIZERS: dict[str, Any] = {"sgd3": SGD3, "acsa": ACSA, "sgd": SGD}
 
 
 def theory_beta(rows: int) -> float:

@@ -1,0 +1,210 @@
+"""Fit on batches of rows that arrive over time, holding no more than one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bylaw import stream_file
+from bylaw.algebra import Conditions, number
+from bylaw.checked_json import write_json
+from bylaw.dual import Block, Dual
+from bylaw.errors import BylawError
+from bylaw.evidence import Evidence, as_evidence, concatenate
+from bylaw.linear_form import LinearForm, compile_problem
+from bylaw.policy import Policy
+from bylaw.problem import Problem
+from bylaw.solution import Guarantee, Solution, Status
+from bylaw.solve import guarantee_of
+from bylaw.solvers.base import gradient_mapping
+from bylaw.solvers.oracle import Rows
+from bylaw.solvers.stochastic import OPTIMIZERS, paper_beta, theory_beta
+from bylaw.tables import Columns
+
+
+@dataclass
+class _Fit:
+    """What is fixed after the warm-up, and the optimiser that walks on."""
+
+    form: LinearForm
+    mean_weight: float
+    guarantee: Guarantee  # of the last batch
+    walk: Any
+    value: float = 0.0
+
+
+class Stream:
+    """The paper's setting: T unlabelled rows that come in batches, one stochastic step per row.
+
+    Parameters
+    ----------
+    problem : what to minimise under which rules.
+    rows : T, the number of rows that will come; beta and the steps' sizes depend on it.
+    optimizer : "sgd3", "acsa", "sgd", or one of their objects, such as `SGD3(mu=0.01)`.
+    beta : "auto" is T / (8 log2 T), "paper" 0.5 sqrt(T) log sqrt(T); or a number.
+    frequencies : P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or,
+        for two together, {("sex", "label"): {("F", 1): .1, ...}}. What is not given is read off
+        the warm-up.
+    warm_up : the first rows, on which sigma^2, the groups' values and missing frequencies are
+        estimated. They are kept until they are complete, and then used like all others.
+
+    The result depends on the rows and their order alone: not on how they are cut into batches.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        rows: int,
+        *,
+        optimizer: Any = "sgd3",
+        beta: float | Literal["auto", "paper"] = "auto",
+        frequencies: Mapping[Any, Mapping[Any, float]] | None = None,
+        warm_up: int = 1000,
+    ) -> None:
+        if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
+            raise BylawError(f"there is no optimiser {optimizer!r}; choose one of {list(OPTIMIZERS)}")
+        if not 1 <= warm_up <= rows:
+            raise BylawError(f"warm_up={warm_up} must be between 1 and the {rows} rows of the stream")
+        self.problem = problem
+        self.rows = rows
+        self.optimizer = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer
+        self.beta = _beta(beta, rows)
+        self.warm_up = warm_up
+        self.frequencies = _events(frequencies or {})
+        self.seen = 0
+        self._waiting: list[Evidence] = []
+        self._fit: _Fit | None = None
+
+    def partial_fit(self, evidence: Evidence) -> Stream:
+        """One step per row, in the order of the rows."""
+        as_evidence(evidence)
+        if self.seen + len(evidence) > self.rows:
+            raise BylawError(
+                f"the stream was planned for {self.rows} rows, has had {self.seen} and is given "
+                f"{len(evidence)} more; plan a longer one, or start another"
+            )
+        if self._fit is not None:
+            self._advance(self._fit, evidence)
+        elif self.seen + len(evidence) >= self.warm_up:
+            waiting = concatenate([*self._waiting, evidence])
+            fit = self._begin(waiting.rows(slice(0, self.warm_up)))
+            self._advance(fit, waiting)
+            self._fit, self._waiting = fit, []
+        else:
+            self._waiting.append(evidence)
+        self.seen += len(evidence)
+        return self
+
+    def fit(self, batches: Iterable[Any], columns: Columns | None = None) -> Stream:
+        """Every batch in turn: evidence, or any frames or Arrow record batches with these columns."""
+        for batch in batches:
+            self.partial_fit(batch if columns is None else columns.evidence(batch))
+        return self
+
+    def policy(self) -> Policy:
+        """The policy so far. Its gradient mapping is measured on the last batch."""
+        fit = self._fitted()
+        terms = fit.guarantee
+        steps = fit.walk.steps
+        solution = Solution(fit.walk.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps)
+        return Policy.fitted(self.problem, fit.form, solution, terms)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the state as JSON: a stream that is loaded goes on bit for bit."""
+        fit = self._fitted()
+        names = {cls: name for name, cls in OPTIMIZERS.items()}
+        if type(self.optimizer) not in names:
+            raise BylawError("only streams with a built-in optimiser can be saved")
+        write_json(
+            {
+                **stream_file.header(self.problem),
+                "rows": self.rows,
+                "seen": self.seen,
+                "warm_up": self.warm_up,
+                "beta": self.beta,
+                "optimizer": {"name": names[type(self.optimizer)], **asdict(self.optimizer)},
+                **stream_file.form_to_dict(fit.form),
+                "mean_weight": fit.mean_weight,
+                "value": fit.value,
+                "guarantee": asdict(fit.guarantee),
+                "walk": fit.walk.state(),
+            },
+            Path(path),
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Stream:
+        """Read a saved state; whatever is wrong with the file becomes a `PolicyFileError`."""
+        read = stream_file.read(Path(path))
+        stream = cls(
+            read["problem"],
+            read["rows"],
+            optimizer=read["optimizer"],
+            beta=read["beta"],
+            warm_up=read["warm_up"],
+        )
+        stream.seen = read["seen"]
+        stream._fit = _Fit(read["form"], read["mean_weight"], read["guarantee"], read["walk"], read["value"])
+        return stream
+
+    def _fitted(self) -> _Fit:
+        if self._fit is None:
+            raise BylawError(
+                f"the warm-up of {self.warm_up} rows is not over ({self.seen} came); there is no policy yet"
+            )
+        return self._fit
+
+    def _begin(self, first: Evidence) -> _Fit:
+        form = compile_problem(self.problem, first, self.frequencies)
+        mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
+        dual = Dual(form, [_block(form, first)], self.beta)
+        start = np.zeros(dual.n_rules)
+        walk = self.optimizer.begin(dual.sigma2, dual.smoothness, self.rows, start)
+        empty = Solution(start, Status.SAMPLED, 0.0, 0.0, 0)
+        return _Fit(form, mean_weight, guarantee_of(dual, empty), walk)
+
+    def _advance(self, fit: _Fit, evidence: Evidence) -> None:
+        block = _block(fit.form, evidence)
+        weights = block.row_weights / fit.mean_weight
+        fit.walk.advance(Rows.of(fit.form, self.beta, block.features.T.copy(), weights))
+        fit.value, gradient = Dual(fit.form, [block], self.beta).value_and_gradient(fit.walk.answer)
+        mapping = gradient_mapping(fit.walk.answer, gradient, fit.guarantee.alpha)
+        fit.guarantee = replace(
+            fit.guarantee,
+            gradient_mapping=float(np.linalg.norm(mapping)),
+            multiplier_norm=float(np.linalg.norm(fit.walk.answer)),
+        )
+
+
+def _block(form: LinearForm, evidence: Evidence) -> Block:
+    evidence = form.recipe.admit(evidence)
+    shape = (len(form.recipe.features), len(evidence))
+    return Block(form.recipe.columns(evidence, slice(None), np.empty(shape)), evidence.weights)
+
+
+def _beta(beta: float | str, rows: int) -> float:
+    if isinstance(beta, str):
+        if beta not in ("auto", "paper"):
+            raise BylawError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
+        return theory_beta(rows) if beta == "auto" else paper_beta(rows)
+    if not number(beta, "beta") > 0:
+        raise BylawError(f"beta must be positive, not {beta}")
+    return float(beta)
+
+
+def _events(frequencies: Mapping[Any, Mapping[Any, float]]) -> dict[Conditions, float]:
+    """{"sex": {"F": .4}} as {(("sex", "F"),): .4}."""
+    events: dict[Conditions, float] = {}
+    for names, table in frequencies.items():
+        for values, frequency in table.items():
+            pair = zip(names, values, strict=True) if isinstance(names, tuple) else [(names, values)]
+            share = number(frequency, f"the frequency of {names}={values!r}")
+            if not 0 < share <= 1:
+                raise BylawError(f"the frequency of {names}={values!r} must be in (0, 1], not {frequency}")
+            events[tuple(sorted(pair))] = share
+    return events

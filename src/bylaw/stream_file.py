@@ -1,0 +1,114 @@
+"""The state of a stream as JSON."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from scipy import sparse
+
+from bylaw.checked_json import BadValueError, Node, read_json
+from bylaw.linear_form import LinearForm
+from bylaw.policy_file import (
+    frequencies_to_list,
+    read_frequencies,
+    read_guarantee,
+    read_recipe,
+    recipe_to_dict,
+)
+from bylaw.problem import Problem
+from bylaw.solvers.stochastic import OPTIMIZERS
+
+FORMAT = "bylaw-stream"
+VERSION = 1
+
+
+def header(problem: Problem) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "minimize": str(problem.minimize),
+        "rules": [str(rule) for rule in problem.rules],
+    }
+
+
+def form_to_dict(form: LinearForm) -> dict[str, Any]:
+    couplings = form.couplings
+    return {
+        **recipe_to_dict(form.recipe),
+        "base": form.base.tolist(),
+        "base_constant": form.base_constant,
+        "couplings": {
+            "indptr": couplings.indptr.tolist(),
+            "indices": couplings.indices.tolist(),
+            "data": couplings.data.tolist(),
+        },
+        "bounds": form.bounds.tolist(),
+        "names": list(form.names),
+        "statements": list(form.statements),
+        "frequencies": frequencies_to_list(form.frequencies),
+    }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The fields of a stream, each checked."""
+    return read_json(path, "a stream", _fields)
+
+
+def _fields(root: Node) -> dict[str, Any]:
+    root.check_version(FORMAT, VERSION)
+    form = _form(root)
+    decisions = form.decisions
+    rules = [node.text() for node in root["rules"].list()]
+    beta = root["beta"].positive()
+    name = root["optimizer"]["name"].one_of(OPTIMIZERS)
+    settings = {key: node for key, node in root["optimizer"].items() if key != "name"}
+    if len(settings) != 1 or set(settings) - {"mu", "size"}:
+        root["optimizer"].fail("the settings of an optimiser")
+    optimizer = OPTIMIZERS[name](**{k: n.value and n.positive() for k, n in settings.items()})
+    return {
+        "problem": Problem(
+            root["minimize"].text(), rules, decisions.classes, decisions.kind, decisions.reject
+        ),
+        "rows": root["rows"].count(),
+        "seen": root["seen"].count(),
+        "warm_up": root["warm_up"].count(),
+        "beta": beta,
+        "optimizer": optimizer,
+        "form": form,
+        "mean_weight": root["mean_weight"].positive(),
+        "value": root["value"].number(),
+        "guarantee": read_guarantee(root["guarantee"], beta),
+        "walk": optimizer.resume(root["walk"], len(form.bounds)),
+    }
+
+
+def _form(root: Node) -> LinearForm:
+    recipe = read_recipe(root)
+    n_features, n_actions = len(recipe.features), len(recipe.decisions.actions)
+    names = tuple(node.text() for node in root["names"].list())
+    statements = tuple(node.text() for node in root["statements"].list())
+    if len(names) != len(statements):
+        raise BadValueError("its names and statements differ in number")
+    return LinearForm(
+        recipe=recipe,
+        base=root["base"].matrix(n_features, n_actions),
+        base_constant=root["base_constant"].number(),
+        couplings=_couplings(root["couplings"], len(names), n_features * n_actions),
+        bounds=root["bounds"].vector(len(names)),
+        names=names,
+        statements=statements,
+        frequencies=read_frequencies(root["frequencies"], recipe),
+    )
+
+
+def _couplings(node: Node, n_rules: int, n_places: int) -> sparse.csr_array:
+    indptr = [item.count() for item in node["indptr"].list()]
+    indices = [item.count() for item in node["indices"].list()]
+    ordered = all(a <= b for a, b in itertools.pairwise(indptr))
+    if len(indptr) != n_rules + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or not ordered:
+        node.fail("a sparse matrix with one row per rule")
+    if any(i >= n_places for i in indices):
+        node.fail(f"a sparse matrix with {n_places} columns")
+    return sparse.csr_array((node["data"].vector(len(indices)), indices, indptr), shape=(n_rules, n_places))
