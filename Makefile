@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test lint bench docs clean
+.PHONY: help setup demo test lint bench rates docs clean
 
 help:
 	@echo "make demo    fit a policy to real mortgage decisions, print a table, save a plot"
 	@echo "make test    linters, type checks, import contract and all tests"
 	@echo "make bench   speed, as ratios measured in one run"
+	@echo "make rates   how fast the paper's algorithm learns: table and figure"
 	@echo "make docs    the documentation, into docs/_build"
 	@echo "make setup   only create .venv with everything for development"
 
@@ -38,6 +39,10 @@ test: lint
 
 bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
+	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/stochastic.py
+
+rates: $(VENV)/.installed-test
+	$(BIN)/python experiments/rates/run.py
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build

@@ -134,6 +134,16 @@ def test_ids_of_sets_draw_each_label_by_itself(sets):
     assert (sets.decide(part(index), ids=ids[index]) == inside[index]).all()
 
 
+@pytest.mark.parametrize("source", ["ids", "rng"])
+def test_labels_of_a_set_are_drawn_independently(source):
+    evidence = Evidence(np.full((4000, 6), 1 / 6))
+    sets = solve(Problem(miscoverage(), [size() <= 3]), evidence, beta=30)
+    np.testing.assert_allclose(sets.probabilities(evidence), 0.5, atol=1e-6)
+    inside = sets.decide(evidence, **({"ids": range(4000)} if source == "ids" else {"rng": 0}))
+    correlation = np.corrcoef(inside.T) - np.eye(6)
+    assert np.abs(correlation).max() < 4.5 / np.sqrt(4000)
+
+
 def test_systematic_counts_are_close_to_their_expectation(policy, sets):
     evidence = ROWS.evidence()
     for seed in range(5):

@@ -34,14 +34,14 @@ EVIDENCE = Evidence(
 
 
 class Fixed:
-    """A policy with a law of our choice, to read rates off."""
+    """Rates under a law of our choice."""
 
     def __init__(self, law, kind):
+        self.law = np.array(law)
         self.policy = solve(Problem(selected("a"), decisions=kind), EVIDENCE)
-        object.__setattr__(self.policy, "_law", lambda evidence: np.array(law, float).T)
 
     def __call__(self, rate):
-        return self.policy.expected(rate, EVIDENCE)
+        return self.policy.expected(rate, EVIDENCE, law=self.law)
 
 
 REJECT = Fixed([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]], "reject")

@@ -164,9 +164,13 @@ class Policy:
             return np.array(self.actions)
         return np.array(self.actions, dtype=object)
 
-    def expected(self, rate: Rate, evidence: Evidence) -> float:
+    def expected(self, rate: Rate, evidence: Evidence, *, law: Floats | None = None) -> float:
         """The rate under this policy on these rows, as the evidence's own probabilities have it,
-        with the randomness integrated out."""
+        with the randomness integrated out.
+
+        `law` (n_rows, n_actions) may be given to judge many rates, or other decisions than this
+        policy's: `probabilities` of these rows by default.
+        """
         if not isinstance(rate, Rate):
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
         asked = Problem(rate, decisions=self.decisions.kind, reject=self.decisions.reject)
@@ -174,7 +178,8 @@ class Policy:
         evidence = form.recipe.admit(evidence)
         shape = (len(form.recipe.features), len(evidence))
         columns = form.recipe.columns(evidence, slice(None), np.empty(shape))
-        per_row = np.einsum("an,an->n", form.base.T @ columns, self._law(evidence))
+        chances = self._law(evidence) if law is None else np.asarray(law).T
+        per_row = np.einsum("an,an->n", form.base.T @ columns, chances)
         return float(np.average(per_row, weights=evidence.weights)) + form.base_constant
 
     @cached_property
