@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import enum
 import pickle
 
 import numpy as np
 import pytest
 
-from bylaw import RuleError, demographic_parity, error, rejected, selected
+from bylaw import RuleError, custom, demographic_parity, error, rejected, selected
 from bylaw.algebra import Band, Rule, plain
 
 
@@ -71,7 +72,9 @@ def test_values_become_plain():
         (lambda: error() < 0.1, "<= or >="),
         (lambda: error() > 0.1, "<= or >="),
         (lambda: abs(error()) >= 0.1, "not convex"),
-        (lambda: abs(error()) < 0.1, "written with <="),
+        (lambda: abs(error()) < 0.1, "compared with <="),
+        (lambda: abs(error()) > 0.1, "compared with <="),
+        (lambda: error() <= 10**400, "must be finite"),
         (lambda: error() <= "0.1", "must be a number"),
         (lambda: error() <= error(), "says nothing"),
         (lambda: abs(error() - error()) <= 1, "says nothing"),
@@ -88,6 +91,27 @@ def test_values_become_plain():
 def test_what_cannot_be_stated_is_refused(build, message):
     with pytest.raises(RuleError, match=message):
         build()
+
+
+def test_members_of_enumerations_become_plain():
+    class Sex(enum.StrEnum):
+        F = "Female"
+
+    class Level(enum.IntEnum):
+        LOW = 1
+
+    assert str(selected(Level.LOW).given(sex=Sex.F)) == "selected(1).given(sex='Female')"
+
+
+def test_any_name_of_a_column_can_be_a_condition():
+    assert str(error().given(self=1)) == "error().given(self=1)"
+    assert str(error().given(**{"\ufb01t": 1})) == "error().given(**{'\ufb01t': 1})"
+
+
+def test_two_functions_of_one_name_are_two_rates():
+    one, other = custom(len, name="f"), custom(repr, name="f")
+    assert one != other
+    assert len((one - other).terms) == 2
 
 
 def test_rules_pickle_and_hash():

@@ -18,6 +18,12 @@ def swapped():
     return good[:, ::-1]
 
 
+def objects(*values):
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
 def shuffled():
     return pandas.Series(["F", "M", "F"]).loc[[2, 0, 1]]
 
@@ -43,6 +49,10 @@ def shuffled():
         (lambda: Evidence(P, groups={"s": pandas.Series(["F", pandas.NA, "M"])}), "1 missing values"),
         (lambda: Evidence(P, groups={"s": polars.Series(["F", "M", None])}), "the first in row 2"),
         (lambda: Evidence(P, groups={"s": ["F", 1, 2]}), "mixes types"),
+        (lambda: Evidence(P, groups={"s": ["F", pandas.NA, "M"]}), "1 missing values, the first in row 1"),
+        (lambda: Evidence(P, groups={"s": objects([1], [2], [1])}), "no plain text or numbers"),
+        (lambda: Evidence(P, groups={"s": polars.DataFrame(T).lazy()}), "collect it first"),
+        (lambda: Evidence(pandas.DataFrame(P, columns=["a", "a"])), "several columns of the same name"),
         (lambda: Evidence(P, groups={"label": [1, 2, 3]}), "other than 'label'"),
         (lambda: Evidence(P, groups={"s": np.full((3, 2), 0.5)}), "without names"),
         (lambda: Evidence(P, groups={"s": {"F": [0.5] * 3, "M": [0.4] * 3}}), "sums to 0.9"),
@@ -81,6 +91,29 @@ def test_sums_within_the_tolerance_pass_and_normalize_divides():
     nearly = P * (1 + 5e-5)
     assert (Evidence(nearly).probabilities == nearly).all()
     np.testing.assert_allclose(Evidence(P * 3, normalize=True).probabilities, P)
+
+
+def test_normalize_serves_every_probability():
+    evidence = Evidence(
+        2 * P,
+        groups={"s": {k: 3 * np.array(v) for k, v in T.items()}},
+        joint={"s": 4 * np.column_stack([T["F"], T["M"]])[:, :, None] * P[:, None, :]},
+        references={"old": 5 * P},
+        normalize=True,
+    )
+    np.testing.assert_allclose(evidence.groups["s"].probabilities.sum(axis=1), 1)
+    np.testing.assert_allclose(evidence.joint["s"].sum(axis=(1, 2)), 1)
+    np.testing.assert_allclose(evidence.references["old"], P)
+
+
+def test_rounding_errors_below_zero_are_dust():
+    assert Evidence([[1.0, -1e-17], [0.5, 0.5]]).probabilities.min() == 0
+
+
+def test_an_earlier_rejection_agrees_with_nothing():
+    evidence = Evidence(P, references={"old": ["reject", "reject", "reject"]}, classes=["a", "b"])
+    policy = solve(Problem(error()), evidence)
+    assert policy.expected(disagreement("old"), evidence) == 1.0
 
 
 def test_float32_scores_pass():

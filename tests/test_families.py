@@ -37,6 +37,7 @@ def test_demographic_parity_has_two_rules_per_group_and_label():
         (demographic_parity("race", tol=0.1, between="groups"), 2 * 6),
         (demographic_parity("race", tol=0.1, labels=[1]), 2 * 3),
         (equalized_odds("race", tol=0.1), 2 * 3 * 4),
+        (equalized_odds("race", tol=0.1, labels=[1]), 2 * 3 * 2),
         (equal_opportunity("race", tol=0.1), 2 * 3 * 2),
         (equal_opportunity("race", tol=0.1, labels=[1]), 2 * 3),
         (disparate_impact("race", labels=[1]), 6),
@@ -76,6 +77,8 @@ def test_tolerances_per_group_and_label():
         "0.2",
         "-0.2",
     }
+    both = texts(equalized_odds("sex", tol={**finer, "F": 0.9}))
+    assert not any("0.9" in rule for rule in both)  # the finer one counts
     cells = {(s, r): 0.1 for s in "FM" for r in "ABC"}
     assert len(texts(demographic_parity(("sex", "race"), tol=cells))) == 24
 
@@ -97,6 +100,14 @@ def test_tolerances_per_group_and_label():
         (lambda: texts(demographic_parity("sex", tol={"F": 0.1})), "no tolerance is given for {'M'}"),
         (lambda: texts(demographic_parity("sex", tol={"F": 0.1, "M": 0.1, "X": 0.1})), "the groups are"),
         (lambda: texts(demographic_parity("age", tol=0.1)), "no group column 'age'"),
+        (
+            lambda: texts(demographic_parity("sex", tol={("F", 0): 0.1, ("F", 1): 0.1, "M": 0.1})),
+            "the groups are",
+        ),
+        (
+            lambda: texts(equalized_odds("sex", tol={("F", 0): 0.1, "M": 0.1})),
+            "no tolerance is given for {'F'}",
+        ),
         (lambda: texts(demographic_parity("one", tol=0.1)), "nothing to compare"),
         (lambda: texts(demographic_parity("sex", tol=0.1, labels=[7])), "no such class"),
     ],

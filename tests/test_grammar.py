@@ -66,7 +66,48 @@ def test_str_and_parse_are_inverse(statement):
     assert str(again) == str(statement)
 
 
-@given(st.text(max_size=60))
+words_and_signs = [
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ".",
+    ",",
+    "+",
+    "-",
+    "*",
+    "/",
+    ":",
+    "<=",
+    ">=",
+    "==",
+    "**",
+    "=",
+    "abs",
+    "error",
+    "rejected",
+    "selected",
+    "given",
+    "cost",
+    "sex",
+    "tol",
+    "label",
+    "demographic_parity",
+    "'a'",
+    "'sex'",
+    "1",
+    "0.1",
+    "1e999",
+    "None",
+    "True",
+    "lambda",
+]
+tokens = st.lists(st.sampled_from(words_and_signs), max_size=25)
+
+
+@given(st.one_of(st.text(max_size=60), tokens.map("".join), tokens.map(" ".join)))
 def test_any_text_parses_or_is_refused_clearly(text):
     try:
         statement = parse(text)
@@ -104,6 +145,12 @@ def test_any_text_parses_or_is_refused_clearly(text):
         ("selected(f'{1}') <= 1", "plain values"),
         ("selected(open) <= 1", "plain values"),
         ("selected(1, 2) <= 1", "this cannot be"),
+        ("error().given(sex='F', sex='M') <= 1", "given twice"),
+        ("error().given(sex='F', **{'sex': 'M'}) <= 1", "given twice"),
+        ("demographic_parity('s', tol={**{'F': 0.1}})", "no place here"),
+        ("demographic_parity('s', tol={[1]: 0.1})", "plain value or a tuple"),
+        ("demographic_parity('s', tol={'F': 0.1, 'F': 0.2})", "a key is given twice"),
+        ("1" + "0" * 400, "must be finite|not a rule"),
         ("demographic_parity('sex')", "this cannot be"),
         ("demographic_parity('sex', tol=-1)", "must not be negative"),
         ("rejected() <= 0.1\n+", "not a rule"),
@@ -122,6 +169,12 @@ def test_the_caret_shows_the_place():
     with pytest.raises(RuleSyntaxError) as caught:
         parse("rejected() <= 0.1 + rejectd()")
     assert str(caught.value).splitlines()[-2:] == ["  rejected() <= 0.1 + rejectd()", "  " + " " * 20 + "^"]
+
+
+def test_the_caret_counts_characters():
+    with pytest.raises(RuleSyntaxError) as caught:
+        parse("selected('ééé') <= rejectd()")
+    assert str(caught.value).splitlines()[-1] == "  " + " " * 19 + "^"
 
 
 def test_parse_wants_text():

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bylaw import Policy, PolicyFileError, Problem, demographic_parity, disagreement, error, rejected, solve
+from bylaw import (
+    EvidenceError,
+    Policy,
+    PolicyFileError,
+    Problem,
+    demographic_parity,
+    disagreement,
+    error,
+    rejected,
+    solve,
+)
 from conftest import Rows
 
 ROWS = Rows(n=50)
@@ -50,6 +60,8 @@ def changed(content, path, value):
         (["beta"], -1, "policy.beta must be a positive number"),
         (["beta"], "hot", "policy.beta must be a number"),
         (["beta"], 10**400, "policy.beta must be a finite number"),
+        (["version"], True, "schema version True"),
+        (["features", 0, "source"], {"kind": "cost", "name": "x", "item": True}, "item must be one of"),
         (["weights"], [[1.0]], "must be a matrix of"),
         (["weights", 0, 0], None, r"policy.weights\[0\]\[0\] must be a number"),
         (["decisions", "kind"], "anything", "policy.decisions.kind must be one of"),
@@ -75,11 +87,37 @@ def test_damage_is_named(tmp_path, content, path, value, message):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "null", "[]", "3", '{"format": "bylaw-policy"}', "[" * 100_000, '{"beta": NaN}', "\x00"]
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "3",
+        '{"format": "bylaw-policy"}',
+        "[" * 100_000,
+        '{"beta": NaN}',
+        "1" * 5000,
+        "\x00",
+    ],
 )
 def test_what_is_no_policy_is_refused(tmp_path, text):
     with pytest.raises(PolicyFileError, match=r"p\.json"):
         load(tmp_path, text)
+
+
+def test_scores_that_overflow_are_refused(tmp_path, content):
+    hot = changed(changed(content, ["beta"], 1e308), ["weights", 0, 0], 1e10)
+    with pytest.raises(PolicyFileError, match="too large together"):
+        load(tmp_path, hot)
+
+
+def test_features_stated_twice_are_refused(tmp_path, content):
+    twice = copy.deepcopy(content)
+    twice["features"].append(twice["features"][0])
+    twice["weights"].append(twice["weights"][0])
+    with pytest.raises(PolicyFileError, match="features are not all different"):
+        load(tmp_path, twice)
 
 
 def test_binary_and_truncated_files_are_refused(tmp_path, content):
@@ -122,8 +160,12 @@ def test_any_change_is_refused_or_gives_a_working_policy(tmp_path, content, data
         policy = load(tmp_path, changed(content, path, data.draw(junk)))
     except PolicyFileError:
         return
-    assert np.isfinite(policy.weights).all()
-    assert policy.beta > 0
+    try:
+        law = policy.probabilities(ROWS.evidence())
+    except EvidenceError:  # it asks for other columns now, and says so
+        return
+    assert np.isfinite(law).all()
+    np.testing.assert_allclose(law.sum(axis=1), 1)
 
 
 def test_saving_leaves_the_old_file_until_the_new_one_is_whole(tmp_path, monkeypatch):

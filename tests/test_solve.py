@@ -13,9 +13,11 @@ from bylaw import (
     RuleError,
     Status,
     cost,
+    custom,
     demographic_parity,
     equalized_odds,
     error,
+    error_parity,
     miscoverage,
     rejected,
     selected,
@@ -29,12 +31,12 @@ PARITY = Problem(error(), [demographic_parity("hidden", tol=0.02), rejected() <=
 
 
 def test_conflicting_rules_are_named_with_their_distance(rows):
-    problem = Problem(error(), [selected(0) <= 0.3, selected(1) <= 0.5, error() <= 0.9])
+    parity = demographic_parity("hidden", tol=0.3)  # has nothing to do with it
+    problem = Problem(error(), [selected(0) <= 0.3, parity, selected(1) <= 0.5, error() <= 0.9])
     with pytest.raises(InfeasibleRulesError, match="the rules conflict") as caught:
         solve(problem, rows.evidence())
     conflict = caught.value
     assert set(conflict.violations) == {"selected(0) <= 0.3", "selected(1) <= 0.5"}
-    assert conflict.certified
     # The two rates sum to one, so the excesses sum to 0.2 under any policy.
     assert sum(conflict.violations.values()) == pytest.approx(0.2, abs=1e-6)
     assert 0 < conflict.least_violation <= 0.1 + 1e-9
@@ -104,6 +106,55 @@ def test_units_of_the_cost_do_not_matter(rows):
     for unit in (1e-6, 1e6):
         scaled = solve(Problem(unit * error(), rules), evidence)
         np.testing.assert_allclose(scaled.probabilities(evidence), law, atol=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1e3, 1e7])
+def test_units_of_a_rule_do_not_matter(rows, unit):
+    evidence = rows.evidence(costs={"toll": unit * np.tile([1.0, 3.0], (rows.n, 1))})
+    policy = solve(Problem(error(), [unit * selected(1) <= unit * 0.1, custom("toll") <= unit * 2]), evidence)
+    plain = solve(Problem(error(), [selected(1) <= 0.1]), evidence)
+    np.testing.assert_allclose(policy.probabilities(evidence), plain.probabilities(evidence), atol=1e-3)
+    prices = list(policy.multipliers.values())
+    assert prices[0] * unit == pytest.approx(plain.multipliers["selected(1) <= 0.1"], rel=1e-3)
+    with pytest.raises(InfeasibleRulesError) as caught:
+        solve(
+            Problem(error(), [unit * selected(1) >= unit * 0.7, unit * selected(0) >= unit * 0.7]), evidence
+        )
+    assert sum(caught.value.violations.values()) == pytest.approx(unit * 0.4, rel=1e-3)
+    assert 0 < caught.value.least_violation <= unit * 0.2 * 1.001
+
+
+def test_a_tiny_loss_at_a_small_beta_is_no_conflict(rows):
+    policy = solve(Problem(1e-8 * error(), [rejected() <= 0.1]), rows.evidence(), beta=1.0)
+    assert policy.expected(rejected(), rows.evidence()) == pytest.approx(0.1, abs=1e-5)
+
+
+def test_rows_of_weight_zero_do_not_count():
+    P = np.random.default_rng(0).dirichlet(np.ones(3), 8000)
+    mask = np.arange(8000) % 4 == 1
+    problem = Problem(error(), [rejected() <= 0.1])
+    masked = solve(problem, Evidence(P, weights=mask))
+    alone = solve(problem, Evidence(P[mask]))
+    np.testing.assert_allclose(masked.weights, alone.weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["full_batch", "linear_program"])
+@pytest.mark.parametrize("seed", range(10))
+def test_certain_models_and_exact_parity(solver, seed):
+    """Probabilities of zero and one and tolerances of zero: singular, but no crash."""
+    rng = np.random.default_rng(seed)
+    P = np.eye(3)[rng.integers(0, 3, 60)]
+    evidence = Evidence(P, groups={"g": rng.integers(0, 3, 60)})
+    problem = Problem(error(), [error_parity("g", tol=0), rejected() <= 0.1])
+    assert solve(problem, evidence, solver=solver).expected(rejected(), evidence) <= 0.1 + 1e-6
+
+
+def test_many_groups_compared_in_pairs():
+    rng = np.random.default_rng(0)
+    evidence = Evidence(rng.dirichlet(np.ones(2), 2000), groups={"g": rng.integers(0, 30, 2000)})
+    policy = solve(Problem(error(), [demographic_parity("g", tol=0.1, between="groups")]), evidence)
+    assert len(policy.multipliers) == 2 * 30 * 29
+    assert policy.solution.status is Status.CONVERGED
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

@@ -81,8 +81,14 @@ def plain(value: Any, what: str) -> Value:
     """A label or group value as a plain Python scalar, so that text and JSON can carry it."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
-    if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+    if isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # members of enumerations become plain, too
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
     raise RuleError(
         f"{what} {value!r} must be a string, a bool or a finite number; convert it, for instance with str()"
     )
@@ -91,9 +97,13 @@ def plain(value: Any, what: str) -> Value:
 def number(value: Any, what: str) -> float:
     """A finite float, or an error that names it."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        if math.isfinite(value):
-            return float(value) + 0.0  # -0.0 becomes 0.0
-        raise RuleError(f"{what} must be finite, not {value}")
+        try:
+            plain_number = float(value) + 0.0  # -0.0 becomes 0.0
+        except OverflowError:
+            plain_number = math.inf
+        if math.isfinite(plain_number):
+            return plain_number
+        raise RuleError(f"{what} must be finite, not {plain_number}")
     raise RuleError(f"{what} must be a number, not {value!r}")
 
 
@@ -114,7 +124,7 @@ class Atom:
     name: str
     arguments: tuple[Any, ...] = ()
     conditions: Conditions = ()
-    function: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+    function: Callable[..., Any] | None = field(default=None, repr=False)
 
     @property
     def implies(self) -> Kind | None:
@@ -142,9 +152,14 @@ class Atom:
         text = f"{self.name}({', '.join(map(_argument_text, self.arguments))})"
         if not self.conditions:
             return text
-        if all(name.isidentifier() and not keyword.iskeyword(name) for name, _ in self.conditions):
+        if all(_is_keyword_name(name) for name, _ in self.conditions):
             return f"{text}.given({', '.join(f'{a}={v!r}' for a, v in self.conditions)})"
         return f"{text}.given(**{dict(self.conditions)!r})"
+
+
+def _is_keyword_name(name: str) -> bool:
+    """Python reads it back as it is written: it normalises identifiers beyond ASCII."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _argument_text(argument: Any) -> str:
@@ -170,7 +185,7 @@ class Rate:
             return math.inf
         return self.constant + sum(c for _, c in self.terms if c > 0)
 
-    def given(self, **conditions: Any) -> Rate:
+    def given(self, /, **conditions: Any) -> Rate:
         """This rate among the rows with these group values and, with `label=`, this true label."""
         if not conditions:
             raise RuleError("given() needs a condition, such as given(sex='Female')")
@@ -304,7 +319,9 @@ class Magnitude:
         raise RuleError("abs(rate) >= bound is not convex; only abs(rate) <= bound is a rule")
 
     def __lt__(self, limit: object) -> Band:
-        raise RuleError("rules are written with <=, not <")
+        raise RuleError("abs(rate) is compared with <= and a bound, and not otherwise")
+
+    __gt__ = __lt__
 
     def __str__(self) -> str:
         return f"abs({self.rate})"

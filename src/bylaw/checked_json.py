@@ -33,7 +33,7 @@ def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:
     """What `reader` makes of the file; whatever is wrong with it becomes a `PolicyFileError`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, BadValueError) as problem:
+    except (ValueError, RecursionError, BadValueError) as problem:
         raise PolicyFileError(f"{path} is not {what}: it is not valid JSON ({problem})") from None
     try:
         return reader(Node(content, what.split()[-1]))
@@ -96,7 +96,10 @@ class Node:
         return number if math.isfinite(number) else self.fail("a finite number")
 
     def one_of(self, choices: Any) -> Any:
-        return self.value if self.value in list(choices) else self.fail(f"one of {list(choices)}")
+        """Equal to one of them, and of its type: true is not 1."""
+        if any(type(choice) is type(self.value) and choice == self.value for choice in choices):
+            return self.value
+        return self.fail(f"one of {list(choices)}")
 
     def positive(self, zero: bool = False) -> float:
         number = self.number()
@@ -121,9 +124,9 @@ class Node:
 
     def check_version(self, name: str, version: int) -> None:
         self["format"].one_of([name])
-        found = self["version"].scalar()
-        if found != version:
-            newer = isinstance(found, int) and found > version
+        found = self["version"].value
+        if type(found) is not int or found != version:
+            newer = type(found) is int and found > version
             raise BadValueError(
                 f"it has schema version {found!r}, and this bylaw reads version {version}"
                 + ("; upgrade bylaw" if newer else "")

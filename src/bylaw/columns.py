@@ -12,9 +12,19 @@ from numpy.typing import NDArray
 from bylaw.errors import EvidenceError
 
 
+def _native(values: Any, what: str) -> Any:
+    """Frames and series behind narwhals' interface, anything else as it is."""
+    try:
+        return nw.from_native(values, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError as problem:
+        raise EvidenceError(f"{what} has several columns of the same name: {problem}") from None
+
+
 def as_vector(values: Any, what: str) -> NDArray[Any]:
     """One column, (n_rows,), with no missing values."""
-    series = nw.from_native(values, series_only=True, pass_through=True)
+    series = _native(values, what)
+    if isinstance(series, nw.LazyFrame):
+        raise EvidenceError(f"{what} is a lazy frame; collect it first")
     if isinstance(series, nw.Series):
         missing = series.is_null().to_numpy()
         column = series.to_numpy()
@@ -36,7 +46,14 @@ def as_vector(values: Any, what: str) -> NDArray[Any]:
 def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
     if column.dtype.kind != "O":
         return np.zeros(column.shape, bool)
-    return np.array([value is None or value != value for value in column.ravel()], bool).reshape(column.shape)
+    return np.array([_is_missing(value) for value in column.ravel()], bool).reshape(column.shape)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None:
+        return True
+    unequal = value != value
+    return unequal if isinstance(unequal, bool | np.bool_) else type(value).__name__ == "NAType"
 
 
 def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
@@ -52,7 +69,7 @@ def as_matrix(values: Any, what: str) -> tuple[NDArray[np.float64], list[str] | 
         if len(lengths) != 1:
             raise EvidenceError(f"{what}: the columns have different lengths {sorted(lengths)}")
         return np.column_stack(columns), list(values)
-    frame = nw.from_native(values, pass_through=True)
+    frame = _native(values, what)
     if isinstance(frame, nw.LazyFrame):
         raise EvidenceError(f"{what} is a lazy frame; collect it first")
     if isinstance(frame, nw.DataFrame):
@@ -73,7 +90,7 @@ def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
         return {}
     if isinstance(columns, Mapping):
         return columns
-    frame = nw.from_native(columns, pass_through=True)
+    frame = _native(columns, what)
     if isinstance(frame, nw.DataFrame):
         return {name: frame[name].to_native() for name in frame.columns}
     raise EvidenceError(f"{what} takes a dict {{name: column}} or a frame, not {type(columns).__name__}")
@@ -84,7 +101,7 @@ def check_alignment(columns: Mapping[str, Any]) -> None:
     sign that the caller meant otherwise."""
     found = []
     for name, column in columns.items():
-        native = nw.from_native(column, allow_series=True, pass_through=True)
+        native = _native(column, name)
         if isinstance(native, nw.DataFrame | nw.Series):
             index = nw.maybe_get_index(native)
             found += [(name, index)] if index is not None else []

@@ -21,10 +21,8 @@ _PER_DIGEST = 4  # such numbers in its 64 hex digits
 def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
     """The action each uniform number falls on, (n_rows,), for a law (n_actions, n_rows)."""
     heights = np.cumsum(law, axis=0)
-    total = heights[-1]
-    # Never above the last step, so that an action of probability zero is never drawn.
-    levels = np.minimum(uniforms * total, np.nextafter(total, 0.0))
-    return (heights <= levels).sum(axis=0)
+    # Below the last step, whatever it rounds to, so that an impossible action is never drawn.
+    return (heights <= uniforms * heights[-1]).sum(axis=0)
 
 
 def keyed_uniforms(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str = "/{}") -> Iterator[Floats]:

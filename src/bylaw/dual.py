@@ -57,6 +57,8 @@ def blocks_of(form: LinearForm, evidence: Evidence) -> list[Block]:
     """All rows as blocks. Block i takes every n-th row from row i on, so that the first few
     blocks are a fair sample of all, even of sorted rows."""
     evidence = form.recipe.admit(evidence)
+    if evidence.weights is not None and not evidence.weights.all():
+        evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
     n_blocks = -(-len(evidence) // BLOCK_ROWS)
     blocks = []
     for i in range(n_blocks):
@@ -134,6 +136,29 @@ def _curvature(block: Block, law: Floats, decisions: Decisions, beta: float, sup
 
 
 @dataclass(frozen=True)
+class Hessian:
+    """couplings @ curvature @ couplings' + ridge: M rules may be many, the places they touch few."""
+
+    couplings: sparse.csr_array  # (M, Q)
+    half: Floats  # (M, Q): couplings @ curvature
+    ridge: float
+
+    def __matmul__(self, vector: Floats) -> Floats:
+        return self.half @ (self.couplings.T @ vector) + self.ridge * vector
+
+    def among(self, rules: NDArray[np.bool_] | slice) -> Floats:
+        """The part for some rules, dense."""
+        part = self.couplings[rules] @ self.half[rules].T
+        return part + self.ridge * np.eye(len(part))
+
+    @cached_property
+    def trace(self) -> float:
+        rows = self.couplings.tocoo()
+        diagonal = float(rows.data @ self.half[rows.coords])
+        return diagonal + self.ridge * len(self.half)
+
+
+@dataclass(frozen=True)
 class Dual:
     """What a solver sees: value, gradient and Hessian on all rows, and the paper's constants."""
 
@@ -177,14 +202,12 @@ class Dual:
 
     def hessian(self, multipliers: Floats) -> Floats:
         """(M, M)."""
-        return self.second_order(self.tally(multipliers, curvature=True))
+        return self.second_order(self.tally(multipliers, curvature=True)).among(slice(None))
 
-    def second_order(self, total: Tally) -> Floats:
+    def second_order(self, total: Tally) -> Hessian:
         assert total.curvature is not None
         couplings = self._support[1]
-        half = couplings @ (total.curvature / total.mass)
-        hessian = couplings @ half.T
-        return hessian + self.ridge * np.eye(self.n_rules)
+        return Hessian(couplings, couplings @ (total.curvature / total.mass), self.ridge)
 
     def stochastic_gradient(self, multipliers: Floats, features: Floats) -> Floats:
         """The gradient on some rows with these features, (F, n_rows): unbiased for sampled rows."""

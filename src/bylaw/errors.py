@@ -25,6 +25,10 @@ class RuleSyntaxError(RuleError):
         super().__init__(f"{message}\n  {shown}\n  {' ' * column}^")
 
 
+class OptionError(BylawError, ValueError):
+    """A setting that is out of range, or goes with no other."""
+
+
 class EvidenceError(BylawError, ValueError):
     """Rows that cannot be used as they are."""
 
@@ -40,24 +44,17 @@ class InfeasibleRulesError(BylawError):
     ----------
     violations : for each rule in the conflict, how far it is from holding (its rate
         minus its bound) under the last policy that was tried.
-    certified : True when the multipliers prove the conflict (a Farkas certificate on
-        the fitted rows), False when they only grew beyond their cap.
     least_violation : whatever the policy, at least one rule of the conflict is missed
-        by this much (0.0 when the conflict is not certified).
+        by this much; the multipliers are the proof (a Farkas certificate).
     """
 
-    def __init__(self, violations: Mapping[str, float], *, certified: bool, least_violation: float) -> None:
+    def __init__(self, violations: Mapping[str, float], least_violation: float) -> None:
         self.violations = dict(violations)
-        self.certified = certified
         self.least_violation = least_violation
         listed = "\n".join(f"  {name}   (off by {gap:+.4g})" for name, gap in violations.items())
-        proof = (
-            f"proved on these rows: any policy misses at least one of them by {least_violation:.3g}"
-            if certified
-            else "their multipliers reached the cap, so they hold at no finite price"
-        )
         super().__init__(
-            f"the rules conflict; {proof}.\n{listed}\n"
+            "the rules conflict on these rows: any policy misses at least one of them by "
+            f"{least_violation:.3g}.\n{listed}\n"
             "Loosen one of these rules or remove it, and solve again."
         )
 

@@ -13,10 +13,16 @@ from numpy.typing import NDArray
 from bylaw.algebra import LABEL, Conditions, Groups, Source, Value, plain, shorten
 from bylaw.columns import as_columns, as_matrix, as_numbers, as_vector, check_alignment
 from bylaw.decisions import Floats
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, RuleError
 
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
+_DUST = 1e-9  # negative probabilities this small are rounding errors
 SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
+
+
+REJECTED = "reject"  # the label of an earlier model's rejections
+_AGREES_WITH_NOTHING = -1
+Part = slice | NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class KnownGroup:
     values: tuple[Value, ...]
     codes: NDArray[np.int64]  # (n_rows,) positions in `values`
 
-    def rows(self, part: slice) -> KnownGroup:
+    def rows(self, part: Part) -> KnownGroup:
         return KnownGroup(self.values, self.codes[part])
 
     def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
@@ -42,7 +48,7 @@ class GroupProbabilities:
     values: tuple[Value, ...]
     probabilities: Floats  # (n_rows, n_values)
 
-    def rows(self, part: slice) -> GroupProbabilities:
+    def rows(self, part: Part) -> GroupProbabilities:
         return GroupProbabilities(self.values, self.probabilities[part])
 
 
@@ -56,10 +62,12 @@ class Evidence:
     groups : for each attribute either one value per row (known), or a frame or dict with one
         column of P(value | x) per value (unknown). A frame serves as a dict of known attributes.
     joint : for an unknown attribute, P(value, label | x), (n_rows, n_values, n_classes).
-    references : an earlier model's labels (n_rows,) or its probabilities (n_rows, n_classes).
+    references : an earlier model's labels (n_rows,) or its probabilities (n_rows, n_classes). Where it
+        said "reject", nothing agrees with it.
     costs : (n_rows, n_actions) arrays for `custom(name)`.
     weights : (n_rows,) non-negative; default one per row.
-    normalize : divide each row of probabilities by its sum instead of refusing it.
+    normalize : divide each row of probabilities by its sum instead of refusing it, also those of
+        groups, joint and references.
     """
 
     def __init__(
@@ -80,9 +88,9 @@ class Evidence:
         groups, joint = as_columns(groups, "groups"), as_columns(joint, "joint")
         references, costs = as_columns(references, "references"), as_columns(costs, "costs")
         check_alignment({"probabilities": probabilities, **groups, **references, "weights": weights})
-        self.groups = {name: self._group(name, column) for name, column in groups.items()}
-        self.joint = {name: self._joint(name, array) for name, array in joint.items()}
-        self.references = {name: self._reference(name, column) for name, column in references.items()}
+        self.groups = {name: self._group(name, column, normalize) for name, column in groups.items()}
+        self.joint = {name: self._joint(name, array, normalize) for name, array in joint.items()}
+        self.references = {n: self._reference(n, column, normalize) for n, column in references.items()}
         self.costs = {name: self._cost(name, array) for name, array in costs.items()}
         self.weights = None if weights is None else self._weights(weights)
 
@@ -101,7 +109,7 @@ class Evidence:
         copy.__dict__.update(self.__dict__, **fields)
         return copy
 
-    def rows(self, part: slice) -> Evidence:
+    def rows(self, part: Part) -> Evidence:
         """Some of the rows."""
         return self.replaced(
             probabilities=self.probabilities[part],
@@ -188,7 +196,7 @@ class Evidence:
         if length != len(self):
             raise EvidenceError(f"{what} has {length} rows, but probabilities has {len(self)}")
 
-    def _group(self, name: Any, column: Any) -> KnownGroup | GroupProbabilities:
+    def _group(self, name: Any, column: Any, normalize: bool) -> KnownGroup | GroupProbabilities:
         what = f"groups[{name!r}]"
         if not isinstance(name, str) or not name or name == LABEL:
             raise EvidenceError(f"{what}: a group is named by a string other than {LABEL!r}")
@@ -201,12 +209,12 @@ class Evidence:
                 )
             self._check_length(len(matrix), what)
             values = tuple(plain(value, f"a value of {what}") for value in names)
-            return GroupProbabilities(values, _probabilities(matrix, what, False))
+            return GroupProbabilities(values, _probabilities(matrix, what, normalize))
         vector = as_vector(column, what)
         self._check_length(len(vector), what)
         return KnownGroup(*_factorize(vector, what))
 
-    def _joint(self, name: str, array: Any) -> Floats:
+    def _joint(self, name: str, array: Any, normalize: bool) -> Floats:
         what = f"joint[{name!r}]"
         group = self.groups.get(name)
         if not isinstance(group, GroupProbabilities):
@@ -217,7 +225,7 @@ class Evidence:
         wanted = (len(self), len(group.values), len(self.classes))
         if joint.shape != wanted:
             raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), not {joint.shape}")
-        _probabilities(joint.reshape(len(self), -1), what, False)
+        joint = _probabilities(joint.reshape(len(self), -1), what, normalize).reshape(wanted)
         for axis, marginal, other in (
             (1, self.probabilities, "probabilities"),
             (2, group.probabilities, name),
@@ -231,20 +239,20 @@ class Evidence:
                 )
         return joint
 
-    def _reference(self, name: str, column: Any) -> NDArray[Any]:
+    def _reference(self, name: str, column: Any, normalize: bool) -> NDArray[Any]:
         what = f"references[{name!r}]"
         if len(getattr(column, "shape", (0,))) == 2:
             matrix, names = as_matrix(column, what)
             self._check_length(len(matrix), what)
             if matrix.shape[1] != len(self.classes):
                 raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(self.classes)} classes")
-            return _probabilities(_by_name(matrix, names, self.classes), what, False)
+            return _probabilities(_by_name(matrix, names, self.classes), what, normalize)
         vector = as_vector(column, what)
         self._check_length(len(vector), what)
-        positions = {label: i for i, label in enumerate(self.classes)}
-        codes = [positions.get(label, -1) for label in vector.tolist()]
-        if -1 in codes:
-            row = codes.index(-1)
+        positions = {REJECTED: _AGREES_WITH_NOTHING} | {label: i for i, label in enumerate(self.classes)}
+        codes = [positions.get(label) for label in vector.tolist()]
+        if None in codes:
+            row = codes.index(None)
             raise EvidenceError(
                 f"{what}: {vector[row]!r} in row {row} is not a class; the classes are {list(self.classes)}"
             )
@@ -358,6 +366,8 @@ def _probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
     if not matrix.size:
         raise EvidenceError(f"{what} is empty; pass at least one row")
     low, high = matrix.min(), matrix.max()
+    if -_DUST <= low < 0:
+        matrix, low = np.maximum(matrix, 0.0), 0.0
     if not np.isfinite(low + high):
         row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
         raise EvidenceError(f"{what} has a value that is not finite in row {row}; fill it in or drop the row")
@@ -384,8 +394,14 @@ def _probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
 
 def _factorize(vector: NDArray[Any], what: str) -> tuple[tuple[Value, ...], NDArray[np.int64]]:
     """The different values, sorted where they can be, and each row's position among them."""
+    if vector.dtype.kind in "iub":
+        numbers, codes = np.unique(vector, return_inverse=True)
+        return tuple(numbers.tolist()), codes
     rows = vector.tolist()
-    found = [plain(value, f"a value of {what}") for value in dict.fromkeys(rows)]
+    try:
+        found = [plain(value, f"a value of {what}") for value in dict.fromkeys(rows)]
+    except (TypeError, RuleError) as problem:
+        raise EvidenceError(f"{what} has values that are no plain text or numbers: {problem}") from None
     try:
         values = tuple(sorted(found))  # type: ignore[type-var]
     except TypeError:

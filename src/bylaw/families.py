@@ -51,8 +51,8 @@ class Family:
         rules = []
         for attributes in self.attributes:
             cells = _cells(attributes, groups, self)
-            self._check_level(cells, labels)
-            for rate in _COMPARED[self.name](labels):
+            self._check_level(cells, classes)
+            for rate in _COMPARED[self.name](labels, classes):
                 rules += self._compare(rate, attributes, cells)
         return tuple(rules)
 
@@ -78,21 +78,29 @@ class Family:
         label = dict(rate.terms[0][0].conditions).get(LABEL)
         return levels[(group, label)] if (group, label) in levels else levels[group]
 
-    def _check_level(self, cells: list[tuple], labels: Sequence[Value]) -> None:
+    def _check_level(self, cells: list[tuple], classes: Sequence[Value]) -> None:
         if not isinstance(self.level, tuple):
             return
         wanted = {_group_key(cell) for cell in cells}
-        finer = {(group, label) for group in wanted for label in labels}
+        finer = {(group, label) for group in wanted for label in self._true_labels(classes)}
         given = set(dict(self.level))
         if unknown := given - wanted - finer:
             raise RuleError(f"{self}: a tolerance is given for {unknown}, but the groups are {wanted}")
-        missing = {g for g in wanted - given if not all((g, y) in given for y in labels)}
+        missing = {
+            g for g in wanted - given if not finer or not all((g, y) in given for h, y in finer if h == g)
+        }
         if missing:
             raise RuleError(f"{self}: no tolerance is given for {missing}")
 
+    def _true_labels(self, classes: Sequence[Value]) -> Sequence[Value]:
+        """The true labels that the family distinguishes."""
+        if self.name == "equal_opportunity" and self.labels is not None:
+            return self.labels
+        return classes if self.name in ("equalized_odds", "equal_opportunity") else ()
+
     def atoms(self) -> Iterator[Atom]:
         """Examples of the rates used, enough to tell the kind of decisions."""
-        return (atom for rate in _COMPARED[self.name]([0]) for atom, _ in rate.terms)
+        return (atom for rate in _COMPARED[self.name]([0], [0]) for atom, _ in rate.terms)
 
     def __bool__(self) -> bool:
         raise RuleError("a family of rules has no truth value; pass it to Problem(rules=[...])")
@@ -112,15 +120,15 @@ class Family:
     __repr__ = __str__
 
 
-# What each family compares between groups, as rates without the group.
+# What each family compares between groups, as rates without the group: of these labels and classes.
 _COMPARED = {
-    "demographic_parity": lambda labels: [selected(y) for y in labels],
-    "disparate_impact": lambda labels: [selected(y) for y in labels],
-    "equalized_odds": lambda labels: [selected(y).given(label=t) for t in labels for y in labels],
-    "equal_opportunity": lambda labels: [selected(y).given(label=y) for y in labels],
-    "error_parity": lambda labels: [error()],
-    "rejection_parity": lambda labels: [rejected()],
-    "coverage_parity": lambda labels: [miscoverage()],
+    "demographic_parity": lambda labels, _: [selected(y) for y in labels],
+    "disparate_impact": lambda labels, _: [selected(y) for y in labels],
+    "equalized_odds": lambda labels, classes: [selected(y).given(label=t) for t in classes for y in labels],
+    "equal_opportunity": lambda labels, _: [selected(y).given(label=y) for y in labels],
+    "error_parity": lambda labels, _: [error()],
+    "rejection_parity": lambda labels, _: [rejected()],
+    "coverage_parity": lambda labels, _: [miscoverage()],
 }
 _SIGNATURES: Mapping[str, tuple[str, float | None, Between]] = {
     **dict.fromkeys(_COMPARED, ("tol", None, "overall")),

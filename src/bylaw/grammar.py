@@ -46,11 +46,9 @@ def parse(text: str) -> Rate | Statement:
     except (RecursionError, MemoryError):
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
     try:
-        value = _Reader(text.strip()).read(tree.body)
+        value = _Reader(text.strip()).statement(tree.body)
     except RecursionError:
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return as_rate(value)
     if not isinstance(value, Rate | Rule | Band | Family):
         raise RuleSyntaxError("this is not a rate or a rule", text.strip())
     return value
@@ -59,6 +57,12 @@ def parse(text: str) -> Rate | Statement:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
+
+    def statement(self, node: ast.expr) -> Any:
+        """What the whole text states; a number alone is a rate."""
+        value = self.read(node)
+        constant = isinstance(value, int | float) and not isinstance(value, bool)
+        return self._call(node, as_rate, value) if constant else value
 
     def read(self, node: ast.expr) -> Any:
         match node:
@@ -116,12 +120,12 @@ class _Reader:
         keywords: dict[str, Any] = {}
         for keyword in node.keywords:
             value = self._literal(keyword.value)
-            if keyword.arg is not None:
-                keywords[keyword.arg] = value
-            elif isinstance(value, dict) and all(isinstance(name, str) for name in value):
-                keywords |= value
-            else:
+            named = value if keyword.arg is None else {keyword.arg: value}
+            if not isinstance(named, dict) or not all(isinstance(name, str) for name in named):
                 self._refuse(keyword.value, "** takes a dict with names as keys")
+            if repeated := set(named) & set(keywords):
+                self._refuse(keyword.value, f"{sorted(repeated)} is given twice")
+            keywords |= named
         return keywords
 
     def _literal(self, node: ast.expr) -> Any:
@@ -137,8 +141,18 @@ class _Reader:
             case ast.Tuple(elts=items):
                 return tuple(self._literal(item) for item in items)
             case ast.Dict(keys=keys, values=values):
-                return {self._literal(k): self._literal(v) for k, v in zip(keys, values, strict=True) if k}
+                return self._dict(node, keys, values)
         self._refuse(node, "only plain values are admitted here: text, numbers, lists, dicts")
+
+    def _dict(self, node: ast.Dict, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[Any, Any]:
+        plain = [self._literal(key) if key else self._refuse(node, "** has no place here") for key in keys]
+        try:
+            repeated = len(set(plain)) < len(plain)
+        except TypeError:
+            self._refuse(node, "a key is a plain value or a tuple of them")
+        if repeated:
+            self._refuse(node, "a key is given twice")
+        return dict(zip(plain, map(self._literal, values), strict=True))
 
     def _call(self, node: ast.expr, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The operation on rates that the text names; its own complaints get a place."""
@@ -152,4 +166,6 @@ class _Reader:
             self._refuse(node, f"this cannot be: {problem}")
 
     def _refuse(self, node: ast.expr, message: str) -> NoReturn:
-        raise RuleSyntaxError(message, self.text, node.lineno, node.col_offset)
+        line = self.text.splitlines()[node.lineno - 1]
+        column = len(line.encode()[: node.col_offset].decode(errors="ignore"))  # offsets count bytes
+        raise RuleSyntaxError(message, self.text, node.lineno, column)

@@ -22,6 +22,8 @@ from bylaw.evidence import Evidence, GroupProbabilities, KnownGroup, as_evidence
 from bylaw.problem import Problem
 
 Frequencies = Mapping[Conditions, float]
+_ORDINARY = (1e-2, 1e3)  # sizes of rules that are left as they are
+_SAMPLE = 4096  # rows that show how large features are
 
 
 class Feature(NamedTuple):
@@ -102,11 +104,16 @@ class LinearForm:
     bounds: Floats  # (M,): b_j
     names: tuple[str, ...]  # of the M rules
     statements: tuple[str, ...]  # the text each rule comes from, as its author wrote it
+    scales: Floats  # (M,): the unit each rule is measured in; couplings and bounds are divided by it
     frequencies: Frequencies = field(default_factory=dict)
 
     @property
     def decisions(self) -> Decisions:
         return self.recipe.decisions
+
+    def prices(self, multipliers: Floats) -> Floats:
+        """What one more unit of slack in each rule, as it is written, would save, (M,)."""
+        return multipliers / self.scales
 
     def weights(self, multipliers: Floats) -> Floats:
         """Scores = features' weights: -(L + C' lambda) but for the bounds, (F, A)."""
@@ -127,12 +134,16 @@ def compile_problem(
     base, base_constant = compiler.rate(problem.minimize)
     rows = [compiler.rate(rule.excess) for rule, _ in rules]
     shape = (len(compiler.features), len(decisions.actions))
+    recipe = compiler.recipe()
+    couplings = _stack([entries for entries, _ in rows], shape)
+    scales = _scales(recipe, couplings, evidence)
     return LinearForm(
-        recipe=compiler.recipe(),
+        recipe=recipe,
         base=_dense(base, shape),
         base_constant=base_constant,
-        couplings=_stack([entries for entries, _ in rows], shape),
-        bounds=np.array([-constant for _, constant in rows]),
+        couplings=sparse.csr_array(couplings / scales[:, None]),
+        bounds=np.array([-constant for _, constant in rows]) / scales,
+        scales=scales,
         names=tuple(str(rule) for rule, _ in rules),
         statements=tuple(str(statement) for _, statement in rules),
         frequencies=compiler.frequencies,
@@ -148,7 +159,7 @@ class _Compiler:
         self.evidence = evidence
         self.frequencies = frequencies
         self.features: dict[Feature, int] = {}
-        self.functions: dict[str, Callable[..., Any]] = {}
+        self.functions: dict[str, Callable[..., Any] | None] = {}
 
     def rate(self, rate: Rate) -> tuple[Entries, float]:
         """A rate as coefficients of E[feature * pi(action)], and a constant."""
@@ -172,13 +183,13 @@ class _Compiler:
             for name, group in self.evidence.groups.items()
             if name in names
         }
-        return Recipe(self.decisions, tuple(self.features), attributes, self.functions)
+        functions = {name: function for name, function in self.functions.items() if function}
+        return Recipe(self.decisions, tuple(self.features), attributes, functions)
 
     def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
-        if atom.function is not None:
-            name = atom.arguments[0]
-            if self.functions.setdefault(name, atom.function) is not atom.function:
-                raise RuleError(f"two functions are both called custom({name!r}); name one of them otherwise")
+        name = source.name if source is not None and source.kind == "cost" else None
+        if name is not None and self.functions.setdefault(name, atom.function) is not atom.function:
+            raise RuleError(f"two costs are both called custom({name!r}); rename one of them")
         return self.features.setdefault(Feature(source, event), len(self.features))
 
     def _frequency(self, conditions: Conditions) -> float:
@@ -214,6 +225,17 @@ def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
     triples = [(j, k * shape[1] + a, c) for j, row in enumerate(rows) for (k, a), c in row.items()]
     where = ([j for j, _, _ in triples], [i for _, i, _ in triples])
     return sparse.csr_array(([c for *_, c in triples], where), shape=(len(rows), shape[0] * shape[1]))
+
+
+def _scales(recipe: Recipe, couplings: sparse.csr_array, evidence: Evidence) -> Floats:
+    """One for rules in ordinary units, so that the tolerance is absolute; otherwise the rule's own
+    size, so that millions and millionths are solved alike."""
+    sample = recipe.admit(evidence.rows(slice(None, None, -(-len(evidence) // _SAMPLE))))
+    columns = recipe.columns(sample, slice(None), np.empty((len(recipe.features), len(sample))))
+    n_actions = len(recipe.decisions.actions)
+    typical = np.repeat(np.abs(columns).mean(axis=1), n_actions)
+    sizes = (abs(couplings) @ sparse.diags_array(typical)).max(axis=1).toarray().ravel()
+    return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
 
 
 def _admit_group(name: str, fitted: Attribute, evidence: Evidence) -> KnownGroup | GroupProbabilities:

@@ -20,7 +20,8 @@ from bylaw.algebra import Rate, Value, shorten
 from bylaw.checked_json import write_json
 from bylaw.decisions import Decisions, Floats
 from bylaw.drawing import balanced, draw, keyed_uniforms
-from bylaw.errors import GuaranteeWarning, RuleError
+from bylaw.dual import BLOCK_ROWS
+from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.evidence import Evidence
 from bylaw.linear_form import LinearForm, Recipe, compile_problem
 from bylaw.problem import Problem
@@ -45,7 +46,7 @@ class Policy:
 
     @classmethod
     def fitted(cls, problem: Problem, form: LinearForm, solution: Solution, guarantee: Guarantee) -> Policy:
-        prices = zip(form.statements, form.names, solution.multipliers.tolist(), strict=True)
+        prices = zip(form.statements, form.names, form.prices(solution.multipliers).tolist(), strict=True)
         weights = form.weights(solution.multipliers)
         return cls(problem, form.recipe, weights, tuple(prices), solution, guarantee, form.frequencies)
 
@@ -99,6 +100,8 @@ class Policy:
             scores = scale @ features
             self.decisions.soften(scores)
             law[:, rows] = scores[:, :width]
+        if not np.isfinite(law).all():
+            raise EvidenceError("the scores of some rows overflow; are their costs or references in order?")
         return law
 
     def decide(
@@ -135,7 +138,7 @@ class Policy:
         """The way from laws (n_actions, n_rows) to positions of actions, each (n_rows,)."""
         if method == "argmax":
             if rng is not None or ids is not None or key is not None:
-                raise ValueError("method='argmax' draws nothing; leave out rng, ids and key")
+                raise OptionError("method='argmax' draws nothing; leave out rng, ids and key")
             warnings.warn(
                 "argmax decisions are not random, and the rules hold for the randomised policy only: "
                 "audit these decisions by themselves",
@@ -144,12 +147,14 @@ class Policy:
             )
             return lambda laws, _: (law.argmax(axis=0) for law in laws)
         if method not in ("sample", "systematic"):
-            raise ValueError(f"method must be 'sample', 'systematic' or 'argmax', not {method!r}")
+            raise OptionError(f"method must be 'sample', 'systematic' or 'argmax', not {method!r}")
         if (rng is None) == (ids is None) or (key is not None and ids is None):
-            raise ValueError("pass either rng= (a generator or a seed) or ids= (and then key=, if you like)")
+            raise OptionError("pass either rng= (a generator or a seed) or ids= (and then key=, if you like)")
         if ids is not None:
             if method == "systematic":
-                raise ValueError("method='systematic' depends on the whole batch, so it takes rng=, not ids=")
+                raise OptionError(
+                    "method='systematic' depends on the whole batch, so it takes rng=, not ids="
+                )
             name = self.digest if key is None else key
             return lambda laws, suffix: map(
                 draw, laws, keyed_uniforms(ids, name, laws[0].shape[1], len(laws), suffix)
@@ -175,11 +180,14 @@ class Policy:
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
         asked = Problem(rate, decisions=self.decisions.kind, reject=self.decisions.reject)
         form = compile_problem(asked, evidence)
-        evidence = form.recipe.admit(evidence)
-        shape = (len(form.recipe.features), len(evidence))
-        columns = form.recipe.columns(evidence, slice(None), np.empty(shape))
         chances = self._law(evidence) if law is None else np.asarray(law).T
-        per_row = np.einsum("an,an->n", form.base.T @ columns, chances)
+        evidence = form.recipe.admit(evidence)
+        per_row = np.empty(len(evidence))
+        for start in range(0, len(evidence), BLOCK_ROWS):
+            rows = slice(start, min(start + BLOCK_ROWS, len(evidence)))
+            columns = np.empty((len(form.recipe.features), rows.stop - start))
+            losses = form.base.T @ form.recipe.columns(evidence, rows, columns)
+            per_row[rows] = np.einsum("an,an->n", losses, chances[:, rows])
         return float(np.average(per_row, weights=evidence.weights)) + form.base_constant
 
     @cached_property

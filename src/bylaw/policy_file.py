@@ -84,12 +84,16 @@ def _fields(root: Node) -> dict[str, Any]:
         for node in root["multipliers"].list()
     ]
     rules = [node.text() for node in root["rules"].list()]
+    weights = root["weights"].matrix(len(recipe.features), len(decisions.actions))
+    with np.errstate(over="ignore"):
+        if not np.isfinite(root["beta"].positive() * weights).all():
+            raise BadValueError("its beta and weights are too large together")
     return {
         "problem": Problem(
             root["minimize"].text(), rules, decisions.classes, decisions.kind, decisions.reject
         ),
         "recipe": recipe,
-        "weights": root["weights"].matrix(len(recipe.features), len(decisions.actions)),
+        "weights": weights,
         "rule_prices": tuple(prices),
         "solution": _solution(root["solution"], np.array([price for *_, price in prices])),
         "guarantee": read_guarantee(root["guarantee"], root["beta"].positive()),

@@ -12,7 +12,7 @@ import numpy as np
 
 from bylaw.algebra import number
 from bylaw.dual import Dual, blocks_of
-from bylaw.errors import BylawError, ConvergenceWarning, InfeasibleRulesError
+from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
 from bylaw.evidence import Evidence, as_evidence
 from bylaw.linear_form import compile_problem
 from bylaw.policy import Policy
@@ -67,10 +67,10 @@ def solve(
     InfeasibleRulesError : when no policy obeys all the rules.
     """
     if not isinstance(problem, Problem):
-        raise BylawError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
+        raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
     as_evidence(evidence)
     if not number(tol, "tol") > 0:
-        raise BylawError(f"tol must be positive, not {tol}")
+        raise OptionError(f"tol must be positive, not {tol}")
     form = compile_problem(problem, evidence)
     dual = Dual(form, blocks_of(form, evidence), beta=1.0)
     chosen = _solver(solver)
@@ -87,7 +87,9 @@ def solve(
 def _solver(solver: str | Solver) -> Solver:
     if isinstance(solver, str):
         if solver not in SOLVERS:
-            raise BylawError(f"there is no solver {solver!r}; choose one of {list(SOLVERS)} or pass your own")
+            raise OptionError(
+                f"there is no solver {solver!r}; choose one of {list(SOLVERS)} or pass your own"
+            )
         return SOLVERS[solver]
     return solver
 
@@ -98,9 +100,9 @@ def _beta(beta: float | str, dual: Dual, solver: Solver) -> float:
     if beta == "paper":
         return paper_beta(sum(block.features.shape[1] for block in dual.blocks))
     if isinstance(beta, str):
-        raise BylawError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
+        raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
     if not number(beta, "beta") > 0:
-        raise BylawError(f"beta must be positive, not {beta}; a larger beta gives a sharper policy")
+        raise OptionError(f"beta must be positive, not {beta}; a larger beta gives a sharper policy")
     return float(beta)
 
 
@@ -118,21 +120,24 @@ def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:
 
 
 def _conflict(dual: Dual, solution: Solution) -> InfeasibleRulesError:
-    multipliers = solution.multipliers
-    _, gradient = dual.value_and_gradient(multipliers)
-    involved = np.flatnonzero(multipliers > 1e-6 * multipliers.max())
-    least = dual.conflict(multipliers) / multipliers.sum()
+    """The rules that the proof needs: multipliers are dropped while it holds without them."""
+    proof = solution.multipliers / solution.multipliers.max()
+    for j in np.argsort(proof):
+        without = np.where(np.arange(len(proof)) == j, 0.0, proof)
+        if proof[j] and dual.conflict(without) > 0:
+            proof = without
+    scales = dual.form.scales
+    violations = -dual.value_and_gradient(solution.multipliers)[1] * scales
+    least = dual.conflict(proof) / float((proof / scales).sum())
     return InfeasibleRulesError(
-        {dual.form.names[j]: -float(gradient[j]) for j in involved},
-        certified=least > 0,
-        least_violation=max(least, 0.0),
+        {dual.form.names[j]: float(violations[j]) for j in np.flatnonzero(proof)}, max(least, 0.0)
     )
 
 
 def _warn(dual: Dual, solution: Solution, tol: float) -> None:
     _, gradient = dual.value_and_gradient(solution.multipliers)
     worst = int(np.argmin(gradient))
-    excess = max(-float(gradient[worst]), 0.0)
+    excess = max(-float(gradient[worst] * dual.form.scales[worst]), 0.0)
     warnings.warn(
         f"the gradient mapping is {solution.gradient_mapping:.3g}, above tol={tol:g}: "
         f"{solution.status.value}. Of the rules, {dual.form.names[worst]!r} is missed most, by {excess:.3g}",

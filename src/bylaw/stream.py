@@ -14,7 +14,7 @@ from bylaw import stream_file
 from bylaw.algebra import Conditions, number
 from bylaw.checked_json import write_json
 from bylaw.dual import Block, Dual
-from bylaw.errors import BylawError
+from bylaw.errors import OptionError
 from bylaw.evidence import Evidence, as_evidence, concatenate
 from bylaw.linear_form import LinearForm, compile_problem
 from bylaw.policy import Policy
@@ -67,9 +67,9 @@ class Stream:
         warm_up: int = 1000,
     ) -> None:
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
-            raise BylawError(f"there is no optimiser {optimizer!r}; choose one of {list(OPTIMIZERS)}")
+            raise OptionError(f"there is no optimiser {optimizer!r}; choose one of {list(OPTIMIZERS)}")
         if not 1 <= warm_up <= rows:
-            raise BylawError(f"warm_up={warm_up} must be between 1 and the {rows} rows of the stream")
+            raise OptionError(f"warm_up={warm_up} must be between 1 and the {rows} rows of the stream")
         self.problem = problem
         self.rows = rows
         self.optimizer = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer
@@ -84,7 +84,7 @@ class Stream:
         """One step per row, in the order of the rows."""
         as_evidence(evidence)
         if self.seen + len(evidence) > self.rows:
-            raise BylawError(
+            raise OptionError(
                 f"the stream was planned for {self.rows} rows, has had {self.seen} and is given "
                 f"{len(evidence)} more; plan a longer one, or start another"
             )
@@ -119,7 +119,7 @@ class Stream:
         fit = self._fitted()
         names = {cls: name for name, cls in OPTIMIZERS.items()}
         if type(self.optimizer) not in names:
-            raise BylawError("only streams with a built-in optimiser can be saved")
+            raise OptionError("only streams with a built-in optimiser can be saved")
         write_json(
             {
                 **stream_file.header(self.problem),
@@ -154,7 +154,7 @@ class Stream:
 
     def _fitted(self) -> _Fit:
         if self._fit is None:
-            raise BylawError(
+            raise OptionError(
                 f"the warm-up of {self.warm_up} rows is not over ({self.seen} came); there is no policy yet"
             )
         return self._fit
@@ -190,10 +190,10 @@ def _block(form: LinearForm, evidence: Evidence) -> Block:
 def _beta(beta: float | str, rows: int) -> float:
     if isinstance(beta, str):
         if beta not in ("auto", "paper"):
-            raise BylawError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
+            raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
         return theory_beta(rows) if beta == "auto" else paper_beta(rows)
     if not number(beta, "beta") > 0:
-        raise BylawError(f"beta must be positive, not {beta}")
+        raise OptionError(f"beta must be positive, not {beta}")
     return float(beta)
 
 
@@ -205,6 +205,6 @@ def _events(frequencies: Mapping[Any, Mapping[Any, float]]) -> dict[Conditions, 
             pair = zip(names, values, strict=True) if isinstance(names, tuple) else [(names, values)]
             share = number(frequency, f"the frequency of {names}={values!r}")
             if not 0 < share <= 1:
-                raise BylawError(f"the frequency of {names}={values!r} must be in (0, 1], not {frequency}")
+                raise OptionError(f"the frequency of {names}={values!r} must be in (0, 1], not {frequency}")
             events[tuple(sorted(pair))] = share
     return events

@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy import sparse
 
 from bylaw.checked_json import BadValueError, Node, read_json
@@ -45,6 +46,7 @@ def form_to_dict(form: LinearForm) -> dict[str, Any]:
             "data": couplings.data.tolist(),
         },
         "bounds": form.bounds.tolist(),
+        "scales": form.scales.tolist(),
         "names": list(form.names),
         "statements": list(form.statements),
         "frequencies": frequencies_to_list(form.frequencies),
@@ -97,6 +99,7 @@ def _form(root: Node) -> LinearForm:
         base_constant=root["base_constant"].number(),
         couplings=_couplings(root["couplings"], len(names), n_features * n_actions),
         bounds=root["bounds"].vector(len(names)),
+        scales=np.array([node.positive() for node in root["scales"].list()]),
         names=names,
         statements=statements,
         frequencies=read_frequencies(root["frequencies"], recipe),

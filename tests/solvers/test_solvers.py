@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from bylaw import (
     Problem,
@@ -23,7 +24,7 @@ from bylaw import (
     selected,
     size,
 )
-from bylaw.dual import Dual, blocks_of
+from bylaw.dual import Dual, Hessian, blocks_of
 from bylaw.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch, _minimize_quadratic, _stages
@@ -157,8 +158,12 @@ def test_the_quadratic_step_is_optimal(seed):
     rng = np.random.default_rng(seed)
     half = rng.normal(size=(12, 8))
     model, target = half @ half.T + 1e-3 * np.eye(12), rng.normal(size=12)
+    hessian = Hessian(sparse.csr_array(half), half, 1e-3)
+    np.testing.assert_allclose(hessian.among(slice(None)), model)
+    np.testing.assert_allclose(hessian @ target, model @ target)
+    assert hessian.trace == pytest.approx(np.trace(model))
     for guess in (np.zeros(12, bool), np.ones(12, bool), rng.random(12) < 0.5):
-        point = _minimize_quadratic(model, target, guess | (target > 0))
+        point = _minimize_quadratic(hessian, target, guess | (target > 0))
         slope = model @ point - target
         assert (point >= 0).all()
         assert slope.min() > -1e-7

@@ -9,7 +9,7 @@ import numpy as np
 
 from bylaw.checked_json import Node
 from bylaw.decisions import Floats
-from bylaw.errors import BylawError
+from bylaw.errors import OptionError
 from bylaw.solvers.oracle import Oracle, Rows, kernels
 
 
@@ -126,7 +126,7 @@ class Staged:
     def _mu(self, sigma2: float, smoothness: float) -> float:
         """2 sigma^2 / beta, where L = 2 beta sigma^2."""
         if not smoothness > 0:
-            raise BylawError("no rule depends on the decisions of these rows: sigma^2 is zero")
+            raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
         return 4 * sigma2**2 / smoothness if self.mu is None else self.mu
 
 

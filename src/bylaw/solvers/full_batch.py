@@ -16,7 +16,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
 from bylaw.decisions import Floats
-from bylaw.dual import Block, Dual
+from bylaw.dual import Block, Dual, Hessian
 from bylaw.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 
@@ -31,7 +31,10 @@ _ROUNDING = 1e-13  # relative precision of the dual's value
 
 @dataclass(frozen=True)
 class FullBatch:
-    """Projected Newton with continuation in beta and in the number of rows."""
+    """Projected Newton with continuation in beta and in the number of rows.
+
+    max_steps : in each stage of the continuation.
+    """
 
     max_steps: int = 1000
 
@@ -65,8 +68,11 @@ class FullBatch:
             if state.norm <= tol:
                 return state, Status.CONVERGED
             # Weak duality: -F bounds from below the cost of every policy that obeys the rules.
-            if -state.value > dual.highest_cost or state.multipliers.max() > _CAP * dual.loss_unit:
+            if -state.value > dual.highest_cost:
                 return state, Status.INFEASIBLE
+            if state.multipliers.max() > _CAP * max(dual.loss_unit, 1 / dual.beta):
+                conflict = dual.conflict(state.multipliers) > 0
+                return state, Status.INFEASIBLE if conflict else Status.STALLED
             trial = state.step(dual, damping)
             trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
             if callback is not None:
@@ -75,7 +81,7 @@ class FullBatch:
             if kept < 0.25:
                 damping *= 8
             elif kept > 0.6:
-                damping = max(damping / 10, 1e-12 / dual.loss_unit)
+                damping = max(damping / 10, 1e-12 / dual.loss_unit, 1e-13 * state.hessian.trace)
             if kept > 1e-3:
                 state = trial
             elif trial.promised <= _ROUNDING * (1 + abs(state.value)) and damping > 1e12 / dual.loss_unit:
@@ -90,7 +96,7 @@ class _State:
     multipliers: Floats
     value: float
     gradient: Floats
-    hessian: Floats
+    hessian: Hessian
     norm: float
     promised: float = 0.0  # the decrease that the quadratic model promised for the step to here
 
@@ -102,12 +108,11 @@ class _State:
         return cls(multipliers, value, gradient, dual.second_order(total), norm, promised)
 
     def step(self, dual: Dual, damping: float) -> _State:
-        model = self.hessian + damping * np.eye(len(self.hessian))
-        point = _minimize_quadratic(
-            model, model @ self.multipliers - self.gradient, (self.multipliers > 0) | (self.gradient < 0)
-        )
+        model = replace(self.hessian, ridge=self.hessian.ridge + damping)
+        guess = (self.multipliers > 0) | (self.gradient < 0)
+        point = _minimize_quadratic(model, model @ self.multipliers - self.gradient, guess)
         move = point - self.multipliers
-        promised = -float(self.gradient @ move + move @ self.hessian @ move / 2)
+        promised = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
         return _State.at(dual, point, promised)
 
     def promise_kept(self, trial: _State) -> float:
@@ -118,18 +123,18 @@ class _State:
         return (self.value - trial.value) / trial.promised
 
 
-def _first_damping(hessian: Floats) -> float:
-    return 1e-3 * float(np.trace(hessian)) / max(len(hessian), 1) or 1.0
+def _first_damping(hessian: Hessian) -> float:
+    return 1e-3 * hessian.trace / max(len(hessian.half), 1) or 1.0
 
 
-def _minimize_quadratic(model: Floats, target: Floats, guess: NDArray[np.bool_]) -> Floats:
+def _minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Floats:
     """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free.
 
     Few rules bind: the others are left out until their slope asks for them.
     """
     point = np.zeros(len(target))
     while guess.any():
-        root = cholesky(model[np.ix_(guess, guess)])
+        root = cholesky(model.among(guess))
         point[guess] = nnls(root, solve_triangular(root, target[guess], trans=1))[0]
         missed = ~guess & (model @ point < target)
         if not missed.any():

@@ -25,7 +25,10 @@ class ExactPolicy:
 
 
 def exact_policy(dual: Dual) -> ExactPolicy | None:
-    """Minimise the cost over every policy on these rows; None if no policy obeys the rules."""
+    """Minimise the cost over every policy on these rows; None if no policy obeys the rules.
+
+    Raises ArithmeticError where HiGHS gives up.
+    """
     form = dual.form
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
     mass = np.concatenate([block.row_weights for block in dual.blocks]) / dual.mass
@@ -47,7 +50,7 @@ def exact_policy(dual: Dual) -> ExactPolicy | None:
     if answer.status == 2:
         return None
     if answer.status != 0:
-        raise RuntimeError(f"HiGHS gave up on the linear program: {answer.message}")
+        raise ArithmeticError(f"HiGHS gave up on the linear program: {answer.message}")
     multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) if dual.n_rules else np.zeros(0)
     return ExactPolicy(answer.fun + form.base_constant, multipliers, answer.x.reshape(n_actions, n_rows))
 
@@ -73,7 +76,10 @@ class LinearProgram:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        exact = exact_policy(dual)
+        try:
+            exact = exact_policy(dual)
+        except ArithmeticError:
+            return FullBatch()(dual, tol=tol, rng=rng, callback=callback)
         if exact is None:
             return replace(FullBatch()(dual, tol=tol, rng=rng, callback=callback), status=Status.INFEASIBLE)
         return FullBatch()(dual, tol=tol, start=exact.multipliers, callback=callback)

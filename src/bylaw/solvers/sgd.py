@@ -8,7 +8,7 @@ from typing import Any
 
 from bylaw.checked_json import Node
 from bylaw.decisions import Floats
-from bylaw.errors import BylawError
+from bylaw.errors import OptionError
 from bylaw.solvers.oracle import Oracle, Rows, kernels
 
 
@@ -49,7 +49,7 @@ class SGD:
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> Descent:
         if self.size is None and not sigma2 > 0:
-            raise BylawError("no rule depends on the decisions of these rows: sigma^2 is zero")
+            raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
         size = 1 / math.sqrt(sigma2) if self.size is None else self.size
         return Descent(size, start.copy(), start.copy())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bylaw.errors import BylawError
+from bylaw.errors import OptionError
 from bylaw.solvers.acsa import Plan, Staged
 
 
@@ -18,13 +18,13 @@ class SGD3(Staged):
         mu = self._mu(sigma2, smoothness)
         stages = math.floor(math.log2(smoothness / mu))
         if stages < 1:
-            raise BylawError(
+            raise OptionError(
                 f"sgd3 needs L >= 2 mu, but L = {smoothness:.3g} and mu = {mu:.3g}: raise beta "
                 "(the default grows with the number of rows), lower mu, or use solver='full_batch'"
             )
         needed = 4 * math.sqrt(smoothness / mu) * stages
         if steps <= needed:
-            raise BylawError(
+            raise OptionError(
                 f"sgd3 needs more than {math.floor(needed)} steps at beta = {smoothness / (2 * sigma2):.4g} "
                 f"and has {steps}: give it {math.floor(needed / steps) + 1} times as many rows or passes, "
                 "or a smaller beta"

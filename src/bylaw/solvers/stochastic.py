@@ -10,7 +10,7 @@ import numpy as np
 
 from bylaw.decisions import Floats
 from bylaw.dual import Dual
-from bylaw.errors import BylawError
+from bylaw.errors import OptionError
 from bylaw.solution import Solution, Status, Step
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, gradient_mapping
@@ -24,14 +24,16 @@ OPTIMIZERS: dict[str, Any] = {"sgd3": SGD3, "acsa": ACSA, "sgd": SGD}
 def theory_beta(rows: int) -> float:
     """beta = T / (8 log2 T), for which the paper's rates hold."""
     if rows < 2:
-        raise BylawError(f"a stochastic optimiser needs at least 2 rows, not {rows}; use solver='full_batch'")
+        raise OptionError(
+            f"a stochastic optimiser needs at least 2 rows, not {rows}; use solver='full_batch'"
+        )
     return rows / (8 * math.log2(rows))
 
 
 def paper_beta(rows: int) -> float:
     """beta = 0.5 sqrt(T) log sqrt(T), of the paper's experiments."""
     if rows < 2:
-        raise BylawError(f"beta='paper' needs at least 2 rows, not {rows}")
+        raise OptionError(f"beta='paper' needs at least 2 rows, not {rows}")
     return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
 
 
@@ -62,7 +64,7 @@ class Stochastic:
     ) -> Solution:
         steps = int(self.passes * _count(dual))
         if steps < 1:
-            raise BylawError(f"passes={self.passes} leaves no step to take")
+            raise OptionError(f"passes={self.passes} leaves no step to take")
         trace: list[Step] = []
 
         def report(taken: int, multipliers: Floats) -> None:
@@ -101,7 +103,7 @@ def _checked(multipliers: Floats, n_rules: int) -> Floats:
     """What an optimiser returned, which may be anyone's."""
     multipliers = np.asarray(multipliers, dtype=np.float64)
     if multipliers.shape != (n_rules,) or not np.isfinite(multipliers).all() or (multipliers < 0).any():
-        raise BylawError(
+        raise OptionError(
             f"the optimiser must return {n_rules} finite multipliers >= 0, one per rule; "
             f"it returned an array of shape {multipliers.shape}"
             + ("" if multipliers.shape != (n_rules,) else " with negative or non-finite entries")
