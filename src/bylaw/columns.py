@@ -53,7 +53,7 @@ def _is_missing(value: Any) -> bool:
     if value is None:
         return True
     unequal = value != value
-    return unequal if isinstance(unequal, bool | np.bool_) else type(value).__name__ == "NAType"
+    return bool(unequal) if isinstance(unequal, bool | np.bool_) else type(value).__name__ == "NAType"
 
 
 def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
