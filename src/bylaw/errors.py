@@ -42,9 +42,11 @@ class InfeasibleRulesError(BylawError):
 
     Attributes
     ----------
-    violations : for each rule in the conflict, how far it is from holding (its rate
+    violations
+        for each rule in the conflict, how far it is from holding (its rate
         minus its bound) under the last policy that was tried.
-    least_violation : whatever the policy, at least one rule of the conflict is missed
+    least_violation
+        whatever the policy, at least one rule of the conflict is missed
         by this much; the multipliers are the proof (a Farkas certificate).
     """
 

@@ -57,16 +57,24 @@ class Evidence:
 
     Parameters
     ----------
-    probabilities : (n_rows, n_classes) array or frame. Rows sum to one within 1e-4.
-    classes : the labels in the order of the columns; default range(K), or the frame's columns.
-    groups : for each attribute either one value per row (known), or a frame or dict with one
+    probabilities
+        (n_rows, n_classes) array or frame. Rows sum to one within 1e-4.
+    classes
+        the labels in the order of the columns; default range(K), or the frame's columns.
+    groups
+        for each attribute either one value per row (known), or a frame or dict with one
         column of P(value | x) per value (unknown). A frame serves as a dict of known attributes.
-    joint : for an unknown attribute, P(value, label | x), (n_rows, n_values, n_classes).
-    references : an earlier model's labels (n_rows,) or its probabilities (n_rows, n_classes). Where it
+    joint
+        for an unknown attribute, P(value, label | x), (n_rows, n_values, n_classes).
+    references
+        an earlier model's labels (n_rows,) or its probabilities (n_rows, n_classes). Where it
         said "reject", nothing agrees with it.
-    costs : (n_rows, n_actions) arrays for `custom(name)`.
-    weights : (n_rows,) non-negative; default one per row.
-    normalize : divide each row of probabilities by its sum instead of refusing it, also those of
+    costs
+        (n_rows, n_actions) arrays for `custom(name)`.
+    weights
+        (n_rows,) non-negative; default one per row.
+    normalize
+        divide each row of probabilities by its sum instead of refusing it, also those of
         groups, joint and references.
     """
 

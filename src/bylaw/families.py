@@ -143,11 +143,15 @@ def demographic_parity(
 
     Parameters
     ----------
-    attributes : "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), intersections.
-    tol : a number, or one per group as a dict {"Female": .01, "Male": .02}; for families that
+    attributes
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), intersections.
+    tol
+        a number, or one per group as a dict {"Female": .01, "Male": .02}; for families that
         range over true labels, also {("Female", 1): .01, ...}.
-    between : "overall" compares each group with everybody, "groups" all pairs of groups.
-    labels : the labels the rule speaks of; all by default.
+    between
+        "overall" compares each group with everybody, "groups" all pairs of groups.
+    labels
+        the labels the rule speaks of; all by default.
     """
     return _family("demographic_parity", attributes, tol, between, labels)
 

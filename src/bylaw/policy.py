@@ -52,7 +52,7 @@ class Policy:
 
     @property
     def beta(self) -> float:
-        """The inverse temperature: a larger beta randomises fewer decisions."""
+        """The inverse temperature; a larger one randomises fewer decisions."""
         return self.guarantee.beta
 
     @property
@@ -79,7 +79,7 @@ class Policy:
 
     @property
     def entropy_cost(self) -> float:
-        """At most this much of the cost is due to the randomisation: log|A|/beta."""
+        """What the randomisation costs at most, log|A|/beta."""
         return self.decisions.entropy / self.beta
 
     def probabilities(self, evidence: Evidence) -> Floats:
@@ -118,13 +118,17 @@ class Policy:
 
         Parameters
         ----------
-        rng : a generator or a seed; for "sample" and "systematic".
-        ids : one id per row, for "sample": the same id and policy give the same decision in any
+        rng
+            a generator or a seed; for "sample" and "systematic".
+        ids
+            one id per row, for "sample": the same id and policy give the same decision in any
             batch and on any machine.
-        method : "sample" draws each row by itself; "systematic" draws all rows together, so that
+        method
+            "sample" draws each row by itself; "systematic" draws all rows together, so that
             counts stay within a few units of their expectation; "argmax" takes the likeliest
             action, which the guarantee does not cover.
-        key : with ids, the key of the hash; by default the policy's own digest. Keep one key
+        key
+            with ids, the key of the hash; by default the policy's own digest. Keep one key
             over releases to keep their draws alike.
         """
         drawing = self._drawing(rng, ids, method, key)
@@ -192,7 +196,7 @@ class Policy:
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint of the law: equal digests decide alike."""
+        """A fingerprint of the law; equal digests decide alike."""
         law = {k: v for k, v in policy_file.to_dict(self).items() if k in policy_file.LAW}
         return hashlib.sha256(json.dumps(law, sort_keys=True).encode()).hexdigest()
 

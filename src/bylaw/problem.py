@@ -19,12 +19,17 @@ class Problem:
 
     Parameters
     ----------
-    minimize : a rate, or its text.
-    rules : rules and families, or their texts.
-    classes : the labels, when they should be checked against the evidence's.
-    decisions : "labels", "reject" (a label or a rejection) or "sets"; "auto" infers it from
+    minimize
+        a rate, or its text.
+    rules
+        rules and families, or their texts.
+    classes
+        the labels, when they should be checked against the evidence's.
+    decisions
+        "labels", "reject" (a label or a rejection) or "sets"; "auto" infers it from
         the rates used.
-    reject : the label that a rejection gets in the decisions.
+    reject
+        the label that a rejection gets in the decisions.
     """
 
     minimize: Rate

@@ -50,21 +50,27 @@ def solve(
 
     Parameters
     ----------
-    solver : "auto" (full_batch), "full_batch", "linear_program", "sgd3", "acsa", "sgd", or any
+    solver
+        "auto" (full_batch), "full_batch", "linear_program", "sgd3", "acsa", "sgd", or any
         `Solver`, such as `Stochastic(optimizer, passes=5)`.
-    beta : inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
+    beta
+        inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
         optimum. "auto" makes that 0.1 % of the mean spread between the best and the worst
         decision, or T / (8 log2 T) for stochastic solvers on T rows; "paper" is
         0.5 sqrt(T) log sqrt(T).
-    tol : largest norm of the gradient mapping, which bounds the violation of the rules. A
+    tol
+        largest norm of the gradient mapping, which bounds the violation of the rules. A
         stochastic solver takes its steps and then says whether it got there.
-    rng : a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
+    rng
+        a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
         solvers sample rows (with seed 0 if none is given).
-    callback : called with each `Step`.
+    callback
+        called with each `Step`.
 
     Raises
     ------
-    InfeasibleRulesError : when no policy obeys all the rules.
+    InfeasibleRulesError
+        when no policy obeys all the rules.
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")

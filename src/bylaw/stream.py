@@ -43,14 +43,20 @@ class Stream:
 
     Parameters
     ----------
-    problem : what to minimise under which rules.
-    rows : T, the number of rows that will come; beta and the steps' sizes depend on it.
-    optimizer : "sgd3", "acsa", "sgd", or one of their objects, such as `SGD3(mu=0.01)`.
-    beta : "auto" is T / (8 log2 T), "paper" 0.5 sqrt(T) log sqrt(T); or a number.
-    frequencies : P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or,
+    problem
+        what to minimise under which rules.
+    rows
+        T, the number of rows that will come; beta and the steps' sizes depend on it.
+    optimizer
+        "sgd3", "acsa", "sgd", or one of their objects, such as `SGD3(mu=0.01)`.
+    beta
+        "auto" is T / (8 log2 T), "paper" 0.5 sqrt(T) log sqrt(T); or a number.
+    frequencies
+        P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or,
         for two together, {("sex", "label"): {("F", 1): .1, ...}}. What is not given is read off
         the warm-up.
-    warm_up : the first rows, on which sigma^2, the groups' values and missing frequencies are
+    warm_up
+        the first rows, on which sigma^2, the groups' values and missing frequencies are
         estimated. They are kept until they are complete, and then used like all others.
 
     The result depends on the rows and their order alone: not on how they are cut into batches.

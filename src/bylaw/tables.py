@@ -19,13 +19,20 @@ class Columns:
 
     Parameters
     ----------
-    probabilities : the columns of P(label | x), in the order of the classes.
-    classes : the labels; default the columns' names.
-    groups : for each attribute, its column of values; or, unknown, a dict {value: column of P(value | x)}.
-    joint : for each unknown attribute, one row of columns per value, one column per class.
-    references : for each earlier model, the column of its labels, or one column per class.
-    costs : for each custom cost, one column per action.
-    weights : a column.
+    probabilities
+        the columns of P(label | x), in the order of the classes.
+    classes
+        the labels; default the columns' names.
+    groups
+        for each attribute, its column of values; or, unknown, a dict {value: column of P(value | x)}.
+    joint
+        for each unknown attribute, one row of columns per value, one column per class.
+    references
+        for each earlier model, the column of its labels, or one column per class.
+    costs
+        for each custom cost, one column per action.
+    weights
+        a column.
     """
 
     probabilities: Sequence[str]

@@ -43,8 +43,10 @@ class Stochastic:
 
     Parameters
     ----------
-    optimizer : `SGD3()`, `ACSA()`, `SGD()`, or any `Optimizer`.
-    passes : steps per row; more than one samples rows again.
+    optimizer
+        `SGD3()`, `ACSA()`, `SGD()`, or any `Optimizer`.
+    passes
+        steps per row; more than one samples rows again.
     """
 
     optimizer: Optimizer = field(default_factory=SGD3)
