@@ -37,7 +37,7 @@ class Guarantee:
     """The terms of the paper's Lemma "hat_grad_map_stat", on the fitted rows.
 
     Two terms are about the model and not about the solver, and cannot be known from scores
-    alone: delta_loss = E max_a |l - l_hat| and delta_constr^2 = E ||C - C_hat||^2, the errors in
+    alone: delta_loss = E max_a abs(l - l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in
     the estimated loss and rules. The bounds here are what is added to them.
     """
 

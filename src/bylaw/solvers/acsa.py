@@ -132,7 +132,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class ACSA(Staged):
-    """One run of AC-SA on F(lambda) + mu/2 |lambda - lambda_0|^2: the first stage of SGD3 alone."""
+    """One run of AC-SA, with a pull of mu/2 squared distance to the start: the first stage of SGD3."""
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
         mu = self._mu(sigma2, smoothness)
