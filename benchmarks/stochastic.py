@@ -19,7 +19,7 @@ from bylaw.linear_form import compile_problem
 from bylaw.solvers import SGD3
 from bylaw.solvers.acsa import Plan, Walk
 from bylaw.solvers.oracle import Rows
-from core import evidence_of, scores, seconds
+from core import evidence_of, scores, seconds, show
 
 RESULTS = Path(__file__).parent / "results" / "stochastic.md"
 STEPS, LOOP_STEPS = 200_000, 2_000
@@ -95,15 +95,5 @@ def start_up() -> list[tuple[str, str, str]]:
     ]
 
 
-def main() -> None:
-    rows = step_costs(2, 2, 2.0) + step_costs(5, 4, 4.0) + start_up()
-    lines = ["| what | measured | target |", "|---|---|---|"]
-    lines += [f"| {what} | {measured} | {target} |" for what, measured, target in rows]
-    text = "\n".join(lines)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(text + "\n")
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    show(step_costs(2, 2, 2.0) + step_costs(5, 4, 4.0) + start_up(), RESULTS)

@@ -83,6 +83,13 @@ def test_the_fixture_depends_on_every_kind_of_column(policy):
     assert all(price > 0.01 for price in policy.prices.values()), policy.prices
 
 
+@pytest.mark.parametrize("value", [0, 1])
+def test_a_batch_of_one_group_is_decided_as_that_group(policy, value):
+    index = np.flatnonzero(value == ROWS.group)[:20]
+    whole = policy.probabilities(ROWS.evidence())
+    assert (policy.probabilities(part(index)) == whole[index]).all()
+
+
 def test_many_rows_are_decided_row_by_row(policy):
     index = np.random.default_rng(0).integers(0, 700, 5000)
     whole = policy.probabilities(ROWS.evidence())

@@ -42,6 +42,15 @@ def test_conflicting_rules_are_named_with_their_distance(rows):
     assert 0 < conflict.least_violation <= 0.1 + 1e-9
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_bystanders_are_not_named(seed):
+    """Tight parity gets multipliers on the way, but has no part in the conflict."""
+    rules = [demographic_parity("hidden", tol=0), selected(0) >= 0.6, selected(1) >= 0.6]
+    with pytest.raises(InfeasibleRulesError) as caught:
+        solve(Problem(error(), rules), Rows(K=3, S=3, seed=seed).evidence())
+    assert set(caught.value.violations) == {"selected(0) >= 0.6", "selected(1) >= 0.6"}
+
+
 @pytest.mark.parametrize("solver", ["full_batch", "linear_program"])
 def test_a_single_impossible_rule(rows, solver):
     with pytest.raises(InfeasibleRulesError, match=r"error\(\) <= 0.01"):

@@ -66,18 +66,18 @@ def test_a_saved_stream_goes_on_bit_for_bit(optimizer, tmp_path):
 
 
 def test_it_is_the_papers_algorithm_on_the_rows_in_order():
-    """The same steps as a walk over the compiled rows, with sigma^2 of all of them."""
+    """The same steps as a walk over the compiled rows, weighted, with sigma^2 of all of them."""
     from bylaw.dual import Dual, blocks_of
     from bylaw.linear_form import compile_problem
     from bylaw.solvers.oracle import Rows as Steps
 
-    evidence = ROWS.evidence()
+    evidence = ROWS.evidence(weights=WEIGHTS)
     policy = Stream(LABELS, 3000, warm_up=3000).partial_fit(evidence).policy()
     form = compile_problem(LABELS, evidence)
     (block,) = blocks_of(form, evidence)
     dual = Dual(form, [block], policy.beta)
     walk = SGD3().begin(dual.sigma2, dual.smoothness, 3000, np.zeros(dual.n_rules))
-    walk.advance(Steps.of(form, policy.beta, block.features.T.copy(), np.ones(3000)))
+    walk.advance(Steps.of(form, policy.beta, block.features.T.copy(), WEIGHTS / WEIGHTS.mean()))
     np.testing.assert_allclose(list(policy.multipliers.values()), walk.answer, rtol=1e-12)
 
 

@@ -20,21 +20,19 @@ from bylaw.dual import Block, Dual, Hessian
 from bylaw.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 
-_ENTROPY_SHARE = 1e-3
+_ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the spread of the loss
 _BETA_GROWTH = 6.0
 _FIRST_ROWS = 2000
 _ROWS_GROWTH = 8
-_CAP = 1e7  # multipliers beyond this many spreads of the loss mean that rules conflict
+_CAP = 1e7  # multipliers beyond this many spreads of the loss lead nowhere
 _ROUNDING = 1e-13  # relative precision of the dual's value
 
 
 @dataclass(frozen=True)
 class FullBatch:
-    """Projected Newton with continuation in beta and in the number of rows.
-
-    max_steps : in each stage of the continuation.
-    """
+    """Projected Newton with continuation in beta and in the number of rows, with at most
+    `max_steps` in each stage."""
 
     max_steps: int = 1000
 
