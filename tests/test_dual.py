@@ -159,9 +159,11 @@ def test_risk_bound(situation, alpha):
 @given(situations())
 def test_the_constants_are_the_papers(situation):
     dual, _, reference, weights = situation
-    assert dual.sigma2 == pytest.approx(
-        np.average(norms(reference) ** 2, weights=weights), rel=1e-6, abs=1e-9
-    )
+    squares = norms(reference) ** 2
+    scale = 1.0 if weights is None else weights / weights.mean()
+    # The rows' own mean, or that of the steps they take, which are as large as their weights.
+    expected = max(np.mean(scale * squares), np.mean(scale**2 * squares))
+    assert dual.sigma2 == pytest.approx(expected, rel=1e-6, abs=1e-9)
     assert dual.mean_norm == pytest.approx(np.average(norms(reference), weights=weights), rel=1e-6, abs=1e-6)
     assert dual.smoothness == pytest.approx(2 * dual.beta * dual.sigma2)
 
@@ -186,6 +188,10 @@ def test_stochastic_gradients_are_unbiased_and_of_bounded_variance(situation):
     np.testing.assert_allclose(mean, dual.value_and_gradient(multipliers)[1], atol=1e-9)
     variance = np.average(((each - mean) ** 2).sum(axis=1), weights=weights)
     assert variance <= dual.sigma2 + 1e-9
+    # Rows drawn evenly, each stepping with its weight, as the optimisers do.
+    scale = np.ones(len(each)) if weights is None else weights / weights.mean()
+    steps = scale[:, None] * each
+    assert ((steps - mean) ** 2).sum(axis=1).mean() <= dual.sigma2 + 1e-9
 
 
 @given(st.integers(0, 10**6), st.sampled_from([labels, rejection, sets]))

@@ -268,13 +268,13 @@ def test_many_classes_cost_little(K):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"beta": 0}, "beta must be positive"),
-        ({"beta": -3}, "beta must be positive"),
+        ({"beta": 0}, "beta must be a positive number"),
+        ({"beta": -3}, "beta must be a positive number"),
         ({"beta": "hot"}, "a positive number, 'auto' or 'paper'"),
-        ({"beta": float("inf")}, "beta must be finite"),
-        ({"beta": None}, "beta must be a number"),
-        ({"tol": 0}, "tol must be positive"),
-        ({"tol": float("nan")}, "tol must be finite"),
+        ({"beta": float("inf")}, "beta must be a positive number"),
+        ({"beta": None}, "beta must be a positive number"),
+        ({"tol": 0}, "tol must be a positive number"),
+        ({"tol": float("nan")}, "tol must be a positive number"),
         ({"solver": "magic"}, r"no solver 'magic'; choose one of \['auto', 'full_batch'"),
     ],
 )

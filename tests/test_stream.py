@@ -22,6 +22,7 @@ from bylaw import (
     error,
     miscoverage,
     rejected,
+    selected,
     size,
     solve,
 )
@@ -106,6 +107,43 @@ def test_frequencies_are_given_or_read_off_the_warm_up():
     assert aware.policy().frequencies[(("known", 0), ("label", 2))] == 1 / 6
 
 
+def test_frequencies_that_no_rule_uses(tmp_path):
+    evidence = ROWS.evidence()
+    given = {"hidden": {np.int64(0): 0.3, 1.0: 0.6, 7: 0.1}}
+    stream = Stream(LABELS, 3000, frequencies=given).partial_fit(evidence)
+    stream.save(tmp_path / "s.json")
+    assert Stream.load(tmp_path / "s.json").policy().frequencies == stream.policy().frequencies
+    assert len(stream.policy().frequencies) == 2
+    with pytest.raises(BylawError, match=r"frequencies speak of \['hiden'\]"):
+        Stream(LABELS, 3000, frequencies={"hiden": {0: 0.5}}).partial_fit(evidence)
+    with pytest.raises(BylawError, match="needs one value for each"):
+        Stream(LABELS, 3000, frequencies={("known", "label"): {0: 0.5}})
+
+
+def test_rows_without_weight_are_no_steps_back():
+    w = np.where(np.arange(3000) // 10 == 200, 0.0, 1.0)
+    whole = ROWS.evidence(weights=w)
+    once = Stream(LABELS, 3000).partial_fit(whole).policy()
+    stream = Stream(LABELS, 3000).fit(cut(whole, 2000, 2010))
+    assert (stream.policy().weights == once.weights).all()
+    silent = ROWS.evidence(weights=np.where(np.arange(3000) < 1000, 0.0, 1.0))
+    with pytest.raises(EvidenceError, match="warm-up have no weight"):
+        Stream(LABELS, 3000, warm_up=500).partial_fit(silent)
+
+
+def test_a_value_that_comes_late_is_late_in_any_cut():
+    """Unless the frequencies have announced it."""
+    P = np.full((3000, 2), 0.5)
+    group = np.where(np.arange(3000) < 2000, np.array(["a", "b"])[np.arange(3000) % 2], "c")
+    problem = Problem(error(), [selected(1).given(g="a") <= 0.3])
+    whole = Evidence(P, groups={"g": group})
+    for places in ((), (1500,), (2500,)):
+        with pytest.raises(EvidenceError, match=r"not fitted on: \['c'\]"):
+            Stream(problem, 3000).fit(cut(whole, *places))
+        announced = Stream(problem, 3000, frequencies={"g": {"a": 0.3, "b": 0.3, "c": 0.4}})
+        assert announced.fit(cut(whole, *places)).seen == 3000
+
+
 def test_nothing_is_held_after_the_warm_up():
     stream = Stream(LABELS, 3000, warm_up=500)
     for batch in cut(ROWS.evidence(), *range(100, 3000, 100)):
@@ -131,7 +169,9 @@ def test_arrow_record_batches_are_a_stream():
         weights="w",
     )
     problem = Problem(error(), [*LABELS.rules, equalized_odds("known", tol=0.1)])
-    stream = Stream(problem, 3000).fit(iter(table.to_batches(max_chunksize=700)), columns)
+    batches = table.to_batches(max_chunksize=700)
+    empty = pyarrow.RecordBatch.from_pylist([], schema=table.schema)
+    stream = Stream(problem, 3000).fit(iter([empty, *batches, empty]), columns)
     evidence = Evidence(
         ROWS.P,
         groups={"known": np.array(["F", "M"])[ROWS.group], "hidden": dict(enumerate(ROWS.T.T))},
@@ -160,8 +200,15 @@ def test_what_cannot_be(tmp_path):
         Stream(AWARE, 5, warm_up=10)
     with pytest.raises(BylawError, match="no optimiser 'adam'"):
         Stream(AWARE, 3000, optimizer="adam")
-    with pytest.raises(BylawError, match="must be in"):
+    with pytest.raises(BylawError, match="must be a positive number"):
         Stream(AWARE, 3000, frequencies={"sex": {"F": 0}})
+    with pytest.raises(BylawError, match="must be at most 1"):
+        Stream(AWARE, 3000, frequencies={"sex": {"F": 40}})
+    with pytest.raises(BylawError, match="a stream steps with one of"):
+        Stream(AWARE, 3000, optimizer=lambda oracle, **_: None)
+    with pytest.raises(BylawError, match="rows must be a whole number"):
+        Stream(AWARE, 3e3)
+    assert Stream(AWARE, 500).warm_up == 500
     with pytest.raises(BylawError, match="'auto' or 'paper'"):
         Stream(AWARE, 3000, beta="hot")
 
@@ -190,7 +237,12 @@ def test_batches_that_differ_are_refused():
         (["walk", "point"], [1.0], "numbers"),
         (["couplings", "indices", 0], 10**6, "sparse matrix"),
         (["couplings", "indptr", 1], 10**6, "sparse matrix"),
-        (["optimizer"], {"name": "sgd3", "path": "/etc"}, "settings of an optimiser"),
+        (["optimizer"], {"name": "sgd3", "size": 1}, "has no 'mu'"),
+        (["optimizer", "mu"], -1, "positive number"),
+        (["scales"], [1.0], "numbers"),
+        (["walk", "point", 0], -1.0, "multipliers >= 0"),
+        (["seen"], 0, "contradict each other"),
+        (["rows"], 0, "contradict each other"),
         (["optimizer", "name"], "eval", "must be one of"),
         (["rules", 0], "open('x')", "unknown word"),
     ],

@@ -242,7 +242,10 @@ class Dual:
 
     @property
     def sigma2(self) -> float:
-        """sigma^2 = E||C(x)||_{1->2}^2, the bound on the variance of a stochastic gradient."""
+        """sigma^2 = E||C(x)||_{1->2}^2, the bound on the variance of a stochastic gradient.
+
+        A row of weight w (of mean one) steps with w times its gradient: then also E[w^2 ||C(x)||^2].
+        """
         return self._norm_moments[1]
 
     @property
@@ -253,12 +256,14 @@ class Dual:
     @cached_property
     def _norm_moments(self) -> tuple[float, float]:
         norms_of = _CostNorms(self.form)
-        first = second = 0.0
+        first = second = scaled = 0.0
         for block in self.blocks:
-            norms = norms_of(block.features)
-            first += float(block.row_weights @ norms)
-            second += float(block.row_weights @ norms**2)
-        return first / self.mass, second / self.mass
+            norms, weights = norms_of(block.features), block.row_weights
+            first += float(weights @ norms)
+            second += float(weights @ norms**2)
+            scaled += float(weights**2 @ norms**2)
+        rows = sum(block.features.shape[1] for block in self.blocks)
+        return first / self.mass, max(second / self.mass, scaled * rows / self.mass**2)
 
 
 class _CostNorms:

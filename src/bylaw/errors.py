@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Mapping
+from typing import Any
 
 
 class BylawError(Exception):
@@ -27,6 +30,13 @@ class RuleSyntaxError(RuleError):
 
 class OptionError(BylawError, ValueError):
     """A setting that is out of range, or goes with no other."""
+
+
+def positive(value: Any, what: str) -> float:
+    """A finite number above zero, or an error that names it."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < value < math.inf:
+        return float(value)
+    raise OptionError(f"{what} must be a positive number, not {value!r}")
 
 
 class EvidenceError(BylawError, ValueError):

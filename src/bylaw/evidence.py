@@ -35,6 +35,11 @@ class KnownGroup:
     def rows(self, part: Part) -> KnownGroup:
         return KnownGroup(self.values, self.codes[part])
 
+    def seen(self) -> KnownGroup:
+        """Without the values that no row has."""
+        present, codes = np.unique(self.codes, return_inverse=True)
+        return KnownGroup(tuple(self.values[i] for i in present), codes)
+
     def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
         """The same rows, with positions in other values, of which these are some."""
         positions = np.array([values.index(value) for value in self.values])
@@ -389,7 +394,7 @@ def _probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
     if normalize:
         if not sums.all():
             raise EvidenceError(f"{what}: row {int(np.argmin(sums))} is all zeros and cannot be normalised")
-        return matrix / sums[:, None]
+        return matrix / matrix.sum(axis=1, keepdims=True)  # row by row, the same in any batch
     off = np.abs(sums - 1)
     if off.max() > SUM_TOLERANCE:
         row = int(off.argmax())

@@ -146,7 +146,7 @@ def compile_problem(
         scales=scales,
         names=tuple(str(rule) for rule, _ in rules),
         statements=tuple(str(statement) for _, statement in rules),
-        frequencies=compiler.frequencies,
+        frequencies=compiler.used,
     )
 
 
@@ -158,6 +158,7 @@ class _Compiler:
         self.decisions = decisions
         self.evidence = evidence
         self.frequencies = frequencies
+        self.used: dict[Conditions, float] = {}
         self.features: dict[Feature, int] = {}
         self.functions: dict[str, Callable[..., Any] | None] = {}
 
@@ -197,6 +198,8 @@ class _Compiler:
             chance = self.evidence.chance(conditions)
             self.frequencies[conditions] = float(np.average(chance, weights=self.evidence.weights))
         frequency = self.frequencies[conditions] if conditions else 1.0
+        if conditions:
+            self.used[conditions] = frequency
         if not frequency > 0:
             shown = ", ".join(f"{name}={value!r}" for name, value in conditions)
             raise EvidenceError(

@@ -34,7 +34,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The terms of the paper's Lemma "hat_grad_map_stat", on the fitted rows.
+    """The terms of the paper's Lemma "hat_grad_map_stat", on the fitted rows (for a stream, which
+    holds no others, the gradient mapping on its last batch).
 
     Two terms are about the model and not about the solver, and cannot be known from scores
     alone: delta_loss = E max_a abs(l - l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in

@@ -10,9 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from bylaw.algebra import number
 from bylaw.dual import Dual, blocks_of
-from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
+from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, positive
 from bylaw.evidence import Evidence, as_evidence
 from bylaw.linear_form import compile_problem
 from bylaw.policy import Policy
@@ -24,7 +23,7 @@ from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import LinearProgram
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
-from bylaw.solvers.stochastic import Stochastic, paper_beta
+from bylaw.solvers.stochastic import Stochastic, beta_of
 
 SOLVERS: Mapping[str, Solver] = {
     "auto": FullBatch(),
@@ -52,7 +51,7 @@ def solve(
     ----------
     solver
         "auto" (full_batch), "full_batch", "linear_program", "sgd3", "acsa", "sgd", or any
-        `Solver`, such as `Stochastic(optimizer, passes=5)`.
+        `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimiser alone makes one pass.
     beta
         inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
         optimum. "auto" makes that 0.1 % of the mean spread between the best and the worst
@@ -75,12 +74,12 @@ def solve(
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
     as_evidence(evidence)
-    if not number(tol, "tol") > 0:
-        raise OptionError(f"tol must be positive, not {tol}")
+    positive(tol, "tol")
     form = compile_problem(problem, evidence)
     dual = Dual(form, blocks_of(form, evidence), beta=1.0)
     chosen = _solver(solver)
-    dual = replace(dual, beta=_beta(beta, dual, chosen))
+    rows = sum(block.features.shape[1] for block in dual.blocks)
+    dual = replace(dual, beta=beta_of(beta, rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
     solution = chosen(dual, tol=tol, rng=generator, callback=callback)
     if solution.status is Status.INFEASIBLE:
@@ -97,19 +96,7 @@ def _solver(solver: str | Solver) -> Solver:
                 f"there is no solver {solver!r}; choose one of {list(SOLVERS)} or pass your own"
             )
         return SOLVERS[solver]
-    return solver
-
-
-def _beta(beta: float | str, dual: Dual, solver: Solver) -> float:
-    if beta == "auto":
-        return solver.auto_beta(dual)
-    if beta == "paper":
-        return paper_beta(sum(block.features.shape[1] for block in dual.blocks))
-    if isinstance(beta, str):
-        raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
-    if not number(beta, "beta") > 0:
-        raise OptionError(f"beta must be positive, not {beta}; a larger beta gives a sharper policy")
-    return float(beta)
+    return solver if hasattr(solver, "auto_beta") else Stochastic(solver)  # type: ignore[arg-type]
 
 
 def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
@@ -11,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from bylaw import stream_file
-from bylaw.algebra import Conditions, number
+from bylaw.algebra import LABEL, Conditions, plain
 from bylaw.checked_json import write_json
 from bylaw.dual import Block, Dual
-from bylaw.errors import OptionError
-from bylaw.evidence import Evidence, as_evidence, concatenate
+from bylaw.errors import EvidenceError, OptionError, positive
+from bylaw.evidence import Evidence, KnownGroup, as_evidence, concatenate
 from bylaw.linear_form import LinearForm, compile_problem
 from bylaw.policy import Policy
 from bylaw.problem import Problem
@@ -23,8 +24,10 @@ from bylaw.solution import Guarantee, Solution, Status
 from bylaw.solve import guarantee_of
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.oracle import Rows
-from bylaw.solvers.stochastic import OPTIMIZERS, paper_beta, theory_beta
+from bylaw.solvers.stochastic import OPTIMIZERS, beta_of, theory_beta
 from bylaw.tables import Columns
+
+_WARM_UP = 1000
 
 
 @dataclass
@@ -57,7 +60,8 @@ class Stream:
         the warm-up.
     warm_up
         the first rows, on which sigma^2, the groups' values and missing frequencies are
-        estimated. They are kept until they are complete, and then used like all others.
+        estimated; 1,000 by default. They are kept until they are complete, and then used like
+        all others.
 
     The result depends on the rows and their order alone: not on how they are cut into batches.
     """
@@ -70,16 +74,25 @@ class Stream:
         optimizer: Any = "sgd3",
         beta: float | Literal["auto", "paper"] = "auto",
         frequencies: Mapping[Any, Mapping[Any, float]] | None = None,
-        warm_up: int = 1000,
+        warm_up: int | None = None,
     ) -> None:
+        rows, warm_up = (
+            _whole(rows, "rows"),
+            _whole(min(1000, rows) if warm_up is None else warm_up, "warm_up"),
+        )
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
             raise OptionError(f"there is no optimiser {optimizer!r}; choose one of {list(OPTIMIZERS)}")
+        if not isinstance(optimizer, (str, *OPTIMIZERS.values())):
+            raise OptionError(
+                f"a stream steps with one of {list(OPTIMIZERS)} or their objects, not with {optimizer!r}; "
+                "other optimisers go into solve(..., solver=Stochastic(optimizer))"
+            )
         if not 1 <= warm_up <= rows:
             raise OptionError(f"warm_up={warm_up} must be between 1 and the {rows} rows of the stream")
         self.problem = problem
         self.rows = rows
         self.optimizer = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer
-        self.beta = _beta(beta, rows)
+        self.beta = beta_of(beta, rows, lambda: theory_beta(rows))
         self.warm_up = warm_up
         self.frequencies = _events(frequencies or {})
         self.seen = 0
@@ -109,7 +122,8 @@ class Stream:
     def fit(self, batches: Iterable[Any], columns: Columns | None = None) -> Stream:
         """Every batch in turn: evidence, or any frames or Arrow record batches with these columns."""
         for batch in batches:
-            self.partial_fit(batch if columns is None else columns.evidence(batch))
+            if len(batch):
+                self.partial_fit(batch if columns is None else columns.evidence(batch))
         return self
 
     def policy(self) -> Policy:
@@ -147,13 +161,8 @@ class Stream:
     def load(cls, path: str | PathLike[str]) -> Stream:
         """Read a saved state; whatever is wrong with the file becomes a `PolicyFileError`."""
         read = stream_file.read(Path(path))
-        stream = cls(
-            read["problem"],
-            read["rows"],
-            optimizer=read["optimizer"],
-            beta=read["beta"],
-            warm_up=read["warm_up"],
-        )
+        stream = cls(read["problem"], read["rows"], beta=read["beta"], warm_up=read["warm_up"])
+        stream.optimizer = read["optimizer"]
         stream.seen = read["seen"]
         stream._fit = _Fit(read["form"], read["mean_weight"], read["guarantee"], read["walk"], read["value"])
         return stream
@@ -166,7 +175,13 @@ class Stream:
         return self._fit
 
     def _begin(self, first: Evidence) -> _Fit:
+        if first.weights is not None and not first.weights.any():
+            raise EvidenceError("the rows of the warm-up have no weight; make it longer")
+        first = first.replaced(groups={n: self._values_of(n, group) for n, group in first.groups.items()})
         form = compile_problem(self.problem, first, self.frequencies)
+        unknown = {name for event in self.frequencies for name, _ in event} - {LABEL, *form.recipe.attributes}
+        if unknown:
+            raise OptionError(f"frequencies speak of {sorted(unknown)}, of which no rule speaks")
         mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
         dual = Dual(form, [_block(form, first)], self.beta)
         start = np.zeros(dual.n_rules)
@@ -174,10 +189,19 @@ class Stream:
         empty = Solution(start, Status.SAMPLED, 0.0, 0.0, 0)
         return _Fit(form, mean_weight, guarantee_of(dual, empty), walk)
 
+    def _values_of(self, name: str, group: Any) -> Any:
+        """A known group with the values of the warm-up and of the frequencies, and no later ones."""
+        if not isinstance(group, KnownGroup):
+            return group
+        named = {value for event in self.frequencies for other, value in event if other == name}
+        return group.seen().with_values(tuple(sorted({*group.seen().values, *named})))
+
     def _advance(self, fit: _Fit, evidence: Evidence) -> None:
         block = _block(fit.form, evidence)
         weights = block.row_weights / fit.mean_weight
         fit.walk.advance(Rows.of(fit.form, self.beta, block.features.T.copy(), weights))
+        if not block.mass:
+            return
         fit.value, gradient = Dual(fit.form, [block], self.beta).value_and_gradient(fit.walk.answer)
         mapping = gradient_mapping(fit.walk.answer, gradient, fit.guarantee.alpha)
         fit.guarantee = replace(
@@ -193,24 +217,24 @@ def _block(form: LinearForm, evidence: Evidence) -> Block:
     return Block(form.recipe.columns(evidence, slice(None), np.empty(shape)), evidence.weights)
 
 
-def _beta(beta: float | str, rows: int) -> float:
-    if isinstance(beta, str):
-        if beta not in ("auto", "paper"):
-            raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
-        return theory_beta(rows) if beta == "auto" else paper_beta(rows)
-    if not number(beta, "beta") > 0:
-        raise OptionError(f"beta must be positive, not {beta}")
-    return float(beta)
+def _whole(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise OptionError(f"{what} must be a whole number, not {value!r}")
+    return int(value)
 
 
 def _events(frequencies: Mapping[Any, Mapping[Any, float]]) -> dict[Conditions, float]:
     """{"sex": {"F": .4}} as {(("sex", "F"),): .4}."""
     events: dict[Conditions, float] = {}
-    for names, table in frequencies.items():
-        for values, frequency in table.items():
-            pair = zip(names, values, strict=True) if isinstance(names, tuple) else [(names, values)]
-            share = number(frequency, f"the frequency of {names}={values!r}")
-            if not 0 < share <= 1:
-                raise OptionError(f"the frequency of {names}={values!r} must be in (0, 1], not {frequency}")
-            events[tuple(sorted(pair))] = share
+    for key, table in frequencies.items():
+        names = key if isinstance(key, tuple) else (key,)
+        for item, frequency in table.items():
+            values = item if isinstance(key, tuple) and isinstance(item, tuple) else (item,)
+            if len(values) != len(names):
+                raise OptionError(f"the frequency of {key} needs one value for each, not {item!r}")
+            share = positive(frequency, f"the frequency of {key}={item!r}")
+            if share > 1:
+                raise OptionError(f"the frequency of {key}={item!r} must be at most 1, not {frequency}")
+            event = zip(names, (plain(value, f"a value of {key!r}") for value in values), strict=True)
+            events[tuple(sorted(event))] = share
     return events

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from scipy import sparse
 
 from bylaw.checked_json import BadValueError, Node, read_json
+from bylaw.decisions import Floats
 from bylaw.linear_form import LinearForm
 from bylaw.policy_file import (
     frequencies_to_list,
@@ -65,10 +66,11 @@ def _fields(root: Node) -> dict[str, Any]:
     rules = [node.text() for node in root["rules"].list()]
     beta = root["beta"].positive()
     name = root["optimizer"]["name"].one_of(OPTIMIZERS)
-    settings = {key: node for key, node in root["optimizer"].items() if key != "name"}
-    if len(settings) != 1 or set(settings) - {"mu", "size"}:
-        root["optimizer"].fail("the settings of an optimiser")
-    optimizer = OPTIMIZERS[name](**{k: n.value and n.positive() for k, n in settings.items()})
+    (setting,) = (field.name for field in fields(OPTIMIZERS[name]))
+    node = root["optimizer"][setting]
+    optimizer = OPTIMIZERS[name](None if node.value is None else node.positive())
+    if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
+        raise BadValueError("its rows, the rows it has seen and its warm-up contradict each other")
     return {
         "problem": Problem(
             root["minimize"].text(), rules, decisions.classes, decisions.kind, decisions.reject
@@ -99,11 +101,16 @@ def _form(root: Node) -> LinearForm:
         base_constant=root["base_constant"].number(),
         couplings=_couplings(root["couplings"], len(names), n_features * n_actions),
         bounds=root["bounds"].vector(len(names)),
-        scales=np.array([node.positive() for node in root["scales"].list()]),
+        scales=_scales(root["scales"], len(names)),
         names=names,
         statements=statements,
         frequencies=read_frequencies(root["frequencies"], recipe),
     )
+
+
+def _scales(node: Node, n_rules: int) -> Floats:
+    scales = node.vector(n_rules)
+    return scales if (scales > 0).all() else node.fail("positive numbers")
 
 
 def _couplings(node: Node, n_rules: int, n_places: int) -> sparse.csr_array:

@@ -11,6 +11,8 @@ import pytest
 from bylaw import (
     BylawError,
     Evidence,
+    InfeasibleRulesError,
+    OptionError,
     Problem,
     Status,
     custom,
@@ -21,6 +23,7 @@ from bylaw import (
     miscoverage,
     omits,
     rejected,
+    selected,
     size,
     solve,
 )
@@ -245,7 +248,7 @@ def test_too_few_steps_say_what_to_do():
     with pytest.raises(BylawError, match="at least 2 rows"):
         solve(problem, Evidence([[0.3, 0.7]]), solver="sgd3")
     with pytest.raises(BylawError, match="leaves no step"):
-        solve(problem, evidence, solver=Stochastic(passes=0))
+        solve(problem, evidence, solver=Stochastic(passes=1e-9))
 
 
 def test_anyones_optimiser_plugs_in():
@@ -257,8 +260,35 @@ def test_anyones_optimiser_plugs_in():
 
     evidence = Rows(n=3000).evidence()
     problem = Problem(error(), [rejected() <= 0.1])
-    policy = solve(problem, evidence, solver=Stochastic(plain), beta=30)
+    policy = solve(problem, evidence, solver=Stochastic(plain, passes=5), beta=30)
     assert policy.expected(rejected(), evidence) == pytest.approx(0.1, abs=0.02)
+    assert policy.solution.steps == 300 * 50
+    with pytest.raises(OptionError, match="more than the 3000 rows it may have; give more passes"):
+        solve(problem, evidence, solver=plain, beta=30)
+
+
+def test_an_optimiser_alone_makes_one_pass():
+    evidence = Rows(n=2000).evidence()
+    problem = Problem(error(), [rejected() <= 0.1])
+    alone = solve(problem, evidence, solver=SGD3(), rng=3)
+    assert (alone.weights == solve(problem, evidence, solver="sgd3", rng=3).weights).all()
+    assert (
+        alone.solution.steps == SGD3().plan(alone.guarantee.sigma**2, alone.guarantee.smoothness, 2000).steps
+    )
+
+
+def test_a_conflict_is_found_by_sampling_too():
+    rules = [selected(0) <= 0.2, selected(1) <= 0.2]
+    with pytest.raises(InfeasibleRulesError, match="selected"):
+        solve(Problem(error(), rules), Rows(n=20_000).evidence(), solver="sgd")
+
+
+@pytest.mark.parametrize(
+    "solver", [SGD3(mu=-1), ACSA(mu=0), SGD(size=-1), Stochastic(passes=math.nan), Stochastic(passes=-1)]
+)
+def test_settings_are_positive(solver):
+    with pytest.raises(OptionError, match="must be a positive number"):
+        solve(Problem(error(), [rejected() <= 0.1]), Rows(n=1000).evidence(), solver=solver)
 
 
 @pytest.mark.parametrize("answer", [np.array([-1.0]), np.array([np.nan]), np.zeros(3), 0.5])
@@ -276,7 +306,7 @@ def test_the_oracle_is_unbiased_and_visits_every_row_once_a_pass():
     rows = Rows(n=50, K=3)
     w = np.random.default_rng(1).random(50)
     dual, steps = steps_of(Problem(error(), [rejected() <= 0.1]), rows.evidence(weights=w))
-    oracle = Oracle(dual.form, dual.beta, steps.features, steps.weights, np.random.default_rng(0))
+    oracle = Oracle(dual.form, dual.beta, steps.features, steps.weights, np.random.default_rng(0), 100)
     point = np.array([0.3])
     mean = np.mean([oracle.gradient(point) for _ in range(50)], axis=0)
     np.testing.assert_allclose(mean, dual.value_and_gradient(point)[1], atol=1e-12)
@@ -297,5 +327,6 @@ def test_the_callback_sees_progress():
     policy = solve(
         Problem(error(), [rejected() <= 0.1]), evidence, solver=Stochastic(passes=1000), callback=seen.append
     )
-    assert [step.number for step in seen] == [65_536, 131_072, 196_608, 200_000]
+    assert [step.number for step in seen][:3] == [65_536, 131_072, 196_608]
+    assert seen[-1].number == policy.solution.steps > 196_608
     assert seen[-1].gradient_mapping == pytest.approx(policy.solution.gradient_mapping)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bylaw.checked_json import Node
 from bylaw.decisions import Floats
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, positive
 from bylaw.solvers.oracle import Oracle, Rows, kernels
 
 
@@ -100,6 +100,8 @@ class Walk:
         )
         if walk.stage >= len(mus) or len(walk.centres) != walk.stage + 1 or walk.taken > walk.plan.length:
             state.fail("a plan and a place in it")
+        if min(walk.point.min(initial=0), walk.average.min(initial=0)) < 0:
+            state.fail("a walk over multipliers >= 0")
         return walk
 
 
@@ -127,7 +129,7 @@ class Staged:
         """2 sigma^2 / beta, where L = 2 beta sigma^2."""
         if not smoothness > 0:
             raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
-        return 4 * sigma2**2 / smoothness if self.mu is None else self.mu
+        return 4 * sigma2**2 / smoothness if self.mu is None else positive(self.mu, "mu")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bylaw.decisions import Floats
 from bylaw.dual import Block, tally
-from bylaw.errors import BylawError
+from bylaw.errors import BylawError, OptionError
 from bylaw.linear_form import LinearForm
 
 _CHUNK = 65_536  # rows sampled at a time
@@ -38,7 +38,10 @@ class Walking(Protocol):
 
     @property
     def answer(self) -> Floats: ...
+    @property
+    def steps(self) -> int: ...
     def advance(self, rows: Rows) -> None: ...
+    def state(self) -> dict[str, Any]: ...
 
 
 class Optimizer(Protocol):
@@ -62,7 +65,9 @@ class Oracle:
     features: Floats  # (n_rows, n_features)
     weights: Floats  # (n_rows,), of mean one
     rng: np.random.Generator
+    steps: int  # rows that may be asked for
     on_rows: Callable[[int, Floats], Any] | None = None  # told the steps so far and the answer so far
+    taken: int = field(default=0, init=False)
     _order: NDArray[np.intp] = field(init=False, repr=False)  # rows still to come in this pass
 
     def __post_init__(self) -> None:
@@ -74,7 +79,14 @@ class Oracle:
 
     def gradient(self, multipliers: Floats, rows: int = 1) -> Floats:
         """An unbiased gradient of F at these multipliers, (M,), on the next sampled rows."""
+        if self.taken + rows > self.steps:
+            raise OptionError(
+                f"the optimiser asks for more than the {self.steps} rows it may have; give more passes"
+            )
         drawn = self._next(rows)
+        if self.on_rows is not None and self.taken // _CHUNK < (self.taken + rows) // _CHUNK:
+            self.on_rows(self.taken + rows, multipliers)
+        self.taken += rows
         block = Block(self.features[drawn].T, self.weights[drawn])
         total = tally(block, self.form.weights(multipliers), self.beta, self.form.decisions)
         moments = self.form.couplings @ total.moments.ravel()
@@ -85,8 +97,9 @@ class Oracle:
         for done in range(0, steps, _CHUNK):
             drawn = self._next(min(_CHUNK, steps - done))
             walking.advance(Rows.of(self.form, self.beta, self.features[drawn], self.weights[drawn]))
+            self.taken = walking.steps
             if self.on_rows is not None:
-                self.on_rows(done + len(drawn), walking.answer)
+                self.on_rows(self.taken, walking.answer)
         return walking.answer
 
     def _next(self, count: int) -> NDArray[np.intp]:

@@ -16,7 +16,7 @@ class SGD3(Staged):
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
         mu = self._mu(sigma2, smoothness)
-        stages = math.floor(math.log2(smoothness / mu))
+        stages = math.floor(math.log2(smoothness / mu) + 1e-9)  # powers of two round either way
         if stages < 1:
             raise OptionError(
                 f"sgd3 needs L >= 2 mu, but L = {smoothness:.3g} and mu = {mu:.3g}: raise beta "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from bylaw.decisions import Floats
 from bylaw.dual import Dual
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, positive
 from bylaw.solution import Solution, Status, Step
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, gradient_mapping
@@ -35,6 +36,17 @@ def paper_beta(rows: int) -> float:
     if rows < 2:
         raise OptionError(f"beta='paper' needs at least 2 rows, not {rows}")
     return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
+
+
+def beta_of(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
+    """A number, "paper", or what "auto" means here."""
+    if beta == "auto":
+        return auto()
+    if beta == "paper":
+        return paper_beta(rows)
+    if isinstance(beta, str):
+        raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
+    return positive(beta, "beta")
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,7 @@ class Stochastic:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        steps = int(self.passes * _count(dual))
+        steps = int(positive(self.passes, "passes") * _count(dual))
         if steps < 1:
             raise OptionError(f"passes={self.passes} leaves no step to take")
         trace: list[Step] = []
@@ -80,13 +92,16 @@ class Stochastic:
             features = np.concatenate([block.features for block in dual.blocks], axis=1).T.copy()
             weights = np.concatenate([block.row_weights for block in dual.blocks])
             weights = weights * (len(weights) / dual.mass)
-            oracle = Oracle(dual.form, dual.beta, features, weights, rng or np.random.default_rng(0), report)
+            generator = rng or np.random.default_rng(0)
+            oracle = Oracle(dual.form, dual.beta, features, weights, generator, steps, report)
             multipliers = self.optimizer(
                 oracle, sigma2=dual.sigma2, smoothness=dual.smoothness, steps=steps, start=multipliers
             )
-            multipliers = _checked(multipliers, dual.n_rules)
+            multipliers, steps = _checked(multipliers, dual.n_rules), oracle.taken
         value, norm = _reached(dual, multipliers)
         status = Status.CONVERGED if norm <= tol else Status.SAMPLED
+        if dual.n_rules and dual.conflict(multipliers) > 0:
+            status = Status.INFEASIBLE
         return Solution(multipliers, status, norm, value, steps, tuple(trace))
 
 
