@@ -171,6 +171,10 @@ class Dual:
     def n_rules(self) -> int:
         return len(self.form.bounds)
 
+    @property
+    def n_rows(self) -> int:
+        return sum(block.features.shape[1] for block in self.blocks)
+
     @cached_property
     def mass(self) -> float:
         return sum(block.mass for block in self.blocks)
@@ -262,8 +266,7 @@ class Dual:
             first += float(weights @ norms)
             second += float(weights @ norms**2)
             scaled += float(weights**2 @ norms**2)
-        rows = sum(block.features.shape[1] for block in self.blocks)
-        return first / self.mass, max(second / self.mass, scaled * rows / self.mass**2)
+        return first / self.mass, max(second / self.mass, scaled * self.n_rows / self.mass**2)
 
 
 class _CostNorms:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 
@@ -34,8 +35,10 @@ class OptionError(BylawError, ValueError):
 
 def positive(value: Any, what: str) -> float:
     """A finite number above zero, or an error that names it."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < value < math.inf:
-        return float(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            if 0 < (number := float(value)) < math.inf:
+                return number
     raise OptionError(f"{what} must be a positive number, not {value!r}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -13,7 +12,8 @@ from numpy.typing import NDArray
 from bylaw.algebra import LABEL, Conditions, Groups, Source, Value, plain, shorten
 from bylaw.columns import as_columns, as_matrix, as_numbers, as_vector, check_alignment
 from bylaw.decisions import Floats
-from bylaw.errors import EvidenceError, RuleError
+from bylaw.errors import EvidenceError
+from bylaw.groups import GroupProbabilities, KnownGroup, Part, concatenate_groups, factorize
 
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
 _DUST = 1e-9  # negative probabilities this small are rounding errors
@@ -22,39 +22,6 @@ SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to on
 
 REJECTED = "reject"  # the label of an earlier model's rejections
 _AGREES_WITH_NOTHING = -1
-Part = slice | NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class KnownGroup:
-    """An attribute whose value is known for every row."""
-
-    values: tuple[Value, ...]
-    codes: NDArray[np.int64]  # (n_rows,) positions in `values`
-
-    def rows(self, part: Part) -> KnownGroup:
-        return KnownGroup(self.values, self.codes[part])
-
-    def seen(self) -> KnownGroup:
-        """Without the values that no row has."""
-        present, codes = np.unique(self.codes, return_inverse=True)
-        return KnownGroup(tuple(self.values[i] for i in present), codes)
-
-    def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
-        """The same rows, with positions in other values, of which these are some."""
-        positions = np.array([values.index(value) for value in self.values])
-        return self if values == self.values else KnownGroup(values, positions[self.codes])
-
-
-@dataclass(frozen=True)
-class GroupProbabilities:
-    """An attribute of which each row has only probabilities."""
-
-    values: tuple[Value, ...]
-    probabilities: Floats  # (n_rows, n_values)
-
-    def rows(self, part: Part) -> GroupProbabilities:
-        return GroupProbabilities(self.values, self.probabilities[part])
 
 
 class Evidence:
@@ -225,7 +192,7 @@ class Evidence:
             return GroupProbabilities(values, _probabilities(matrix, what, normalize))
         vector = as_vector(column, what)
         self._check_length(len(vector), what)
-        return KnownGroup(*_factorize(vector, what))
+        return factorize(vector, what)
 
     def _joint(self, name: str, array: Any, normalize: bool) -> Floats:
         what = f"joint[{name!r}]"
@@ -301,7 +268,7 @@ def concatenate(parts: Sequence[Evidence]) -> Evidence:
     weights = [part.weights for part in parts if part.weights is not None]
     return first.replaced(
         probabilities=np.concatenate([part.probabilities for part in parts]),
-        groups={name: _concatenate_groups([part.groups[name] for part in parts]) for name in first.groups},
+        groups={name: concatenate_groups([part.groups[name] for part in parts]) for name in first.groups},
         joint=stacked("joint"),
         references=stacked("references"),
         costs=stacked("costs"),
@@ -314,13 +281,6 @@ def _columns_of(evidence: Evidence) -> list[Any]:
     hidden = [group.values for group in evidence.groups.values() if isinstance(group, GroupProbabilities)]
     weighted = evidence.weights is not None
     return [known, hidden, *map(list, (evidence.joint, evidence.references, evidence.costs)), weighted]
-
-
-def _concatenate_groups(parts: Sequence[Any]) -> KnownGroup | GroupProbabilities:
-    if isinstance(parts[0], GroupProbabilities):
-        return GroupProbabilities(parts[0].values, np.concatenate([part.probabilities for part in parts]))
-    values = tuple(sorted({value for part in parts for value in part.values}))
-    return KnownGroup(values, np.concatenate([part.with_values(values).codes for part in parts]))
 
 
 def as_evidence(evidence: Any) -> Evidence:
@@ -403,21 +363,3 @@ def _probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
             "correct it, or pass normalize=True to divide each row by its sum"
         )
     return matrix
-
-
-def _factorize(vector: NDArray[Any], what: str) -> tuple[tuple[Value, ...], NDArray[np.int64]]:
-    """The different values, sorted where they can be, and each row's position among them."""
-    if vector.dtype.kind in "iub":
-        numbers, codes = np.unique(vector, return_inverse=True)
-        return tuple(numbers.tolist()), codes
-    rows = vector.tolist()
-    try:
-        found = [plain(value, f"a value of {what}") for value in dict.fromkeys(rows)]
-    except (TypeError, RuleError) as problem:
-        raise EvidenceError(f"{what} has values that are no plain text or numbers: {problem}") from None
-    try:
-        values = tuple(sorted(found))  # type: ignore[type-var]
-    except TypeError:
-        raise EvidenceError(f"{what} mixes types of values: {found[:5]}; convert them to one type") from None
-    positions = {value: i for i, value in enumerate(values)}
-    return values, np.fromiter((positions[v] for v in rows), dtype=np.int64, count=len(rows))

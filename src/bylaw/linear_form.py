@@ -18,7 +18,8 @@ from bylaw.algebra import LABEL, Atom, Conditions, Rate, Source, Value
 from bylaw.columns import as_matrix
 from bylaw.decisions import Decisions, Floats
 from bylaw.errors import EvidenceError, RuleError
-from bylaw.evidence import Evidence, GroupProbabilities, KnownGroup, as_evidence, check_cost
+from bylaw.evidence import Evidence, as_evidence, check_cost
+from bylaw.groups import GroupProbabilities, KnownGroup
 from bylaw.problem import Problem
 
 Frequencies = Mapping[Conditions, float]

@@ -21,6 +21,7 @@ from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import LinearProgram
+from bylaw.solvers.oracle import Optimizer
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
 from bylaw.solvers.stochastic import Stochastic, beta_of
@@ -39,7 +40,7 @@ def solve(
     problem: Problem,
     evidence: Evidence,
     *,
-    solver: str | Solver = "auto",
+    solver: str | Solver | Optimizer = "auto",
     beta: float | Literal["auto", "paper"] = "auto",
     tol: float = 1e-6,
     rng: np.random.Generator | int | None = None,
@@ -78,8 +79,7 @@ def solve(
     form = compile_problem(problem, evidence)
     dual = Dual(form, blocks_of(form, evidence), beta=1.0)
     chosen = _solver(solver)
-    rows = sum(block.features.shape[1] for block in dual.blocks)
-    dual = replace(dual, beta=beta_of(beta, rows, lambda: chosen.auto_beta(dual)))
+    dual = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
     solution = chosen(dual, tol=tol, rng=generator, callback=callback)
     if solution.status is Status.INFEASIBLE:
@@ -89,14 +89,14 @@ def solve(
     return Policy.fitted(problem, form, solution, guarantee_of(dual, solution))
 
 
-def _solver(solver: str | Solver) -> Solver:
+def _solver(solver: str | Solver | Optimizer) -> Solver:
     if isinstance(solver, str):
         if solver not in SOLVERS:
             raise OptionError(
                 f"there is no solver {solver!r}; choose one of {list(SOLVERS)} or pass your own"
             )
         return SOLVERS[solver]
-    return solver if hasattr(solver, "auto_beta") else Stochastic(solver)  # type: ignore[arg-type]
+    return solver if hasattr(solver, "auto_beta") else Stochastic(solver)  # type: ignore[return-value, arg-type]
 
 
 def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:

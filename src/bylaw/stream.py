@@ -16,7 +16,8 @@ from bylaw.algebra import LABEL, Conditions, plain
 from bylaw.checked_json import write_json
 from bylaw.dual import Block, Dual
 from bylaw.errors import EvidenceError, OptionError, positive
-from bylaw.evidence import Evidence, KnownGroup, as_evidence, concatenate
+from bylaw.evidence import Evidence, as_evidence, concatenate
+from bylaw.groups import KnownGroup
 from bylaw.linear_form import LinearForm, compile_problem
 from bylaw.policy import Policy
 from bylaw.problem import Problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,13 +107,14 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Staged:
+class Staged(ABC):
     """An optimiser that is a plan of AC-SA stages. mu defaults to 2 sigma^2 / beta."""
 
     mu: float | None = None
 
+    @abstractmethod
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
-        raise NotImplementedError
+        """The stages, for these constants and this many steps."""
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> Walk:
         return Walk.begin(self.plan(sigma2, smoothness, steps), start)

@@ -146,7 +146,7 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
     blocks = list(dual.blocks)
     if rng is not None:
         blocks = [blocks[i] for i in rng.permutation(len(blocks))]
-    n_rows = sum(block.features.shape[1] for block in blocks)
+    n_rows = dual.n_rows
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, _FIRST_ROWS
     while beta < dual.beta or rows < n_rows:
         sample = replace(dual, blocks=_sample(blocks, rows), beta=min(beta, dual.beta))

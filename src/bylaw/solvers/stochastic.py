@@ -65,7 +65,7 @@ class Stochastic:
     passes: float = 1.0
 
     def auto_beta(self, dual: Dual) -> float:
-        return theory_beta(_count(dual))
+        return theory_beta(dual.n_rows)
 
     def __call__(
         self,
@@ -76,7 +76,7 @@ class Stochastic:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        steps = int(positive(self.passes, "passes") * _count(dual))
+        steps = int(positive(self.passes, "passes") * dual.n_rows)
         if steps < 1:
             raise OptionError(f"passes={self.passes} leaves no step to take")
         trace: list[Step] = []
@@ -103,10 +103,6 @@ class Stochastic:
         if dual.n_rules and dual.conflict(multipliers) > 0:
             status = Status.INFEASIBLE
         return Solution(multipliers, status, norm, value, steps, tuple(trace))
-
-
-def _count(dual: Dual) -> int:
-    return sum(block.features.shape[1] for block in dual.blocks)
 
 
 def _reached(dual: Dual, multipliers: Floats, sample: bool = False) -> tuple[float, float]:
