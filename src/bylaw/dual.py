@@ -122,16 +122,16 @@ def _curvature(block: Block, law: Floats, decisions: Decisions, beta: float, sup
     total = np.zeros((len(support.actions), len(support.actions)))
     undecided = slice(None) if sets else np.flatnonzero(law.max(axis=0) < 1 - _DECIDED)
     law, features = law[:, undecided], block.features[:, undecided]
-    mass = beta if block.weights is None else beta * block.weights[undecided]
+    mass = np.sqrt(beta if block.weights is None else beta * block.weights[undecided])
     if not sets:
-        spread = features[support.features] * law[support.actions]
-        total -= (spread * mass) @ spread.T
+        spread = features[support.features] * (law[support.actions] * mass)
+        total -= spread @ spread.T  # of a matrix and itself: half the work
     for a, chance in enumerate(law):
         here = support.of_action(a)
-        weight = mass * chance * (1 - chance) if sets else mass * chance
-        rows = np.flatnonzero(chance * (1 - chance) > _DECIDED) if sets else slice(None)
-        columns = features[support.features[here]][:, rows]
-        total[np.ix_(here, here)] += (columns * weight[rows]) @ columns.T
+        bend = chance * (1 - chance) if sets else chance
+        rows = np.flatnonzero(bend > _DECIDED)
+        columns = features[np.ix_(support.features[here], rows)] * (np.sqrt(bend) * mass)[rows]
+        total[np.ix_(here, here)] += columns @ columns.T
     return total
 
 
