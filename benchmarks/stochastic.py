@@ -51,7 +51,7 @@ def step_costs(n_classes: int, n_groups: int, target: float) -> list[tuple[str, 
     form = compile_problem(Problem(error(), [demographic_parity("group", tol=0.01)]), evidence)
     dual = Dual(form, blocks_of(form, evidence), 100.0)
     features = np.concatenate([block.features for block in dual.blocks], axis=1).T.copy()
-    rows = Rows.of(form, dual.beta, features, np.ones(STEPS))
+    rows = Rows.of(dual, features, np.ones(STEPS))
     few = rows._replace(features=features[:LOOP_STEPS], weights=rows.weights[:LOOP_STEPS])
     full, one_stage = SGD3().plan(dual.sigma2, dual.smoothness, STEPS), Plan((0.1,), LOOP_STEPS, 100.0)
     start = np.zeros(dual.n_rules)

@@ -182,7 +182,10 @@ def test_stochastic_gradients_are_unbiased_and_of_bounded_variance(situation):
     dual, multipliers, _, weights = situation
     (block,) = dual.blocks
     each = np.array(
-        [dual.stochastic_gradient(multipliers, block.features[:, [i]]) for i in range(len(block.features.T))]
+        [
+            dual.stochastic_gradient(multipliers, Block(block.features[:, [i]], None))
+            for i in range(len(block.features.T))
+        ]
     )
     mean = np.average(each, axis=0, weights=weights)
     np.testing.assert_allclose(mean, dual.value_and_gradient(multipliers)[1], atol=1e-9)

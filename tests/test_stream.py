@@ -78,7 +78,7 @@ def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     (block,) = blocks_of(form, evidence)
     dual = Dual(form, [block], policy.beta)
     walk = SGD3().begin(dual.sigma2, dual.smoothness, 3000, np.zeros(dual.n_rules))
-    walk.advance(Steps.of(form, policy.beta, block.features.T.copy(), WEIGHTS / WEIGHTS.mean()))
+    walk.advance(Steps.of(dual, block.features.T.copy(), WEIGHTS / WEIGHTS.mean()))
     np.testing.assert_allclose(list(policy.multipliers.values()), walk.answer, rtol=1e-12)
 
 

@@ -60,13 +60,14 @@ def blocks_of(form: LinearForm, evidence: Evidence) -> list[Block]:
     if evidence.weights is not None and not evidence.weights.all():
         evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
     n_blocks = -(-len(evidence) // BLOCK_ROWS)
-    blocks = []
-    for i in range(n_blocks):
-        rows = slice(i, None, n_blocks)
-        width = len(range(i, len(evidence), n_blocks))
-        features = form.recipe.columns(evidence, rows, np.empty((len(form.recipe.features), width)))
-        blocks.append(Block(features, None if evidence.weights is None else evidence.weights[rows].copy()))
-    return blocks
+    return [block_of(form, evidence, slice(i, None, n_blocks)) for i in range(n_blocks)]
+
+
+def block_of(form: LinearForm, evidence: Evidence, rows: slice = slice(None)) -> Block:
+    """Some rows of evidence that the form's recipe has admitted."""
+    width = len(range(*rows.indices(len(evidence))))
+    features = form.recipe.columns(evidence, rows, np.empty((len(form.recipe.features), width)))
+    return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
 
 
 @dataclass(frozen=True)
@@ -213,10 +214,12 @@ class Dual:
         couplings = self._support[1]
         return Hessian(couplings, couplings @ (total.curvature / total.mass), self.ridge)
 
-    def stochastic_gradient(self, multipliers: Floats, features: Floats) -> Floats:
-        """The gradient on some rows with these features, (F, n_rows): unbiased for sampled rows."""
-        total = tally(Block(features, None), self.form.weights(multipliers), self.beta, self.form.decisions)
-        return self.form.bounds - self.form.couplings @ (total.moments.ravel() / total.mass)
+    def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
+        """The gradient on some rows, each counting with its weight, (M,): unbiased for rows that are
+        drawn evenly and have weights of mean one."""
+        total = tally(block, self.form.weights(multipliers), self.beta, self.form.decisions)
+        moments = self.form.couplings @ total.moments.ravel()
+        return (self.form.bounds * total.mass - moments) / block.features.shape[1]
 
     def conflict(self, multipliers: Floats) -> float:
         """E[min over policies of lambda' c]: above zero, no policy satisfies every rule."""

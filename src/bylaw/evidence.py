@@ -15,11 +15,9 @@ from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 from bylaw.groups import GroupProbabilities, KnownGroup, Part, concatenate_groups, factorize
 
+SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
 _DUST = 1e-9  # negative probabilities this small are rounding errors
-SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
-
-
 REJECTED = "reject"  # the label of an earlier model's rejections
 _AGREES_WITH_NOTHING = -1
 
@@ -350,11 +348,12 @@ def _probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
             f"{what} has values outside [0, 1], such as row {row}: {matrix[row].round(4).tolist()}; "
             "if these are logits, apply softmax first"
         )
-    sums = matrix @ np.ones(matrix.shape[1])
     if normalize:
+        sums = matrix.sum(axis=1)  # row by row, the same in any batch
         if not sums.all():
             raise EvidenceError(f"{what}: row {int(np.argmin(sums))} is all zeros and cannot be normalised")
-        return matrix / matrix.sum(axis=1, keepdims=True)  # row by row, the same in any batch
+        return matrix / sums[:, None]
+    sums = matrix @ np.ones(matrix.shape[1])
     off = np.abs(sums - 1)
     if off.max() > SUM_TOLERANCE:
         row = int(off.argmax())

@@ -137,7 +137,7 @@ def compile_problem(
     shape = (len(compiler.features), len(decisions.actions))
     recipe = compiler.recipe()
     couplings = _stack([entries for entries, _ in rows], shape)
-    scales = _scales(recipe, couplings, evidence)
+    scales = _scales(recipe, couplings, evidence) if rules else np.ones(0)
     return LinearForm(
         recipe=recipe,
         base=_dense(base, shape),

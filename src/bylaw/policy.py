@@ -20,7 +20,7 @@ from bylaw.algebra import Rate, Value, shorten
 from bylaw.checked_json import write_json
 from bylaw.decisions import Decisions, Floats
 from bylaw.drawing import balanced, draw, keyed_uniforms
-from bylaw.dual import BLOCK_ROWS
+from bylaw.dual import BLOCK_ROWS, block_of
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.evidence import Evidence
 from bylaw.linear_form import LinearForm, Recipe, compile_problem
@@ -189,8 +189,7 @@ class Policy:
         per_row = np.empty(len(evidence))
         for start in range(0, len(evidence), BLOCK_ROWS):
             rows = slice(start, min(start + BLOCK_ROWS, len(evidence)))
-            columns = np.empty((len(form.recipe.features), rows.stop - start))
-            losses = form.base.T @ form.recipe.columns(evidence, rows, columns)
+            losses = form.base.T @ block_of(form, evidence, rows).features
             per_row[rows] = np.einsum("an,an->n", losses, chances[:, rows])
         return float(np.average(per_row, weights=evidence.weights)) + form.base_constant
 

@@ -41,6 +41,10 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def problem_to_dict(problem: Problem) -> dict[str, Any]:
+    return {"minimize": str(problem.minimize), "rules": [str(rule) for rule in problem.rules]}
+
+
 def frequencies_to_list(frequencies: Mapping[Any, float]) -> list[dict[str, Any]]:
     return [{"event": dict(event), "frequency": f} for event, f in frequencies.items()]
 
@@ -51,8 +55,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "minimize": str(policy.problem.minimize),
-        "rules": [str(rule) for rule in policy.problem.rules],
+        **problem_to_dict(policy.problem),
         **recipe_to_dict(policy.recipe),
         "weights": policy.weights.tolist(),
         "beta": policy.beta,
@@ -83,15 +86,12 @@ def _fields(root: Node) -> dict[str, Any]:
         (node["statement"].text(), node["rule"].text(), node["multiplier"].positive(zero=True))
         for node in root["multipliers"].list()
     ]
-    rules = [node.text() for node in root["rules"].list()]
     weights = root["weights"].matrix(len(recipe.features), len(decisions.actions))
     with np.errstate(over="ignore"):
         if not np.isfinite(root["beta"].positive() * weights).all():
             raise BadValueError("its beta and weights are too large together")
     return {
-        "problem": Problem(
-            root["minimize"].text(), rules, decisions.classes, decisions.kind, decisions.reject
-        ),
+        "problem": read_problem(root, decisions),
         "recipe": recipe,
         "weights": weights,
         "rule_prices": tuple(prices),
@@ -99,6 +99,11 @@ def _fields(root: Node) -> dict[str, Any]:
         "guarantee": read_guarantee(root["guarantee"], root["beta"].positive()),
         "frequencies": read_frequencies(root["frequencies"], recipe),
     }
+
+
+def read_problem(root: Node, decisions: Decisions) -> Problem:
+    rules = [node.text() for node in root["rules"].list()]
+    return Problem(root["minimize"].text(), rules, decisions.classes, decisions.kind, decisions.reject)
 
 
 def read_recipe(root: Node) -> Recipe:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import numpy as np
 from bylaw import stream_file
 from bylaw.algebra import LABEL, Conditions, plain
 from bylaw.checked_json import write_json
-from bylaw.dual import Block, Dual
+from bylaw.dual import Dual, block_of
 from bylaw.errors import EvidenceError, OptionError, positive
 from bylaw.evidence import Evidence, as_evidence, concatenate
 from bylaw.groups import KnownGroup
@@ -32,7 +32,7 @@ _WARM_UP = 1000
 
 
 @dataclass
-class _Fit:
+class Fit:
     """What is fixed after the warm-up, and the optimiser that walks on."""
 
     form: LinearForm
@@ -77,13 +77,11 @@ class Stream:
         frequencies: Mapping[Any, Mapping[Any, float]] | None = None,
         warm_up: int | None = None,
     ) -> None:
-        rows, warm_up = (
-            _whole(rows, "rows"),
-            _whole(min(1000, rows) if warm_up is None else warm_up, "warm_up"),
-        )
+        rows = _whole(rows, "rows")
+        warm_up = min(_WARM_UP, rows) if warm_up is None else _whole(warm_up, "warm_up")
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
             raise OptionError(f"there is no optimiser {optimizer!r}; choose one of {list(OPTIMIZERS)}")
-        if not isinstance(optimizer, (str, *OPTIMIZERS.values())):
+        if not isinstance(optimizer, str) and type(optimizer) not in OPTIMIZERS.values():
             raise OptionError(
                 f"a stream steps with one of {list(OPTIMIZERS)} or their objects, not with {optimizer!r}; "
                 "other optimisers go into solve(..., solver=Stochastic(optimizer))"
@@ -98,7 +96,7 @@ class Stream:
         self.frequencies = _events(frequencies or {})
         self.seen = 0
         self._waiting: list[Evidence] = []
-        self._fit: _Fit | None = None
+        self._fit: Fit | None = None
 
     def partial_fit(self, evidence: Evidence) -> Stream:
         """One step per row, in the order of the rows."""
@@ -137,26 +135,7 @@ class Stream:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON: a stream that is loaded goes on bit for bit."""
-        fit = self._fitted()
-        names = {cls: name for name, cls in OPTIMIZERS.items()}
-        if type(self.optimizer) not in names:
-            raise OptionError("only streams with a built-in optimiser can be saved")
-        write_json(
-            {
-                **stream_file.header(self.problem),
-                "rows": self.rows,
-                "seen": self.seen,
-                "warm_up": self.warm_up,
-                "beta": self.beta,
-                "optimizer": {"name": names[type(self.optimizer)], **asdict(self.optimizer)},
-                **stream_file.form_to_dict(fit.form),
-                "mean_weight": fit.mean_weight,
-                "value": fit.value,
-                "guarantee": asdict(fit.guarantee),
-                "walk": fit.walk.state(),
-            },
-            Path(path),
-        )
+        write_json(stream_file.to_dict(self, self._fitted()), Path(path))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Stream:
@@ -165,17 +144,17 @@ class Stream:
         stream = cls(read["problem"], read["rows"], beta=read["beta"], warm_up=read["warm_up"])
         stream.optimizer = read["optimizer"]
         stream.seen = read["seen"]
-        stream._fit = _Fit(read["form"], read["mean_weight"], read["guarantee"], read["walk"], read["value"])
+        stream._fit = Fit(read["form"], read["mean_weight"], read["guarantee"], read["walk"], read["value"])
         return stream
 
-    def _fitted(self) -> _Fit:
+    def _fitted(self) -> Fit:
         if self._fit is None:
             raise OptionError(
                 f"the warm-up of {self.warm_up} rows is not over ({self.seen} came); there is no policy yet"
             )
         return self._fit
 
-    def _begin(self, first: Evidence) -> _Fit:
+    def _begin(self, first: Evidence) -> Fit:
         if first.weights is not None and not first.weights.any():
             raise EvidenceError("the rows of the warm-up have no weight; make it longer")
         first = first.replaced(groups={n: self._values_of(n, group) for n, group in first.groups.items()})
@@ -184,11 +163,11 @@ class Stream:
         if unknown:
             raise OptionError(f"frequencies speak of {sorted(unknown)}, of which no rule speaks")
         mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
-        dual = Dual(form, [_block(form, first)], self.beta)
+        dual = Dual(form, [block_of(form, form.recipe.admit(first))], self.beta)
         start = np.zeros(dual.n_rules)
         walk = self.optimizer.begin(dual.sigma2, dual.smoothness, self.rows, start)
         empty = Solution(start, Status.SAMPLED, 0.0, 0.0, 0)
-        return _Fit(form, mean_weight, guarantee_of(dual, empty), walk)
+        return Fit(form, mean_weight, guarantee_of(dual, empty), walk)
 
     def _values_of(self, name: str, group: Any) -> Any:
         """A known group with the values of the warm-up and of the frequencies, and no later ones."""
@@ -197,25 +176,19 @@ class Stream:
         named = {value for event in self.frequencies for other, value in event if other == name}
         return group.seen().with_values(tuple(sorted({*group.seen().values, *named})))
 
-    def _advance(self, fit: _Fit, evidence: Evidence) -> None:
-        block = _block(fit.form, evidence)
-        weights = block.row_weights / fit.mean_weight
-        fit.walk.advance(Rows.of(fit.form, self.beta, block.features.T.copy(), weights))
-        if not block.mass:
+    def _advance(self, fit: Fit, evidence: Evidence) -> None:
+        block = block_of(fit.form, fit.form.recipe.admit(evidence))
+        batch = Dual(fit.form, [block], self.beta)
+        fit.walk.advance(Rows.of(batch, block.features.T.copy(), block.row_weights / fit.mean_weight))
+        if not batch.mass:
             return
-        fit.value, gradient = Dual(fit.form, [block], self.beta).value_and_gradient(fit.walk.answer)
+        fit.value, gradient = batch.value_and_gradient(fit.walk.answer)
         mapping = gradient_mapping(fit.walk.answer, gradient, fit.guarantee.alpha)
         fit.guarantee = replace(
             fit.guarantee,
             gradient_mapping=float(np.linalg.norm(mapping)),
             multiplier_norm=float(np.linalg.norm(fit.walk.answer)),
         )
-
-
-def _block(form: LinearForm, evidence: Evidence) -> Block:
-    evidence = form.recipe.admit(evidence)
-    shape = (len(form.recipe.features), len(evidence))
-    return Block(form.recipe.columns(evidence, slice(None), np.empty(shape)), evidence.weights)
 
 
 def _whole(value: Any, what: str) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy import sparse
 
@@ -14,28 +14,43 @@ from bylaw.decisions import Floats
 from bylaw.linear_form import LinearForm
 from bylaw.policy_file import (
     frequencies_to_list,
+    problem_to_dict,
     read_frequencies,
     read_guarantee,
+    read_problem,
     read_recipe,
     recipe_to_dict,
 )
-from bylaw.problem import Problem
 from bylaw.solvers.stochastic import OPTIMIZERS
+
+if TYPE_CHECKING:
+    from bylaw.stream import Fit, Stream
 
 FORMAT = "bylaw-stream"
 VERSION = 1
 
 
-def header(problem: Problem) -> dict[str, Any]:
+def to_dict(stream: Stream, fit: Fit) -> dict[str, Any]:
+    """The state of a stream as plain values; floats read back to the last bit."""
+    names = {optimizer: name for name, optimizer in OPTIMIZERS.items()}
     return {
         "format": FORMAT,
         "version": VERSION,
-        "minimize": str(problem.minimize),
-        "rules": [str(rule) for rule in problem.rules],
+        **problem_to_dict(stream.problem),
+        "rows": stream.rows,
+        "seen": stream.seen,
+        "warm_up": stream.warm_up,
+        "beta": stream.beta,
+        "optimizer": {"name": names[type(stream.optimizer)], **asdict(stream.optimizer)},
+        **_form_to_dict(fit.form),
+        "mean_weight": fit.mean_weight,
+        "value": fit.value,
+        "guarantee": asdict(fit.guarantee),
+        "walk": fit.walk.state(),
     }
 
 
-def form_to_dict(form: LinearForm) -> dict[str, Any]:
+def _form_to_dict(form: LinearForm) -> dict[str, Any]:
     couplings = form.couplings
     return {
         **recipe_to_dict(form.recipe),
@@ -62,8 +77,6 @@ def read(path: Path) -> dict[str, Any]:
 def _fields(root: Node) -> dict[str, Any]:
     root.check_version(FORMAT, VERSION)
     form = _form(root)
-    decisions = form.decisions
-    rules = [node.text() for node in root["rules"].list()]
     beta = root["beta"].positive()
     name = root["optimizer"]["name"].one_of(OPTIMIZERS)
     (setting,) = (field.name for field in fields(OPTIMIZERS[name]))
@@ -72,9 +85,7 @@ def _fields(root: Node) -> dict[str, Any]:
     if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
         raise BadValueError("its rows, the rows it has seen and its warm-up contradict each other")
     return {
-        "problem": Problem(
-            root["minimize"].text(), rules, decisions.classes, decisions.kind, decisions.reject
-        ),
+        "problem": read_problem(root, form.decisions),
         "rows": root["rows"].count(),
         "seen": root["seen"].count(),
         "warm_up": root["warm_up"].count(),

@@ -27,7 +27,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.dual import Dual, blocks_of
+from bylaw.dual import Block, Dual, blocks_of
 from bylaw.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic
 from bylaw.solvers.acsa import Plan, Walk
@@ -44,7 +44,7 @@ def steps_of(problem, evidence, beta=10.0):
     dual = Dual(form, blocks_of(form, evidence), beta)
     (block,) = dual.blocks
     weights = block.row_weights * (len(block.row_weights) / dual.mass)
-    return dual, Steps.of(form, beta, block.features.T.copy(), weights)
+    return dual, Steps.of(dual, block.features.T.copy(), weights)
 
 
 def constant_slope(n):
@@ -109,12 +109,12 @@ def test_sgd3_is_acsa_again_and_again_with_every_centre():
         centres.append((mu, centre))
         point, average = centre, centre
         for t in range(1, 31):
-            phi = rows.features[j * 30 + t - 1][:, None]
+            row = Block(rows.features[j * 30 + t - 1][:, None], None)
             alpha, gamma = 2 / (t + 1), 4 * 7.0 / (t * (t + 1))
             share = gamma + (1 - alpha**2) * mu
             middle = (1 - alpha) * (mu + gamma) / share * average
             middle = middle + alpha * ((1 - alpha) * mu + gamma) / share * point
-            slope = dual.stochastic_gradient(middle, phi) + sum(m * (middle - c) for m, c in centres)
+            slope = dual.stochastic_gradient(middle, row) + sum(m * (middle - c) for m, c in centres)
             kept = ((1 - alpha) * mu + gamma) / (mu + gamma) * point + alpha * mu / (mu + gamma) * middle
             point = np.maximum(kept - alpha / (mu + gamma) * slope, 0)
             average = alpha * point + (1 - alpha) * average
@@ -143,9 +143,9 @@ def test_the_compiled_gradient_is_the_derivative_on_its_row(kind, beta):
     for i in range(6):
         out = np.empty(dual.n_rules)
         law, scores = np.empty(dual.form.base.shape[1]), np.empty(dual.form.base.size)
-        kernels().row_gradient(point, rows.features[i], 1.0, *rows.problem, law, scores, out)
+        kernels().row_gradient(point, rows.features[i], 1.0, rows.problem, law, scores, out)
         (block,) = dual.blocks
-        alone = Dual(dual.form, [type(block)(block.features[:, [i]], None)], beta)
+        alone = Dual(dual.form, [Block(block.features[:, [i]], None)], beta)
         for j in range(dual.n_rules):
             h = np.eye(dual.n_rules)[j] * 1e-6
             value = [alone.value_and_gradient(point + s * h)[0] for s in (1, -1)]
@@ -305,8 +305,8 @@ def test_an_optimiser_that_returns_nonsense_is_named(answer):
 def test_the_oracle_is_unbiased_and_visits_every_row_once_a_pass():
     rows = Rows(n=50, K=3)
     w = np.random.default_rng(1).random(50)
-    dual, steps = steps_of(Problem(error(), [rejected() <= 0.1]), rows.evidence(weights=w))
-    oracle = Oracle(dual.form, dual.beta, steps.features, steps.weights, np.random.default_rng(0), 100)
+    dual, _ = steps_of(Problem(error(), [rejected() <= 0.1]), rows.evidence(weights=w))
+    oracle = Oracle(dual, np.random.default_rng(0), 100)
     point = np.array([0.3])
     mean = np.mean([oracle.gradient(point) for _ in range(50)], axis=0)
     np.testing.assert_allclose(mean, dual.value_and_gradient(point)[1], atol=1e-12)

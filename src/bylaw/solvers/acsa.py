@@ -66,8 +66,8 @@ class Walk:
         mus = np.array(self.plan.mus[: self.stage + 1])
         anchor = mus @ np.array(self.centres)
         kernels().accelerate(
-            rows.features[part], rows.weights[part], self.taken, self.plan.smoothness,
-            mus[-1], mus.sum(), anchor, self.point, self.average, *rows.problem,
+            rows.features[part], rows.weights[part], rows.problem, self.taken, self.plan.smoothness,
+            mus[-1], mus.sum(), anchor, self.point, self.average,
         )  # fmt: skip
         self.taken += part.stop - part.start
         if self.taken == self.plan.length and self.stage + 1 < len(self.plan.mus):

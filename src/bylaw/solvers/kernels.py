@@ -1,8 +1,8 @@
 """The inner loops of the stochastic optimisers, compiled by numba on first use and cached.
 
-This is the only file that imports numba. Arrays: features (n_rows, n_features); base
-(n_features, n_actions); couplings as a CSR matrix (indptr, indices, data) over the flattened
-features x actions; bounds, point, average, anchor (n_rules,).
+This is the only file that imports numba. Arrays: features (n_rows, n_features); point, average,
+anchor (n_rules,). `problem` is a tuple: base (n_features, n_actions); couplings as a CSR matrix
+(indptr, indices, data) over the flattened features x actions; bounds (n_rules,); beta; sets or not.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from numba import njit
 
 
 @njit(cache=True)
-def row_gradient(point, row, weight, base, indptr, indices, data, bounds, beta, sets, law, scores, out):
-    """g(lambda; x) = weight * (b - B phi pi'), the gradient of lse_beta(-L - C' lambda) on one row."""
+def row_gradient(point, row, weight, problem, law, scores, out):
+    """g(lambda; x) = weight * (b - B phi pi'), the gradient of lse_beta(-L - C' lambda) on one row.
+
+    `law` (n_actions,) and `scores` (n_features * n_actions,) are room to work in.
+    """
+    base, indptr, indices, data, bounds, beta, sets = problem
     n_features, n_actions = base.shape
     for k in range(n_features):
         for a in range(n_actions):
@@ -46,15 +50,12 @@ def row_gradient(point, row, weight, base, indptr, indices, data, bounds, beta, 
 
 
 @njit(cache=True)
-def accelerate(
-    features, weights, taken, smoothness, mu, pull, anchor, point, average,
-    base, indptr, indices, data, bounds, beta, sets,
-):  # fmt: skip
+def accelerate(features, weights, problem, taken, smoothness, mu, pull, anchor, point, average):
     """AC-SA on F(lambda) + sum_i mu_i/2 |lambda - c_i|^2, one row a step, from step taken + 1 on.
 
     pull = sum_i mu_i and anchor = sum_i mu_i c_i; `point` and `average` are changed in place.
     """
-    n_rules = len(bounds)
+    n_rules, base = len(point), problem[0]
     middle, slope = np.empty(n_rules), np.empty(n_rules)
     law, scores = np.empty(base.shape[1]), np.empty(base.size)
     for r in range(len(features)):
@@ -67,21 +68,7 @@ def accelerate(
         of_point = alpha * (rest * mu + gamma) / share
         for j in range(n_rules):
             middle[j] = of_average * average[j] + of_point * point[j]
-        row_gradient(
-            middle,
-            features[r],
-            weights[r],
-            base,
-            indptr,
-            indices,
-            data,
-            bounds,
-            beta,
-            sets,
-            law,
-            scores,
-            slope,
-        )
+        row_gradient(middle, features[r], weights[r], problem, law, scores, slope)
         keep = (rest * mu + gamma) / (mu + gamma)
         lean = alpha * mu / (mu + gamma)
         step = alpha / (mu + gamma)
@@ -92,30 +79,14 @@ def accelerate(
 
 
 @njit(cache=True)
-def descend(
-    features, weights, taken, size, point, average, base, indptr, indices, data, bounds, beta, sets
-):  # fmt: skip
+def descend(features, weights, problem, taken, size, point, average):
     """Projected SGD with steps size / sqrt(t); `average` is the mean of all points so far."""
-    n_rules = len(bounds)
+    n_rules, base = len(point), problem[0]
     slope = np.empty(n_rules)
     law, scores = np.empty(base.shape[1]), np.empty(base.size)
     for r in range(len(features)):
         t = taken + r + 1.0
-        row_gradient(
-            point,
-            features[r],
-            weights[r],
-            base,
-            indptr,
-            indices,
-            data,
-            bounds,
-            beta,
-            sets,
-            law,
-            scores,
-            slope,
-        )
+        row_gradient(point, features[r], weights[r], problem, law, scores, slope)
         step = size / np.sqrt(t)
         for j in range(n_rules):
             point[j] = max(point[j] - step * slope[j], 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from bylaw.decisions import Floats
 from bylaw.dual import Dual
-from bylaw.solution import Solution, Status
+from bylaw.solution import Solution
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch
 
@@ -79,7 +79,7 @@ class LinearProgram:
         try:
             exact = exact_policy(dual)
         except ArithmeticError:
-            return FullBatch()(dual, tol=tol, rng=rng, callback=callback)
-        if exact is None:
-            return replace(FullBatch()(dual, tol=tol, rng=rng, callback=callback), status=Status.INFEASIBLE)
-        return FullBatch()(dual, tol=tol, start=exact.multipliers, callback=callback)
+            exact = None
+        # Without an optimum to start from, the full batch solver finds the proof of the conflict.
+        start = None if exact is None else exact.multipliers
+        return FullBatch()(dual, tol=tol, start=start, rng=rng, callback=callback)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw.decisions import Floats
-from bylaw.dual import Block, tally
+from bylaw.dual import Block, Dual
 from bylaw.errors import BylawError, OptionError
-from bylaw.linear_form import LinearForm
 
 _CHUNK = 65_536  # rows sampled at a time
 
@@ -26,11 +25,12 @@ class Rows(NamedTuple):
     problem: tuple[Any, ...]  # base, couplings (indptr, indices, data), bounds, beta, sets
 
     @classmethod
-    def of(cls, form: LinearForm, beta: float, features: Floats, weights: Floats) -> Rows:
-        couplings = form.couplings
+    def of(cls, dual: Dual, features: Floats, weights: Floats) -> Rows:
+        form, couplings = dual.form, dual.form.couplings
         indptr, indices = (np.asarray(a, dtype=np.int64) for a in (couplings.indptr, couplings.indices))
         sets = form.decisions.kind == "sets"
-        return cls(features, weights, (form.base, indptr, indices, couplings.data, form.bounds, beta, sets))
+        problem = (form.base, indptr, indices, couplings.data, form.bounds, dual.beta, sets)
+        return cls(features, weights, problem)
 
 
 class Walking(Protocol):
@@ -58,24 +58,23 @@ class Optimizer(Protocol):
 
 @dataclass
 class Oracle:
-    """Rows drawn without replacement, pass after pass."""
+    """Rows of a dual, drawn without replacement, pass after pass."""
 
-    form: LinearForm
-    beta: float
-    features: Floats  # (n_rows, n_features)
-    weights: Floats  # (n_rows,), of mean one
+    dual: Dual
     rng: np.random.Generator
     steps: int  # rows that may be asked for
     on_rows: Callable[[int, Floats], Any] | None = None  # told the steps so far and the answer so far
     taken: int = field(default=0, init=False)
-    _order: NDArray[np.intp] = field(init=False, repr=False)  # rows still to come in this pass
 
     def __post_init__(self) -> None:
-        self._order = np.empty(0, dtype=np.intp)
+        weights = np.concatenate([block.row_weights for block in self.dual.blocks])
+        self._weights = weights * (len(weights) / self.dual.mass)  # of mean one
+        self._features = np.concatenate([block.features for block in self.dual.blocks], axis=1).T.copy()
+        self._order = np.empty(0, dtype=np.intp)  # rows still to come in this pass
 
     @property
     def n_rules(self) -> int:
-        return len(self.form.bounds)
+        return self.dual.n_rules
 
     def gradient(self, multipliers: Floats, rows: int = 1) -> Floats:
         """An unbiased gradient of F at these multipliers, (M,), on the next sampled rows."""
@@ -87,16 +86,14 @@ class Oracle:
         if self.on_rows is not None and self.taken // _CHUNK < (self.taken + rows) // _CHUNK:
             self.on_rows(self.taken + rows, multipliers)
         self.taken += rows
-        block = Block(self.features[drawn].T, self.weights[drawn])
-        total = tally(block, self.form.weights(multipliers), self.beta, self.form.decisions)
-        moments = self.form.couplings @ total.moments.ravel()
-        return (self.form.bounds * total.mass - moments) / rows
+        block = Block(self._features[drawn].T, self._weights[drawn])
+        return self.dual.stochastic_gradient(multipliers, block)
 
     def walk(self, walking: Walking, steps: int) -> Floats:
         """Let an optimiser that steps row by row take this many steps."""
         for done in range(0, steps, _CHUNK):
             drawn = self._next(min(_CHUNK, steps - done))
-            walking.advance(Rows.of(self.form, self.beta, self.features[drawn], self.weights[drawn]))
+            walking.advance(Rows.of(self.dual, self._features[drawn], self._weights[drawn]))
             self.taken = walking.steps
             if self.on_rows is not None:
                 self.on_rows(self.taken, walking.answer)
@@ -104,7 +101,7 @@ class Oracle:
 
     def _next(self, count: int) -> NDArray[np.intp]:
         while len(self._order) < count:
-            self._order = np.concatenate([self._order, self.rng.permutation(len(self.weights))])
+            self._order = np.concatenate([self._order, self.rng.permutation(len(self._weights))])
         drawn, self._order = self._order[:count], self._order[count:]
         return drawn
 

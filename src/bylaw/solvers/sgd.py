@@ -28,7 +28,7 @@ class Descent:
     def advance(self, rows: Rows) -> None:
         """One step per row, in order."""
         kernels().descend(
-            rows.features, rows.weights, self.steps, self.size, self.point, self.average, *rows.problem
+            rows.features, rows.weights, rows.problem, self.steps, self.size, self.point, self.average
         )
         self.steps += len(rows.weights)
 

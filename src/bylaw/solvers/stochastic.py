@@ -89,11 +89,7 @@ class Stochastic:
 
         multipliers = np.zeros(dual.n_rules) if start is None else start
         if dual.n_rules:
-            features = np.concatenate([block.features for block in dual.blocks], axis=1).T.copy()
-            weights = np.concatenate([block.row_weights for block in dual.blocks])
-            weights = weights * (len(weights) / dual.mass)
-            generator = rng or np.random.default_rng(0)
-            oracle = Oracle(dual.form, dual.beta, features, weights, generator, steps, report)
+            oracle = Oracle(dual, rng or np.random.default_rng(0), steps, report)
             multipliers = self.optimizer(
                 oracle, sigma2=dual.sigma2, smoothness=dual.smoothness, steps=steps, start=multipliers
             )
