@@ -14,10 +14,9 @@ from bylaw.columns import as_columns, as_matrix, as_numbers, as_vector, check_al
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 from bylaw.groups import GroupProbabilities, KnownGroup, Part, concatenate_groups, factorize
+from bylaw.probabilities import check_classes, check_probabilities, columns_by_name
 
-SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
-_DUST = 1e-9  # negative probabilities this small are rounding errors
 REJECTED = "reject"  # the label of an earlier model's rejections
 _AGREES_WITH_NOTHING = -1
 
@@ -34,6 +33,8 @@ class Evidence:
     groups
         for each attribute either one value per row (known), or a frame or dict with one
         column of P(value | x) per value (unknown). A frame serves as a dict of known attributes.
+        For rules on several unknown attributes together, a tuple of names with a dict of
+        columns for tuples of values: {("sex", "race"): {("F", "black"): ..., ...}}.
     joint
         for an unknown attribute, P(value, label | x), (n_rows, n_values, n_classes).
     references
@@ -61,12 +62,13 @@ class Evidence:
         normalize: bool = False,
     ) -> None:
         matrix, names = as_matrix(probabilities, "probabilities")
-        self.classes, matrix = _classes(classes, names, matrix)
-        self.probabilities = _probabilities(matrix, "probabilities", normalize)
+        self.classes, matrix = check_classes(classes, names, matrix)
+        self.probabilities = check_probabilities(matrix, "probabilities", normalize)
         groups, joint = as_columns(groups, "groups"), as_columns(joint, "joint")
         references, costs = as_columns(references, "references"), as_columns(costs, "costs")
         check_alignment({"probabilities": probabilities, **groups, **references, "weights": weights})
         self.groups = {name: self._group(name, column, normalize) for name, column in groups.items()}
+        self._add_margins()
         self.joint = {name: self._joint(name, array, normalize) for name, array in joint.items()}
         self.references = {n: self._reference(n, column, normalize) for n, column in references.items()}
         self.costs = {name: self._cost(name, array) for name, array in costs.items()}
@@ -98,9 +100,38 @@ class Evidence:
             weights=None if self.weights is None else self.weights[part],
         )
 
+    def observed(self, labels: Any = None, groups: Any = None) -> Evidence:
+        """These rows as they turned out: labels and groups that were seen, in place of their
+        probabilities. A rate on them is an observed rate."""
+        fields: dict[str, Any] = {}
+        if labels is not None:
+            vector = as_vector(labels, "labels")
+            self._check_length(len(vector), "labels")
+            codes = _codes(vector, {label: i for i, label in enumerate(self.classes)}, "labels")
+            fields["probabilities"] = np.eye(len(self.classes))[codes]
+        seen = {name: self._seen(name, column) for name, column in as_columns(groups, "groups").items()}
+        if seen:
+            fields["groups"] = {**self.groups, **seen}
+            fields["joint"] = {name: array for name, array in self.joint.items() if name not in seen}
+        return self.replaced(**fields)
+
+    def _seen(self, name: str, column: Any) -> KnownGroup:
+        """A group's true values, in the order of its probabilities."""
+        group = self._group(name, column, normalize=False)
+        if not isinstance(group, KnownGroup):
+            raise EvidenceError(f"groups[{name!r}] must be what was seen, one value per row")
+        if name not in self.groups:
+            return group
+        if unknown := set(group.values) - set(values := self.groups[name].values):
+            raise EvidenceError(
+                f"groups[{name!r}] has values without probabilities: {sorted(map(str, unknown))}; "
+                f"there are probabilities of {list(values)}"
+            )
+        return group.with_values(values)
+
     @property
     def group_values(self) -> Groups:
-        return {name: group.values for name, group in self.groups.items()}
+        return {name: group.values for name, group in self.groups.items() if isinstance(name, str)}
 
     def chance(self, event: Conditions, rows: slice = slice(None)) -> Floats | float:
         """P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
@@ -126,16 +157,10 @@ class Evidence:
 
     def _hidden_chance(self, hidden: dict[str, Value], label: Value | None, rows: slice) -> Floats | float:
         """P(hidden attributes, label | x): a model of all of them together, never a product."""
-        if len(hidden) > 1:
-            raise EvidenceError(
-                f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are "
-                f"given: pass one attribute with the probabilities of their combinations, "
-                f"such as groups={{{' x '.join(hidden)!r}: ...}}, and use it in the rule"
-            )
         position = None if label is None else self._class_position(label)
         if not hidden:
             return 1.0 if position is None else self.probabilities[rows, position]
-        ((name, value),) = hidden.items()
+        name, value = self._together(hidden)
         group = self.groups[name]
         if position is None:
             assert isinstance(group, GroupProbabilities)
@@ -148,11 +173,24 @@ class Evidence:
             )
         return self.joint[name][rows, group.values.index(value), position]
 
+    def _together(self, hidden: dict[str, Value]) -> tuple[Any, Any]:
+        """The model of these unknown attributes, and their value in it."""
+        if len(hidden) == 1:
+            return next(iter(hidden.items()))
+        for name in self.groups:
+            if isinstance(name, tuple) and set(name) == set(hidden):
+                return name, tuple(hidden[attribute] for attribute in name)
+        raise EvidenceError(
+            f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are given: "
+            f"pass the probabilities of their combinations, groups={{{tuple(hidden)!r}: "
+            f"{{{tuple(hidden.values())!r}: ..., ...}}}}"
+        )
+
     def _find_group(self, name: str, value: Value) -> KnownGroup | GroupProbabilities:
         if name not in self.groups:
             raise EvidenceError(
                 f"a rule speaks of {name!r}, but there is no such group column: pass "
-                f"groups={{{name!r}: ...}}. The evidence has {sorted(self.groups)}"
+                f"groups={{{name!r}: ...}}. The evidence has {sorted(self.group_values)}"
             )
         group = self.groups[name]
         if value not in group.values:
@@ -176,6 +214,8 @@ class Evidence:
 
     def _group(self, name: Any, column: Any, normalize: bool) -> KnownGroup | GroupProbabilities:
         what = f"groups[{name!r}]"
+        if isinstance(name, tuple):
+            return self._combination(name, column, what, normalize)
         if not isinstance(name, str) or not name or name == LABEL:
             raise EvidenceError(f"{what}: a group is named by a string other than {LABEL!r}")
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
@@ -187,10 +227,27 @@ class Evidence:
                 )
             self._check_length(len(matrix), what)
             values = tuple(plain(value, f"a value of {what}") for value in names)
-            return GroupProbabilities(values, _probabilities(matrix, what, normalize))
+            return GroupProbabilities(values, check_probabilities(matrix, what, normalize))
         vector = as_vector(column, what)
         self._check_length(len(vector), what)
         return factorize(vector, what)
+
+    def _combination(self, name: tuple, column: Any, what: str, normalize: bool) -> GroupProbabilities:
+        if not isinstance(column, Mapping) or not all(
+            isinstance(value, tuple) and len(value) == len(name) for value in column
+        ):
+            raise EvidenceError(f"{what} takes a dict from tuples of values to columns of probabilities")
+        self._check_length(len(matrix := as_matrix(column, what)[0]), what)
+        values = tuple(tuple(plain(v, f"a value of {what}") for v in value) for value in column)
+        return GroupProbabilities(values, check_probabilities(matrix, what, normalize))
+
+    def _add_margins(self) -> None:
+        """Attributes that are only known together: each by itself."""
+        for names, group in [item for item in self.groups.items() if isinstance(item[0], tuple)]:
+            assert isinstance(group, GroupProbabilities)
+            for place, name in enumerate(names):
+                if name not in self.groups:
+                    self.groups[name] = group.margin(place)
 
     def _joint(self, name: str, array: Any, normalize: bool) -> Floats:
         what = f"joint[{name!r}]"
@@ -203,7 +260,7 @@ class Evidence:
         wanted = (len(self), len(group.values), len(self.classes))
         if joint.shape != wanted:
             raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), not {joint.shape}")
-        joint = _probabilities(joint.reshape(len(self), -1), what, normalize).reshape(wanted)
+        joint = check_probabilities(joint.reshape(len(self), -1), what, normalize).reshape(wanted)
         for axis, marginal, other in (
             (1, self.probabilities, "probabilities"),
             (2, group.probabilities, name),
@@ -224,17 +281,11 @@ class Evidence:
             self._check_length(len(matrix), what)
             if matrix.shape[1] != len(self.classes):
                 raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(self.classes)} classes")
-            return _probabilities(_by_name(matrix, names, self.classes), what, normalize)
+            return check_probabilities(columns_by_name(matrix, names, self.classes), what, normalize)
         vector = as_vector(column, what)
         self._check_length(len(vector), what)
         positions = {REJECTED: _AGREES_WITH_NOTHING} | {label: i for i, label in enumerate(self.classes)}
-        codes = [positions.get(label) for label in vector.tolist()]
-        if None in codes:
-            row = codes.index(None)
-            raise EvidenceError(
-                f"{what}: {vector[row]!r} in row {row} is not a class; the classes are {list(self.classes)}"
-            )
-        return np.array(codes, dtype=np.int64)
+        return _codes(vector, positions, what)
 
     def _cost(self, name: str, array: Any) -> Floats:
         return check_cost(as_matrix(array, f"costs[{name!r}]")[0], name, len(self))
@@ -247,6 +298,17 @@ class Evidence:
         if not vector.any():
             raise EvidenceError("all weights are zero; there is nothing to learn from")
         return vector
+
+
+def _codes(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:
+    codes = [positions.get(label) for label in vector.tolist()]
+    if None in codes:
+        row = codes.index(None)
+        raise EvidenceError(
+            f"{what}: {vector[row]!r} in row {row} is not a class; the classes are "
+            f"{[label for label, code in positions.items() if code >= 0]}"
+        )
+    return np.array(codes, dtype=np.int64)
 
 
 def concatenate(parts: Sequence[Evidence]) -> Evidence:
@@ -297,68 +359,4 @@ def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
         )
     if not np.isfinite(matrix).all():
         raise EvidenceError(f"costs[{name!r}] must be finite")
-    return matrix
-
-
-def _classes(
-    classes: Sequence[Any] | None, names: list[str] | None, matrix: Floats
-) -> tuple[tuple[Value, ...], Floats]:
-    if matrix.ndim != 2:
-        hint = (
-            "; for scores p of a positive class pass np.column_stack([1 - p, p])" if matrix.ndim == 1 else ""
-        )
-        raise EvidenceError(f"probabilities must have shape (rows, classes), not {matrix.shape}{hint}")
-    if classes is None:
-        classes = names if names is not None else range(matrix.shape[1])
-    labels = tuple(plain(label, "a class") for label in classes)
-    if len(labels) != matrix.shape[1]:
-        raise EvidenceError(
-            f"{len(labels)} classes are named, but probabilities has {matrix.shape[1]} columns"
-        )
-    if len(set(labels)) != len(labels):
-        raise EvidenceError(f"the classes {list(labels)} are not all different")
-    if len(labels) < 2:
-        raise EvidenceError(
-            "there is a single class, so there is nothing to decide; pass one column per class"
-        )
-    return labels, _by_name(matrix, names, labels)
-
-
-def _by_name(matrix: Floats, names: list[str] | None, labels: tuple[Value, ...]) -> Floats:
-    """Columns named after the classes are matched by name, others by position."""
-    wanted = [str(label) for label in labels]
-    if names is None or names == wanted or set(map(str, names)) != set(wanted):
-        return matrix
-    return matrix[:, [list(map(str, names)).index(name) for name in wanted]]
-
-
-def _probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
-    """Checked without a copy the size of the input."""
-    if not matrix.size:
-        raise EvidenceError(f"{what} is empty; pass at least one row")
-    low, high = matrix.min(), matrix.max()
-    if -_DUST <= low < 0:
-        matrix, low = np.maximum(matrix, 0.0), 0.0
-    if not np.isfinite(low + high):
-        row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
-        raise EvidenceError(f"{what} has a value that is not finite in row {row}; fill it in or drop the row")
-    if low < 0 or (high > 1 + SUM_TOLERANCE and not normalize):
-        row = int(np.argmax((matrix.min(axis=1) < 0) | (matrix.max(axis=1) > 1 + SUM_TOLERANCE)))
-        raise EvidenceError(
-            f"{what} has values outside [0, 1], such as row {row}: {matrix[row].round(4).tolist()}; "
-            "if these are logits, apply softmax first"
-        )
-    if normalize:
-        sums = matrix.sum(axis=1)  # row by row, the same in any batch
-        if not sums.all():
-            raise EvidenceError(f"{what}: row {int(np.argmin(sums))} is all zeros and cannot be normalised")
-        return matrix / sums[:, None]
-    sums = matrix @ np.ones(matrix.shape[1])
-    off = np.abs(sums - 1)
-    if off.max() > SUM_TOLERANCE:
-        row = int(off.argmax())
-        raise EvidenceError(
-            f"{what}: row {row} sums to {sums[row]:.6g}, not to one (tolerance {SUM_TOLERANCE:g}); "
-            "correct it, or pass normalize=True to divide each row by its sum"
-        )
     return matrix

@@ -41,11 +41,17 @@ class KnownGroup:
 class GroupProbabilities:
     """An attribute of which each row has only probabilities."""
 
-    values: tuple[Value, ...]
+    values: tuple[Any, ...]  # tuples of values where several attributes go together
     probabilities: Floats  # (n_rows, n_values)
 
     def rows(self, part: Part) -> GroupProbabilities:
         return GroupProbabilities(self.values, self.probabilities[part])
+
+    def margin(self, place: int) -> GroupProbabilities:
+        """One attribute of several that go together."""
+        values = tuple(dict.fromkeys(value[place] for value in self.values))
+        columns = [[value[place] == here for value in self.values] for here in values]
+        return GroupProbabilities(values, self.probabilities @ np.array(columns, dtype=np.float64).T)
 
 
 def factorize(vector: NDArray[Any], what: str) -> KnownGroup:

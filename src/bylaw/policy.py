@@ -20,12 +20,12 @@ from bylaw.algebra import Rate, Value, shorten
 from bylaw.checked_json import write_json
 from bylaw.decisions import Decisions, Floats
 from bylaw.drawing import balanced, draw, keyed_uniforms
-from bylaw.dual import BLOCK_ROWS, block_of
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.evidence import Evidence
-from bylaw.linear_form import LinearForm, Recipe, compile_problem
+from bylaw.linear_form import LinearForm, Recipe
+from bylaw.measure import contributions
 from bylaw.problem import Problem
-from bylaw.solution import Guarantee, Solution
+from bylaw.solution import Guarantee, RulePrice, Solution
 
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that
 # a row's answer is the same, to the last bit, in any batch.
@@ -39,16 +39,26 @@ class Policy:
     problem: Problem
     recipe: Recipe
     weights: Floats  # (n_features, n_actions)
-    rule_prices: tuple[tuple[str, str, float], ...]  # (statement, rule, multiplier)
+    rule_prices: tuple[RulePrice, ...]
     solution: Solution
     guarantee: Guarantee
     frequencies: Mapping[Any, float] = field(default_factory=dict)
 
     @classmethod
-    def fitted(cls, problem: Problem, form: LinearForm, solution: Solution, guarantee: Guarantee) -> Policy:
-        prices = zip(form.statements, form.names, form.prices(solution.multipliers).tolist(), strict=True)
+    def fitted(
+        cls,
+        problem: Problem,
+        form: LinearForm,
+        solution: Solution,
+        guarantee: Guarantee,
+        tightened: Floats | None = None,
+    ) -> Policy:
+        prices = form.prices(solution.multipliers)
+        shifts = np.zeros(len(prices)) if tightened is None else tightened
+        rows = zip(form.statements, form.names, prices.tolist(), shifts.tolist(), strict=True)
         weights = form.weights(solution.multipliers)
-        return cls(problem, form.recipe, weights, tuple(prices), solution, guarantee, form.frequencies)
+        rule_prices = tuple(RulePrice(*row) for row in rows)
+        return cls(problem, form.recipe, weights, rule_prices, solution, guarantee, form.frequencies)
 
     @property
     def beta(self) -> float:
@@ -67,15 +77,21 @@ class Policy:
     @property
     def multipliers(self) -> dict[str, float]:
         """For each single rule, what one more unit of slack in it would save."""
-        return {rule: price for _, rule, price in self.rule_prices}
+        return {price.rule: price.multiplier for price in self.rule_prices}
 
     @property
     def prices(self) -> dict[str, float]:
         """For each rule or family as it was stated, what one more unit of slack would save."""
         totals: dict[str, float] = {}
-        for statement, _, price in self.rule_prices:
-            totals[statement] = totals.get(statement, 0.0) + price
+        for price in self.rule_prices:
+            totals[price.statement] = totals.get(price.statement, 0.0) + price.multiplier
         return totals
+
+    @property
+    def tightened(self) -> dict[str, float]:
+        """For each single rule, how much further the predicted rate was held than the rule says, so
+        that the observed rate obeys it (less than zero: it was loosened)."""
+        return {price.rule: price.tightened for price in self.rule_prices}
 
     @property
     def entropy_cost(self) -> float:
@@ -182,16 +198,9 @@ class Policy:
         """
         if not isinstance(rate, Rate):
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
-        asked = Problem(rate, decisions=self.decisions.kind, reject=self.decisions.reject)
-        form = compile_problem(asked, evidence)
-        chances = self._law(evidence) if law is None else np.asarray(law).T
-        evidence = form.recipe.admit(evidence)
-        per_row = np.empty(len(evidence))
-        for start in range(0, len(evidence), BLOCK_ROWS):
-            rows = slice(start, min(start + BLOCK_ROWS, len(evidence)))
-            losses = form.base.T @ block_of(form, evidence, rows).features
-            per_row[rows] = np.einsum("an,an->n", losses, chances[:, rows])
-        return float(np.average(per_row, weights=evidence.weights)) + form.base_constant
+        chances = self.probabilities(evidence) if law is None else np.asarray(law)
+        per_row = contributions(rate, evidence, chances, self.decisions)
+        return float(np.average(per_row, weights=evidence.weights))
 
     @cached_property
     def digest(self) -> str:

@@ -14,7 +14,7 @@ from bylaw.checked_json import BadValueError, Node, read_json
 from bylaw.decisions import Decisions, Floats
 from bylaw.linear_form import Attribute, Feature, Recipe
 from bylaw.problem import Problem
-from bylaw.solution import Guarantee, Solution, Status
+from bylaw.solution import Guarantee, RulePrice, Solution, Status
 
 if TYPE_CHECKING:
     from bylaw.policy import Policy
@@ -60,9 +60,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "weights": policy.weights.tolist(),
         "beta": policy.beta,
         "guarantee": asdict(policy.guarantee),
-        "multipliers": [
-            {"statement": s, "rule": rule, "multiplier": price} for s, rule, price in policy.rule_prices
-        ],
+        "multipliers": [price._asdict() for price in policy.rule_prices],
         "frequencies": frequencies_to_list(policy.frequencies),
         "solution": {
             "status": solution.status.name,
@@ -83,7 +81,12 @@ def _fields(root: Node) -> dict[str, Any]:
     recipe = read_recipe(root)
     decisions = recipe.decisions
     prices = [
-        (node["statement"].text(), node["rule"].text(), node["multiplier"].positive(zero=True))
+        RulePrice(
+            node["statement"].text(),
+            node["rule"].text(),
+            node["multiplier"].positive(zero=True),
+            node["tightened"].number(),
+        )
         for node in root["multipliers"].list()
     ]
     weights = root["weights"].matrix(len(recipe.features), len(decisions.actions))
@@ -95,7 +98,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "recipe": recipe,
         "weights": weights,
         "rule_prices": tuple(prices),
-        "solution": _solution(root["solution"], np.array([price for *_, price in prices])),
+        "solution": _solution(root["solution"], np.array([price.multiplier for price in prices])),
         "guarantee": read_guarantee(root["guarantee"], root["beta"].positive()),
         "frequencies": read_frequencies(root["frequencies"], recipe),
     }

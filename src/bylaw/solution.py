@@ -1,4 +1,4 @@
-"""What a solver returns: multipliers, and how good they are."""
+"""What a solver returns: multipliers, how good they are, and what they say of each rule."""
 
 from __future__ import annotations
 
@@ -85,3 +85,12 @@ class Solution:
     value: float  # F(lambda)
     steps: int
     trace: tuple[Step, ...] = field(default=(), repr=False)
+
+
+class RulePrice(NamedTuple):
+    """A single rule of a fitted policy."""
+
+    statement: str  # the rule or family as its author wrote it
+    rule: str
+    multiplier: float
+    tightened: float = 0.0  # how much further its rate was held, to make what is observed obey

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import numbers
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from bylaw.correction import Observed, correct, observe, tightened
+from bylaw.decisions import Floats
 from bylaw.dual import Dual, blocks_of
 from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, positive
 from bylaw.evidence import Evidence, as_evidence
 from bylaw.linear_form import compile_problem
+from bylaw.measure import standard_error
 from bylaw.policy import Policy
 from bylaw.problem import Problem
 from bylaw.solution import Guarantee, Solution, Status
@@ -43,10 +47,16 @@ def solve(
     solver: str | Solver | Optimizer = "auto",
     beta: float | Literal["auto", "paper"] = "auto",
     tol: float = 1e-6,
+    labels: Any = None,
+    groups: Any = None,
+    margin: float = 0.0,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Policy:
     """The randomised policy of least cost that obeys the rules on these rows.
+
+    The rules hold for the rates that the evidence's probabilities predict; where the true labels
+    or groups of these rows are given too, for the rates that are observed.
 
     Parameters
     ----------
@@ -61,6 +71,14 @@ def solve(
     tol
         largest norm of the gradient mapping, which bounds the violation of the rules. A
         stochastic solver takes its steps and then says whether it got there.
+    labels
+        the true label of each row: rules that speak of labels then hold as observed.
+    groups
+        the true groups, {name: one value per row} or a frame, of attributes that the evidence
+        knows only as probabilities: rules that speak of them then hold as observed.
+    margin
+        tighten every rule by this many standard errors of its rate on these rows, so that it is
+        likelier to hold on others; less where that much leaves no policy.
     rng
         a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
         solvers sample rows (with seed 0 if none is given).
@@ -81,12 +99,54 @@ def solve(
     chosen = _solver(solver)
     dual = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
-    solution = chosen(dual, tol=tol, rng=generator, callback=callback)
+
+    def run(dual: Dual, start: Floats | None = None) -> Solution:
+        return chosen(dual, tol=tol, start=start, rng=generator, callback=callback)
+
+    solution = run(dual)
     if solution.status is Status.INFEASIBLE:
         raise _conflict(dual, solution)
+    policy = Policy.fitted(problem, form, solution, guarantee_of(dual, solution))
+    if dual.n_rules and (labels is not None or groups is not None or margin):
+        seen = observe(problem, form, evidence, labels, groups)
+        margins = _margins(policy, evidence, seen, margin)
+        corrected = correct(dual, solution, seen, margins / form.scales, run)
+        dual, solution = corrected.dual, corrected.solution
+        shifts = tightened(form, dual)
+        policy = Policy.fitted(problem, form, solution, guarantee_of(dual, solution), shifts)
+        _warn_if_missed(policy, evidence, seen, corrected.excess)
     if solution.status in (Status.MAX_STEPS, Status.STALLED):
         _warn(dual, solution, tol)
-    return Policy.fitted(problem, form, solution, guarantee_of(dual, solution))
+    return policy
+
+
+def _margins(policy: Policy, evidence: Evidence, seen: Observed, margin: float) -> Floats:
+    """(M,)."""
+    if not (isinstance(margin, numbers.Real) and 0 <= margin < math.inf):
+        raise OptionError(f"margin must be a number of standard errors, zero or more, not {margin!r}")
+    if margin == 0:
+        return np.zeros(len(seen.rules))
+    law = policy.probabilities(evidence)
+    errors = [_standard_error(policy, evidence, seen, j, law) for j in range(len(seen.rules))]
+    return margin * np.array(errors)
+
+
+def _standard_error(policy: Policy, evidence: Evidence, seen: Observed, j: int, law: Floats) -> float:
+    rate = seen.rates[j]
+    return standard_error(rate, seen.evidence if seen.rules[j] else evidence, law, policy.decisions)
+
+
+def _warn_if_missed(policy: Policy, evidence: Evidence, seen: Observed, excess: Floats) -> None:
+    worst = int(np.argmax(excess))
+    if excess[worst] <= _standard_error(policy, evidence, seen, worst, policy.probabilities(evidence)):
+        return
+    warnings.warn(
+        f"the observed rates of these rows do not obey every rule: {seen.form.names[worst]!r} is missed by "
+        f"{excess[worst]:.3g}, more than a standard error. The model tells too little about it; loosen the "
+        "rule, merge small groups, or give better probabilities",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 def _solver(solver: str | Solver | Optimizer) -> Solver:
