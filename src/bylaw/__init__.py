@@ -1,5 +1,7 @@
 """bylaw makes any trained classifier obey system-level rules, without retraining it."""
 
+from typing import TYPE_CHECKING, Any
+
 from bylaw.errors import (
     BylawError,
     ConvergenceWarning,
@@ -12,6 +14,7 @@ from bylaw.errors import (
     RuleSyntaxError,
 )
 from bylaw.evidence import Evidence
+from bylaw.explanation import Explanation, explain
 from bylaw.families import (
     coverage_parity,
     demographic_parity,
@@ -41,14 +44,19 @@ from bylaw.solve import solve
 from bylaw.stream import Stream
 from bylaw.tables import Columns
 
+if TYPE_CHECKING:
+    from bylaw.estimator import ConstrainedClassifier
+
 __version__ = "0.1.0"
 
 __all__ = [
     "BylawError",
     "Columns",
+    "ConstrainedClassifier",
     "ConvergenceWarning",
     "Evidence",
     "EvidenceError",
+    "Explanation",
     "Guarantee",
     "GuaranteeWarning",
     "InfeasibleRulesError",
@@ -73,6 +81,7 @@ __all__ = [
     "equalized_odds",
     "error",
     "error_parity",
+    "explain",
     "miscoverage",
     "omits",
     "parse",
@@ -82,3 +91,12 @@ __all__ = [
     "size",
     "solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs an optional library is imported when it is asked for."""
+    if name == "ConstrainedClassifier":
+        from bylaw.estimator import ConstrainedClassifier
+
+        return ConstrainedClassifier
+    raise AttributeError(f"module 'bylaw' has no attribute {name!r}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, OptionError
 
 
 def _native(values: Any, what: str) -> Any:
@@ -96,6 +97,30 @@ def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
     raise EvidenceError(f"{what} takes a dict {{name: column}} or a frame, not {type(columns).__name__}")
 
 
+def named_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str, Any]:
+    """Those of the columns that bear one of these names; a single column without a name is the only
+    one it can be."""
+    if columns is None:
+        return {}
+    if isinstance(columns, Mapping) or is_frame(columns):
+        return {name: column for name, column in as_columns(columns, what).items() if name in names}
+    shape = getattr(columns, "shape", (0,))
+    if len(shape) == 2 and shape[1] != 1:
+        raise EvidenceError(
+            f"{what} has {shape[1]} columns without names; pass a frame or a dict {{name: column}}"
+        )
+    column = columns[:, 0] if len(shape) == 2 else columns
+    name = getattr(columns, "name", None)
+    if name not in names:
+        if len(names) > 1:
+            raise EvidenceError(
+                f"{what} is one column, and the rules speak of {list(names)}; pass a frame with columns of "
+                "these names, or a dict"
+            )
+        name = names[0] if names else None
+    return {} if name is None else {name: column}
+
+
 def check_alignment(columns: Mapping[str, Any]) -> None:
     """Rows are matched by position. Two indexes with the same labels in another order are a
     sign that the caller meant otherwise."""
@@ -112,3 +137,18 @@ def check_alignment(columns: Mapping[str, Any]) -> None:
                 f"{name!r} has the same index as {first_name!r} in another order, and rows are matched by "
                 "position; align them first, for instance with .loc[other.index]"
             )
+
+
+def frame_of(columns: Mapping[str, Any], like: Any = None) -> Any:
+    """A frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow."""
+    native = nw.from_native(like, allow_series=True, pass_through=True)
+    if isinstance(native, nw.DataFrame | nw.Series):
+        return nw.from_dict(dict(columns), backend=native.implementation).to_native()
+    for backend in ("pandas", "polars", "pyarrow"):
+        if importlib.util.find_spec(backend):
+            return nw.from_dict(dict(columns), backend=backend).to_native()
+    raise OptionError("a frame needs pandas, polars or pyarrow; install one of them")
+
+
+def is_frame(values: Any) -> bool:
+    return isinstance(nw.from_native(values, pass_through=True), nw.DataFrame)

@@ -7,6 +7,7 @@ rates obey the rules as they were stated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +27,8 @@ from bylaw.solution import Solution, Status
 
 Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and where to start
 
-_CLOSE = 5e-4  # an observed excess below this is left alone
+_CLOSE = 5e-4  # what observed rates may miss
+_PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _MOST_STEPS = 12
 _FULL_STEPS = 3  # then damped: with few rows, observed rates jump
 _DAMPING = 0.6
@@ -82,19 +84,21 @@ class Corrected:
 
 
 def correct(dual: Dual, first: Solution, observed: Observed, margins: Floats, resolve: Resolve) -> Corrected:
-    """Tighten the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare.
+    """Shift the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare, and
+    no rule with a price is held further than that.
 
-    Of all attempts the one with the least excess is kept. Where the tightened rules conflict, the
-    step towards them is halved, and so are the margins.
+    Of all attempts the best is kept. Where the shifted rules conflict, the step towards them is
+    halved, and so are the margins.
     """
     stated, shift, solution = dual.form.bounds, np.zeros(dual.n_rules), first
-    best = None
+    best, least = None, (math.inf, math.inf)
     for step in range(_MOST_STEPS + 1):
         plug = -dual.value_and_gradient(solution.multipliers)[1] - shift
         seen = np.where(observed.rules, observed.excess(dual, solution.multipliers), plug)
-        if best is None or (seen + margins).max() < (best.excess + margins).max():
-            best = Corrected(dual, solution, seen)
-        if step == _MOST_STEPS or (seen + margins).max() <= _CLOSE:
+        measure = _measure(seen + margins, solution.multipliers > _PRICED * dual.loss_unit)
+        if measure < least:
+            best, least = Corrected(dual, solution, seen * dual.form.scales), measure
+        if step == _MOST_STEPS or max(measure) <= _CLOSE:
             break
         gain = 1.0 if step < _FULL_STEPS else _DAMPING
         move = gain * (seen - plug + margins - shift)
@@ -108,7 +112,13 @@ def correct(dual: Dual, first: Solution, observed: Observed, margins: Floats, re
             break
         dual, solution, shift = trial, answer, shift + move
     assert best is not None
-    return replace(best, excess=best.excess * dual.form.scales)
+    return best
+
+
+def _measure(excess: Floats, priced: NDArray[np.bool_]) -> tuple[float, float]:
+    """How much the worst rule is missed, if noticeably; then how far the worst is from holding just so."""
+    missed = float(excess.max())
+    return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
 
 
 def tightened(stated: LinearForm, corrected: Dual) -> Floats:

@@ -214,6 +214,9 @@ class Evidence:
 
     def _group(self, name: Any, column: Any, normalize: bool) -> KnownGroup | GroupProbabilities:
         what = f"groups[{name!r}]"
+        if isinstance(column, KnownGroup):
+            self._check_length(len(column.codes), what)
+            return column
         if isinstance(name, tuple):
             return self._combination(name, column, what, normalize)
         if not isinstance(name, str) or not name or name == LABEL:

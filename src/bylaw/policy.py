@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ from bylaw.solution import Guarantee, RulePrice, Solution
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that
 # a row's answer is the same, to the last bit, in any batch.
 _TILE = 2048
+_SHOWN_RULES = 20  # in a notebook
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,4 +226,19 @@ class Policy:
             f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: "
             f"the rules hold to {self.guarantee.violation:.2g} on the fitted rows"
             f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
+        )
+
+    def _repr_html_(self) -> str:
+        """The rules and their prices, dearest first, for notebooks."""
+        dearest = sorted(self.rule_prices, key=lambda price: -price.multiplier)
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(price.rule)}</td><td>{price.multiplier:.4g}</td>"
+            f"<td>{price.tightened:+.4g}</td></tr>"
+            for price in dearest[:_SHOWN_RULES]
+        )
+        more = len(dearest) - _SHOWN_RULES
+        return (
+            f"<table><caption>minimize {html.escape(str(self.problem.minimize))}</caption>"
+            "<thead><tr><th style='text-align:left'>subject to</th><th>price</th><th>tightened</th></tr>"
+            f"</thead><tbody>{rows}</tbody></table>{f'<p>and {more} more rules</p>' if more > 0 else ''}"
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bylaw.algebra import Band, Groups, Kind, Rate, Rule, Value, plain
+from bylaw.algebra import LABEL, Atom, Band, Groups, Kind, Rate, Rule, Value, plain
 from bylaw.decisions import Decisions
 from bylaw.errors import RuleError
 from bylaw.families import Family
@@ -62,15 +62,31 @@ class Problem:
         if self.decisions != "auto":
             Decisions(self.decisions, ())  # an unknown kind is refused
             return self.decisions
-        atoms = [atom for atom, _ in self.minimize.terms]
-        atoms += [atom for rule in self.rules for atom in rule.atoms()]
-        implied = {atom.implies: atom.name for atom in atoms if atom.implies}
+        implied = {atom.implies: atom.name for atom in self._atoms() if atom.implies}
         if len(implied) > 1:
             raise RuleError(
                 f"{implied['reject']}() speaks of rejections and {implied['sets']}() of sets of labels; "
                 "a problem has one kind of decisions"
             )
         return next(iter(implied), "labels")  # type: ignore[return-value]
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The groups that the rules and the objective speak of."""
+        named = [
+            name for rule in self.rules if isinstance(rule, Family) for p in rule.attributes for name in p
+        ]
+        named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The earlier models that the rules and the objective speak of."""
+        compared = [atom.arguments[0] for atom in self._atoms() if atom.name in ("disagreement", "omits")]
+        return tuple(dict.fromkeys(compared))
+
+    def _atoms(self) -> list[Atom]:
+        return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
 
     def decisions_over(self, classes: tuple[Value, ...]) -> Decisions:
         """The decision space for these classes, checked against the problem's own."""

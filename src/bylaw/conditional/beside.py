@@ -1,0 +1,99 @@
+"""What callers pass beside X: labels, groups, weights, earlier models. Checked against the rows of X."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, _num_samples
+
+from bylaw.columns import as_numbers, as_vector, check_alignment, named_columns
+from bylaw.conditional.crossfit import is_frozen
+from bylaw.decisions import Floats
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.groups import KnownGroup, factorize
+
+
+def check_rows(column: NDArray[Any], X: Any, what: str) -> None:
+    if len(column) != (n_rows := _num_samples(X)):
+        raise EvidenceError(f"{what} has {len(column)} rows, but X has {n_rows}")
+
+
+def check_two_dimensional(X: Any) -> None:
+    if len(shape := getattr(X, "shape", (0, 0))) == 1:
+        raise EvidenceError(
+            f"X must have rows and columns, not the shape {shape}. Reshape your data: X.reshape(-1, 1) if it "
+            "is one feature, X.reshape(1, -1) if it is one row"
+        )
+
+
+def labels_of(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArray[Any]]:
+    """The labels, if there are any, and the classes; a frozen model brings its own."""
+    if y is None:
+        if not is_frozen(model):
+            raise OptionError(
+                "ConstrainedClassifier requires y to be passed, but the target y is None: labels train the "
+                "estimator. Wrap a trained one with predict_proba in FrozenEstimator to do without"
+            )
+        return None, np.asarray(model.classes_)
+    check_alignment({"X": X, "y": y})
+    labels = _check_y(y)
+    check_rows(labels, X, "y")
+    check_classification_targets(labels)
+    classes = np.asarray(model.classes_) if is_frozen(model) else np.unique(labels)
+    if len(classes) < 2:
+        raise EvidenceError(f"y has one class, {classes.tolist()}; there is nothing to decide")
+    return labels, classes
+
+
+def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str, KnownGroup]:
+    """Those of the groups that the rules speak of."""
+    columns = named_columns(sensitive_features, names, "sensitive_features")
+    check_alignment({"X": X, **columns})
+    groups = {}
+    for name, column in columns.items():
+        what = f"sensitive_features[{name!r}]"
+        vector = as_vector(column, what)
+        check_rows(vector, X, what)
+        groups[name] = factorize(vector, what)
+    return groups
+
+
+def weights_of(sample_weight: Any, X: Any) -> Floats:
+    weights = as_numbers(sample_weight, "sample_weight")
+    check_rows(weights, X, "sample_weight")
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise EvidenceError("sample_weight must be finite, not negative, and not all zero")
+    return weights
+
+
+def references_by_name(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Earlier models or columns of their labels, by the names that the rules use."""
+    if not hasattr(reference, "predict"):
+        return named_columns(reference, names, "reference")
+    if len(names) > 1:
+        raise EvidenceError(
+            f"reference is one model, and the rules compare with {list(names)}; pass a dict {{name: model}}"
+        )
+    return dict.fromkeys(names, reference)
+
+
+def reference_labels(
+    given: Mapping[str, Any], models: Mapping[str, Any], names: Sequence[str], X: Any
+) -> dict[str, NDArray[Any]]:
+    """What each earlier model says of these rows: as given, or asked now."""
+    columns = {}
+    for name in names:
+        source = given.get(name, models.get(name))
+        if source is None:
+            raise EvidenceError(
+                f"the rules compare with {name!r}: pass reference= its labels of these rows, or fit with the "
+                "fitted model itself as reference"
+            )
+        labels = source.predict(X) if hasattr(source, "predict") else source
+        columns[name] = as_vector(labels, f"reference {name!r}")
+        check_rows(columns[name], X, f"reference {name!r}")
+    return columns

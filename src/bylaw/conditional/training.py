@@ -1,0 +1,161 @@
+"""The models behind a constrained classifier: predicted out of sample, then trained for use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _check_method_params, _num_samples
+
+from bylaw.conditional.crossfit import Rows, aligned, fresh, is_frozen, out_of_sample, splits_of
+from bylaw.conditional.hidden import HiddenGroup
+from bylaw.decisions import Floats
+from bylaw.evidence import Evidence
+from bylaw.groups import KnownGroup
+
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """Rows, and the models that are trained on them unless they are frozen."""
+
+    model: Any  # of the labels
+    hidden: tuple[HiddenGroup, ...]  # models of groups
+    X: Any
+    labels: NDArray[Any] | None  # (n_rows,)
+    classes: NDArray[Any]
+    groups: Mapping[str, KnownGroup]
+    cv: Any
+    random_state: Any
+    n_jobs: int | None
+    params: Params  # for the model's fit
+    group_params: Sequence[Params]  # for each group model's
+
+    @cached_property
+    def splits(self) -> list[tuple[Rows, Rows]]:
+        """None where nothing is to be trained."""
+        if is_frozen(self.model) and all(is_frozen(group.model) for group in self.hidden):
+            return []
+        return splits_of(self.cv, self.X, self.labels, self.random_state)
+
+    @cached_property
+    def _targets(self) -> list[NDArray[np.int64] | None]:
+        codes = None if self.labels is None else np.searchsorted(self.classes, self.labels)
+        return [None if is_frozen(h.model) else h.target(self.groups, codes) for h in self.hidden]
+
+    @cached_property
+    def part(self) -> Rows:
+        """The rows that are predicted out of sample, and on which the policy is chosen."""
+        if not self.splits:
+            return np.arange(_num_samples(self.X))
+        return np.concatenate([test for _, test in self.splits])
+
+    def evidence(self, references: Mapping[str, NDArray[Any]], weights: Floats | None) -> Evidence:
+        """Of the rows of `part`."""
+        return assemble(
+            *self._predicted(),
+            classes=self.classes,
+            hidden=self.hidden,
+            groups={name: group.rows(self.part) for name, group in self.groups.items()},
+            references={name: column[self.part] for name, column in references.items()},
+            weights=None if weights is None else weights[self.part],
+        )
+
+    def _predicted(self) -> tuple[Floats, list[Floats]]:
+        """Probabilities of the labels and of each hidden group's cells, for the rows of `part`."""
+        here = _safe_indexing(self.X, self.part) if self.splits else self.X
+        if is_frozen(self.model):
+            labels = _label_probabilities(self.model, here, self.classes)
+        else:
+            parts = self._out_of_sample(self.model, self.labels, self.params)
+            labels = np.concatenate(
+                [aligned(p, seen, self.classes, "the estimator, trained on a fold,") for p, seen in parts]
+            )
+        cells = [
+            h.predict(h.model, here)
+            if target is None
+            else h.gathered(self._out_of_sample(h.model, target, params))
+            for h, target, params in zip(self.hidden, self._targets, self.group_params, strict=True)
+        ]
+        return labels, cells
+
+    def _out_of_sample(self, model: Any, target: Any, params: Params) -> list[tuple[Floats, Any]]:
+        return out_of_sample(model, self.X, target, self.splits, params=params, n_jobs=self.n_jobs)
+
+    def trained(self) -> Trained:
+        """The models for use: trained on all rows after folds, on the other part after one split."""
+        groups = [
+            h.model if target is None else self._trained(h.model, target, params)
+            for h, target, params in zip(self.hidden, self._targets, self.group_params, strict=True)
+        ]
+        frozen = is_frozen(self.model)
+        model = self.model if frozen else self._trained(self.model, self.labels, self.params)
+        return Trained(model, self.hidden, tuple(groups), self.classes)
+
+    def _trained(self, model: Any, target: Any, params: Params) -> Any:
+        if len(self.splits) != 1:
+            return fresh(model).fit(self.X, target, **params)
+        rows = self.splits[0][0]
+        own = _check_method_params(self.X, params=dict(params), indices=rows)
+        return fresh(model).fit(_safe_indexing(self.X, rows), _safe_indexing(target, rows), **own)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Models that are ready for new rows."""
+
+    model: Any  # of the labels
+    hidden: tuple[HiddenGroup, ...]
+    group_models: tuple[Any, ...]  # one for each hidden group
+    classes: NDArray[Any]
+
+    def evidence(
+        self, X: Any, groups: Mapping[str, KnownGroup], references: Mapping[str, NDArray[Any]]
+    ) -> Evidence:
+        return assemble(
+            _label_probabilities(self.model, X, self.classes),
+            [h.predict(model, X) for h, model in zip(self.hidden, self.group_models, strict=True)],
+            classes=self.classes,
+            hidden=self.hidden,
+            groups=groups,
+            references=references,
+        )
+
+
+def assemble(
+    probabilities: Floats,
+    cells: Sequence[Floats],
+    *,
+    classes: NDArray[Any],
+    hidden: Sequence[HiddenGroup],
+    groups: Mapping[str, KnownGroup],
+    references: Mapping[str, NDArray[Any]],
+    weights: Floats | None = None,
+) -> Evidence:
+    """Evidence that knows of hidden groups only what their models say."""
+    unknown = {name for group in hidden for name in group.names}
+    columns: dict[Any, Any] = {name: group for name, group in groups.items() if name not in unknown}
+    joint: dict[Any, Floats] = {}
+    for group, chances in zip(hidden, cells, strict=True):
+        alone, with_label = group.columns(chances, probabilities)
+        columns |= alone
+        joint |= with_label
+    return Evidence(
+        probabilities,
+        classes=classes.tolist(),
+        groups=columns,
+        joint=joint,
+        references=references,
+        weights=weights,
+        normalize=True,
+    )
+
+
+def _label_probabilities(model: Any, X: Any, classes: NDArray[Any]) -> Floats:
+    return aligned(model.predict_proba(X), model.classes_, classes, "the estimator")
