@@ -6,7 +6,7 @@ import polars
 import pyarrow
 import pytest
 
-from bylaw import Evidence, EvidenceError, Problem, demographic_parity, disagreement, error, solve
+from bylaw import Evidence, EvidenceError, Policy, Problem, demographic_parity, disagreement, error, solve
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]])
 T = {"F": [0.1, 0.5, 1.0], "M": [0.9, 0.5, 0.0]}
@@ -205,3 +205,69 @@ def test_repr_says_what_is_there():
     assert repr(many) == (
         "Evidence(100 rows, 2 classes, age: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 100 in all])"
     )
+
+
+# Several unknown attributes together, and rows as they turned out.
+
+CELLS = {
+    ("F", 0): [0.1, 0.2, 0.6],
+    ("F", 1): [0.0, 0.3, 0.4],
+    ("M", 0): [0.5, 0.1, 0.0],
+    ("M", 1): [0.4, 0.4, 0.0],
+}
+
+
+def test_attributes_that_go_together():
+    evidence = Evidence(P, groups={("s", "r"): CELLS})
+    assert evidence.group_values == {"s": ("F", "M"), "r": (0, 1)}
+    assert evidence.chance((("r", 1), ("s", "F"))).tolist() == [0.0, 0.3, 0.4]
+    assert evidence.chance((("s", "F"),)) == pytest.approx([0.1, 0.5, 1.0])
+    assert evidence.rows(slice(1, 2)).chance((("r", 0), ("s", "M"))).tolist() == [0.1]
+
+
+def test_attributes_that_go_together_with_the_label():
+    joint = np.stack(list(CELLS.values()), axis=1)[:, :, None] * P[:, None, :]
+    evidence = Evidence(P, groups={("s", "r"): CELLS}, joint={("s", "r"): joint})
+    assert evidence.chance((("label", 1), ("r", 1), ("s", "M"))) == pytest.approx(joint[:, 3, 1])
+
+
+def test_a_policy_on_attributes_that_go_together_survives_its_file(tmp_path):
+    evidence = Evidence(P, groups={("s", "r"): CELLS})
+    policy = solve(Problem(error(), [demographic_parity(("r", "s"), tol=0.2)]), evidence)
+    policy.save(tmp_path / "p.json")
+    again = Policy.load(tmp_path / "p.json")
+    assert np.array_equal(again.probabilities(evidence), policy.probabilities(evidence))
+    with pytest.raises(
+        EvidenceError, match=r"r and s together.*pass the probabilities of their combinations"
+    ):
+        again.probabilities(Evidence(P, groups={"s": T, "r": {0: [0.5] * 3, 1: [0.5] * 3}}))
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({("s", "r"): [1, 2, 3]}, "takes a dict from tuples of values"),
+        ({("s", "r"): {"F": [0.5] * 3, "M": [0.5] * 3}}, "takes a dict from tuples of values"),
+        ({("s", "r"): {("F", 0): [0.5] * 2, ("M", 1): [0.5] * 2}}, "has 2 rows"),
+        ({("s", "r"): {("F", 0): [0.5] * 3, ("M", 1): [0.4] * 3}}, "sums to 0.9"),
+    ],
+)
+def test_bad_combinations(groups, message):
+    with pytest.raises(EvidenceError, match=message):
+        Evidence(P, groups=groups)
+
+
+def test_rows_as_they_turned_out():
+    good = np.column_stack([T["F"], T["M"]])[:, :, None] * P[:, None, :]
+    evidence = Evidence(
+        P, groups={"s": T}, joint={"s": good}, references={"old": [0, 1, 1]}, weights=[1, 2, 3]
+    )
+    seen = evidence.observed([1, 0, 1], {"s": ["M", "M", "F"]})
+    assert seen.chance((("label", 1), ("s", "M"))).tolist() == [1, 0, 0]
+    assert seen.group_values == evidence.group_values
+    assert seen.weights is evidence.weights
+    assert seen.references == evidence.references
+    assert evidence.observed().chance((("s", "F"),)).tolist() == T["F"]
+    only_labels = evidence.observed([1, 0, 1])
+    assert only_labels.chance((("s", "F"),)).tolist() == T["F"]
+    assert only_labels.chance((("label", 1),)).tolist() == [1, 0, 1]

@@ -9,8 +9,10 @@ from bylaw import (
     RuleError,
     cost,
     demographic_parity,
+    disagreement,
     error,
     miscoverage,
+    omits,
     rejected,
     rejection_parity,
     selected,
@@ -90,3 +92,18 @@ def test_classes_are_checked_when_given():
     assert solve(Problem(error(), classes=["a", "b"]), evidence).actions == ("a", "b")
     with pytest.raises(RuleError, match="the problem is about the classes"):
         solve(Problem(error(), classes=["b", "a"]), evidence)
+
+
+def test_what_a_problem_speaks_of():
+    problem = Problem(
+        error() + 0.1 * disagreement("old"),
+        [
+            demographic_parity(["sex", ("race", "age")], tol=0.1),
+            selected(1).given(dept="a", label=1) <= 0.5,
+            disagreement("older") <= 0.1,
+        ],
+    )
+    assert problem.attributes == ("sex", "race", "age", "dept")
+    assert problem.references == ("old", "older")
+    assert Problem(miscoverage(), [omits("old") <= 0.1]).references == ("old",)
+    assert Problem(error()).attributes == Problem(error()).references == ()

@@ -140,6 +140,11 @@ class Atom:
             )
         return definition.meaning(*self.arguments, classes=tuple(classes), kind=kind)
 
+    def needs_label(self, kind: Kind, classes: Sequence[Value]) -> bool:
+        """Whether it depends on the true label."""
+        terms = self.meaning(kind, classes).terms
+        return LABEL in dict(self.conditions) or any(term.label is not None for term in terms)
+
     def given(self, extra: Mapping[str, Any]) -> Atom:
         conditions = dict(self.conditions)
         for attribute, value in extra.items():

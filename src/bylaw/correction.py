@@ -7,7 +7,6 @@ rates obey the rules as they were stated.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,10 +28,9 @@ Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and wh
 
 _CLOSE = 5e-4  # what observed rates may miss
 _PRICED = 1e-6  # multipliers below this share of the loss's unit are none
-_MOST_STEPS = 12
-_FULL_STEPS = 3  # then damped: with few rows, observed rates jump
-_DAMPING = 0.6
-_MOST_HALVINGS = 6
+_MOST_STEPS = 16
+_DAMPING = 0.8
+_ASTRAY = 2.0  # times as bad as the best
 
 
 @dataclass(frozen=True)
@@ -78,49 +76,52 @@ def observe(problem: Problem, form: LinearForm, evidence: Evidence, labels: Any,
 
 @dataclass(frozen=True)
 class Corrected:
-    dual: Dual  # with the bounds that make the observed rates obey
+    """A solution for shifted bounds, and what the observed rates make of it."""
+
+    dual: Dual
     solution: Solution
-    excess: Floats  # (M,): what the observed rates still miss, in the rules' own units
+    shift: Floats  # (M,): how much tighter the bounds are than stated
+    excess: Floats  # (M,): observed, of the stated rules
+    error: Floats  # (M,): observed less predicted
+
+    def measure(self, margins: Floats) -> tuple[float, float]:
+        """How much the worst rule is missed, if noticeably; then how far the worst of those that are
+        missed or have a price is from holding just so."""
+        excess = self.excess + margins
+        priced = self.solution.multipliers > _PRICED * self.dual.loss_unit
+        missed = float(excess.max())
+        return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
 
 
 def correct(dual: Dual, first: Solution, observed: Observed, margins: Floats, resolve: Resolve) -> Corrected:
     """Shift the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare, and
     no rule with a price is held further than that.
 
-    Of all attempts the best is kept. Where the shifted rules conflict, the step towards them is
-    halved, and so are the margins.
+    Each step goes towards the error that was measured last. Steps that lead to nothing better
+    become shorter; those that lead astray, or to rules that conflict, are taken back.
     """
-    stated, shift, solution = dual.form.bounds, np.zeros(dual.n_rules), first
-    best, least = None, (math.inf, math.inf)
-    for step in range(_MOST_STEPS + 1):
-        plug = -dual.value_and_gradient(solution.multipliers)[1] - shift
-        seen = np.where(observed.rules, observed.excess(dual, solution.multipliers), plug)
-        measure = _measure(seen + margins, solution.multipliers > _PRICED * dual.loss_unit)
-        if measure < least:
-            best, least = Corrected(dual, solution, seen * dual.form.scales), measure
-        if step == _MOST_STEPS or max(measure) <= _CLOSE:
+    here = best = _attempt(dual, first, observed, np.zeros(dual.n_rules))
+    gain = 1.0
+    for _ in range(_MOST_STEPS):
+        if max(best.measure(margins)) <= _CLOSE:
             break
-        gain = 1.0 if step < _FULL_STEPS else _DAMPING
-        move = gain * (seen - plug + margins - shift)
-        for _ in range(_MOST_HALVINGS):
-            trial = replace(dual, form=replace(dual.form, bounds=stated - shift - move))
-            answer = resolve(trial, solution.multipliers)
-            if answer.status is not Status.INFEASIBLE:
-                break
-            move, margins = move / 2, margins / 2
+        shift = here.shift + gain * (here.error + margins - here.shift)
+        trial = replace(dual, form=replace(dual.form, bounds=dual.form.bounds - shift))
+        answer = resolve(trial, here.solution.multipliers)
+        if answer.status is Status.INFEASIBLE:
+            here, gain, margins = best, gain / 2, margins / 2
+            continue
+        here = _attempt(trial, answer, observed, shift)
+        if here.measure(margins) < best.measure(margins):
+            best = here
+        elif here.measure(margins) < tuple(_ASTRAY * m for m in best.measure(margins)):
+            gain *= _DAMPING
         else:
-            break
-        dual, solution, shift = trial, answer, shift + move
-    assert best is not None
+            here, gain = best, gain / 2
     return best
 
 
-def _measure(excess: Floats, priced: NDArray[np.bool_]) -> tuple[float, float]:
-    """How much the worst rule is missed, if noticeably; then how far the worst is from holding just so."""
-    missed = float(excess.max())
-    return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
-
-
-def tightened(stated: LinearForm, corrected: Dual) -> Floats:
-    """By how much each bound was tightened, in the rules' own units, (M,)."""
-    return (stated.bounds - corrected.form.bounds) * stated.scales
+def _attempt(dual: Dual, solution: Solution, observed: Observed, shift: Floats) -> Corrected:
+    plug = -dual.value_and_gradient(solution.multipliers)[1] - shift
+    excess = np.where(observed.rules, observed.excess(dual, solution.multipliers), plug)
+    return Corrected(dual, solution, shift, excess, excess - plug)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
 
 from bylaw.algebra import Rate
 from bylaw.conditional.beside import (
+    check_known,
     check_two_dimensional,
     groups_of,
     labels_of,
@@ -26,14 +27,14 @@ from bylaw.conditional.beside import (
     weights_of,
 )
 from bylaw.conditional.crossfit import is_frozen, with_probabilities
-from bylaw.conditional.hidden import HiddenGroup, hidden_groups, key_of
+from bylaw.conditional.hidden import hidden_groups, key_of
 from bylaw.conditional.routing import fit_params, name_of, router
 from bylaw.conditional.training import Training
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.evidence import Evidence
 from bylaw.explanation import Explanation, explain
-from bylaw.groups import KnownGroup
+from bylaw.groups import GroupProbabilities, KnownGroup
 from bylaw.problem import Problem
 from bylaw.solve import solve
 
@@ -174,7 +175,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         given = references_by_name(reference, problem.references)
         self.references_ = {name: source for name, source in given.items() if hasattr(source, "predict")}
         training = self._training(model, X, labels, groups, weights, params)
-        self._check_known(groups, training.hidden)
         evidence = training.evidence(reference_labels(given, {}, problem.references, X), weights)
         hidden = [name for group in training.hidden for name in group.names if name in groups]
         self.policy_ = solve(
@@ -201,6 +201,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def group_estimators_(self) -> dict[Any, Any]:
         """The fitted models of hidden groups, by attribute, or by a tuple of those that go together."""
         return {h.key: m for h, m in zip(self.trained_.hidden, self.trained_.group_models, strict=True)}
+
+    @property
+    def _hidden_names(self) -> set[str]:
+        return {name for group in self.trained_.hidden for name in group.names}
 
     # Decisions.
 
@@ -276,6 +280,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """For each rule by name, its observed rate minus its bound: above zero, these rows break it."""
         law, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
         rules = self.policy_.problem.expand(seen.classes, seen.group_values)
+        if unseen := [name for name, g in seen.groups.items() if isinstance(g, GroupProbabilities)]:
+            raise EvidenceError(f"to judge the rules, pass sensitive_features with the true {unseen}")
+        kind = self.policy_.decisions.kind
+        if y is None and any(a.needs_label(kind, seen.classes) for rule, _ in rules for a in rule.atoms()):
+            raise EvidenceError("some of the rules speak of labels: to judge them, pass y")
         return {str(rule): self.policy_.expected(rule.excess, seen, law=law) for rule, _ in rules}
 
     def explain(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Explanation:
@@ -303,7 +312,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X = self._rows(X, reset=False)
         problem = self.policy_.problem
         groups = groups_of(sensitive_features, problem.attributes, X)
-        self._check_known(groups, self.trained_.hidden)
+        check_known(problem.attributes, {*groups, *self._hidden_names})
         given = references_by_name(reference, problem.references)
         references = reference_labels(given, self.references_, problem.references, X)
         return self.trained_.evidence(X, groups, references)
@@ -313,15 +322,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_two_dimensional(X)
         validate_data(self, X, skip_check_array=True, reset=reset)
         return indexable(X)[0]
-
-    def _check_known(self, groups: Mapping[str, KnownGroup], hidden: Sequence[HiddenGroup]) -> None:
-        seen = {*groups, *(name for group in hidden for name in group.names)}
-        if missing := [name for name in self._problem().attributes if name not in seen]:
-            raise EvidenceError(
-                f"the rules speak of {missing}, which must be known to decide: pass sensitive_features with "
-                f"{'this column' if len(missing) == 1 else 'these columns'}, or fit with a group_estimator, "
-                "which guesses from X"
-            )
 
     def _training(
         self,
@@ -359,8 +359,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _problem(self) -> Problem:
         reject = self.reject
         if isinstance(reject, str) and reject == "auto":
-            numbers = hasattr(self, "classes_") and self.classes_.dtype.kind in "iuf"
-            reject = min(-1, self.classes_.min() - 1) if numbers else "reject"
+            reject = "reject"
+            if hasattr(self, "classes_") and self.classes_.dtype.kind in "iuf":
+                least = self.classes_.min().item()
+                reject = type(least)(min(-1, least - 1))
         return Problem(self.minimize, self.rules, decisions=self.decisions, reject=reject)  # type: ignore[arg-type]
 
     def _generator(self) -> np.random.Generator:

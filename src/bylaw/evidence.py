@@ -308,7 +308,7 @@ def _codes(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDA
     if None in codes:
         row = codes.index(None)
         raise EvidenceError(
-            f"{what}: {vector[row]!r} in row {row} is not a class; the classes are "
+            f"{what}: {vector.tolist()[row]!r} in row {row} is not a class; the classes are "
             f"{[label for label, code in positions.items() if code >= 0]}"
         )
     return np.array(codes, dtype=np.int64)

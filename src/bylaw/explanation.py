@@ -79,7 +79,7 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     pulls = np.empty((len(evidence), len(prices), len(policy.actions)))
     for j, (name, price) in enumerate(prices):
         coupling = couplings[[form.names.index(name)]].toarray().reshape(form.base.shape)
-        pulls[:, j] = -price * (features.T @ coupling)
+        pulls[:, j] = -price * (features.T @ coupling) + 0.0  # no -0.0
     return Explanation(
         actions=policy.actions,
         rules=tuple(name for name, _ in prices),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bylaw.correction import Observed, correct, observe, tightened
+from bylaw.correction import Observed, correct, observe
 from bylaw.decisions import Floats
 from bylaw.dual import Dual, blocks_of
 from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, positive
@@ -112,9 +112,9 @@ def solve(
         margins = _margins(policy, evidence, seen, margin)
         corrected = correct(dual, solution, seen, margins / form.scales, run)
         dual, solution = corrected.dual, corrected.solution
-        shifts = tightened(form, dual)
+        shifts = corrected.shift * form.scales
         policy = Policy.fitted(problem, form, solution, guarantee_of(dual, solution), shifts)
-        _warn_if_missed(policy, evidence, seen, corrected.excess)
+        _warn_if_missed(policy, evidence, seen, corrected.excess * form.scales)
     if solution.status in (Status.MAX_STEPS, Status.STALLED):
         _warn(dual, solution, tol)
     return policy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,15 @@ def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str
         check_rows(vector, X, what)
         groups[name] = factorize(vector, what)
     return groups
+
+
+def check_known(attributes: Sequence[str], found: Collection[str]) -> None:
+    if missing := [name for name in attributes if name not in found]:
+        raise EvidenceError(
+            f"the rules speak of {missing}, which must be known to decide: pass sensitive_features with "
+            f"{'this column' if len(missing) == 1 else 'these columns'}, or fit with a group_estimator, "
+            "which guesses from X"
+        )
 
 
 def weights_of(sample_weight: Any, X: Any) -> Floats:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw.algebra import LABEL, Value
+from bylaw.conditional.beside import check_known
 from bylaw.conditional.crossfit import is_frozen, with_probabilities
 from bylaw.conditional.joint import spread
 from bylaw.decisions import Floats
@@ -118,17 +119,15 @@ def hidden_groups(
 ) -> tuple[HiddenGroup, ...]:
     """The models that the rules need: of each hidden attribute, and of those that go together."""
     hidden = _hidden_names(estimators, problem)
+    check_known(problem.attributes, {*groups, *hidden})
     values = {name: _values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items()}
     rates = [rule.excess for rule, _ in problem.expand(classes, {**known, **values})]
     wanted: dict[Names, bool] = {}
     for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:
         named = dict(atom.conditions)
-        labelled = LABEL in named or any(
-            term.label is not None for term in atom.meaning(problem.kind, classes).terms
-        )
         if names := tuple(name for name in hidden if name in named):
-            wanted[names] = wanted.get(names, False) or labelled
+            wanted[names] = wanted.get(names, False) or atom.needs_label(problem.kind, classes)
     return tuple(
         HiddenGroup(
             names=names,

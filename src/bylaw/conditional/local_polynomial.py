@@ -100,7 +100,8 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         return np.concatenate(parts)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
 
     def _estimate(self, smoother: sparse.csr_array) -> Floats:
         return self._as_probabilities(np.asarray(smoother @ self._indicators))
