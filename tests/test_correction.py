@@ -11,6 +11,8 @@ from bylaw import (
     ConvergenceWarning,
     Evidence,
     EvidenceError,
+    GuaranteeWarning,
+    InfeasibleRulesError,
     OptionError,
     Problem,
     accepted,
@@ -19,6 +21,7 @@ from bylaw import (
     error,
     miscoverage,
     rejected,
+    selected,
     size,
     solve,
 )
@@ -101,7 +104,7 @@ def test_a_rule_that_is_held_too_far_is_loosened(rows):
     answered = [law[:, :3].sum(axis=1).mean() for law in (plain, corrected)]
     assert rows.error(plain) / answered[0] < 0.07
     assert rows.error(corrected) / answered[1] == pytest.approx(0.1, abs=6e-3)
-    assert answered[1] > answered[0] + 0.1
+    assert answered[1] > 1.5 * answered[0]
 
 
 def test_sets_that_cover_as_often_as_they_say(rows):
@@ -140,7 +143,7 @@ def test_weights_count_in_observed_rates(rows):
 
 
 def test_a_margin_in_standard_errors_holds_on_new_rows():
-    problem = Problem(error(), [demographic_parity("s", tol=0.02)])
+    problem = Problem(error(), [demographic_parity("s", tol=0.05)])
     excess = {0.0: [], 2.0: []}
     for seed in range(5):
         rows = Misled(22_000, seed=seed)
@@ -148,7 +151,7 @@ def test_a_margin_in_standard_errors_holds_on_new_rows():
         for margin, found in excess.items():
             policy = solve(problem, here, groups={"s": rows.groups[:2000]}, margin=margin)
             law = policy.probabilities(there)
-            found.append(gap(law, rows.groups[2000:]) - 0.02)
+            found.append(gap(law, rows.groups[2000:]) - 0.05)
     assert np.mean(excess[0.0]) > 0
     assert np.mean(excess[2.0]) < 0
     assert all(np.array(excess[2.0]) < excess[0.0])
@@ -162,12 +165,29 @@ def test_a_margin_needs_no_labels(rows):
     assert policy.expected(rejected(), rows.evidence) == pytest.approx(0.1 - 2 * own, abs=1e-3)
 
 
-def test_margins_that_leave_no_policy_shrink():
+def test_margins_that_leave_no_policy_shrink_and_say_so():
     rows = Misled(200)
     problem = Problem(error(), [demographic_parity("s", tol=0.01)])
-    policy = solve(problem, rows.evidence, margin=3.0)
-    assert policy.expected(error(), rows.evidence) < 1
-    assert max(policy.tightened.values()) < 0.02
+    kept = []
+    for margin in (3.0, 30.0, 300.0):
+        with pytest.warns(GuaranteeWarning, match=f"margins of {margin:g} standard errors leave no policy"):
+            kept.append(max(solve(problem, rows.evidence, margin=margin).tightened.values()))
+    assert 0.005 < min(kept) <= max(kept) < 0.0101
+
+
+def test_rules_that_conflict_only_in_the_models_opinion():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 2000)
+    right = rng.random(2000) < 0.95
+    shy = np.where((labels == 1) == right, 0.55, 0.45)
+    evidence = Evidence(np.column_stack([1 - shy, shy]))
+    problem = Problem(error() + selected(1), [error() <= 0.1])
+    with pytest.raises(InfeasibleRulesError):
+        solve(problem, evidence)
+    law = solve(problem, evidence, labels=labels).probabilities(evidence)
+    assert 1 - law[np.arange(2000), labels].mean() < 0.1006
+    with pytest.raises(InfeasibleRulesError):
+        solve(Problem(error(), [error() <= 0.01]), evidence, labels=labels)
 
 
 def test_rates_that_cannot_be_met_as_observed_are_named():

@@ -207,7 +207,7 @@ def test_repr_says_what_is_there():
     )
 
 
-# Several unknown attributes together, and rows as they turned out.
+# Several unknown attributes together.
 
 CELLS = {
     ("F", 0): [0.1, 0.2, 0.6],
@@ -255,19 +255,3 @@ def test_a_policy_on_attributes_that_go_together_survives_its_file(tmp_path):
 def test_bad_combinations(groups, message):
     with pytest.raises(EvidenceError, match=message):
         Evidence(P, groups=groups)
-
-
-def test_rows_as_they_turned_out():
-    good = np.column_stack([T["F"], T["M"]])[:, :, None] * P[:, None, :]
-    evidence = Evidence(
-        P, groups={"s": T}, joint={"s": good}, references={"old": [0, 1, 1]}, weights=[1, 2, 3]
-    )
-    seen = evidence.observed([1, 0, 1], {"s": ["M", "M", "F"]})
-    assert seen.chance((("label", 1), ("s", "M"))).tolist() == [1, 0, 0]
-    assert seen.group_values == evidence.group_values
-    assert seen.weights is evidence.weights
-    assert seen.references == evidence.references
-    assert evidence.observed().chance((("s", "F"),)).tolist() == T["F"]
-    only_labels = evidence.observed([1, 0, 1])
-    assert only_labels.chance((("s", "F"),)).tolist() == T["F"]
-    assert only_labels.chance((("label", 1),)).tolist() == [1, 0, 1]

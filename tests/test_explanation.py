@@ -62,7 +62,8 @@ def test_a_part_of_the_rows_and_a_policy_from_a_file(rows, tmp_path):
 def test_moved_rows_and_frames(rows):
     evidence = rows.evidence()
     found = explain(solve(PROBLEMS["parity"], evidence), evidence)
-    moved = found.before != found.after
+    moved = found.moved
+    assert (moved == (found.before != found.after)).all()
     assert 0 < moved.sum() < len(evidence)
     assert (found.before == rows.P.argmax(axis=1)).all()
     assert f"{moved.sum()} of them moved" in repr(found)
@@ -72,3 +73,11 @@ def test_moved_rows_and_frames(rows):
     total = frame["alone"] + sum(frame[rule] for rule in found.rules)
     assert total.to_numpy() == pytest.approx(frame["score"].to_numpy())
     assert isinstance(found.to_frame(polars.DataFrame()), polars.DataFrame)
+
+
+def test_moved_sets(rows):
+    evidence = rows.evidence()
+    found = explain(solve(Problem(miscoverage(), [size() <= 1.2]), evidence), evidence)
+    assert found.before.all()  # without a rule, every label is in
+    assert (found.after == (found.scores > 0)).all()
+    assert (found.moved == ~found.after.all(axis=1)).all()

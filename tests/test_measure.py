@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bylaw import Evidence, error, rejected, selected
+from bylaw import Evidence, disagreement, error, rejected, selected
 from bylaw.decisions import Decisions
-from bylaw.measure import contributions, standard_error
+from bylaw.measure import contributions, has_rows, standard_error
+from bylaw.observation import observed
 from reference import softmax
 
 N = 400
@@ -16,7 +17,8 @@ LABELS = (rng.random(N)[:, None] > P.cumsum(axis=1)).sum(axis=1)
 WEIGHTS = rng.uniform(0.5, 2, N)
 LAW = softmax(rng.normal(size=(N, 4)) * 2)
 DECISIONS = Decisions("reject", (0, 1, 2), "reject")
-SEEN = Evidence(P, groups={"g": GROUP}, weights=WEIGHTS).observed(LABELS)
+OLD = rng.integers(0, 3, N)
+SEEN = observed(Evidence(P, groups={"g": GROUP}, references={"old": OLD}, weights=WEIGHTS), LABELS)
 
 # Each rate with the same written out for rows i, of which some may be drawn several times.
 RATES = {
@@ -31,6 +33,13 @@ RATES = {
         lambda i: (
             mean(i, LAW[:, 1], (GROUP == "a") & (LABELS == 1))
             - mean(i, LAW[:, 1], (GROUP == "b") & (LABELS == 1))
+        ),
+    ),
+    "disagreement": (
+        disagreement("old").given(g="a") - disagreement("old"),
+        lambda i: (
+            mean(i, 1 - LAW[np.arange(N), OLD], GROUP == "a")
+            - mean(i, 1 - LAW[np.arange(N), OLD], GROUP != "")
         ),
     ),
     "mixed": (
@@ -62,3 +71,9 @@ def test_standard_errors_are_those_of_a_bootstrap(name):
     draws = np.random.default_rng(0)
     spread = np.std([written_out(draws.integers(0, N, N)) for _ in range(3000)])
     assert standard_error(rate, SEEN, LAW, DECISIONS) == pytest.approx(spread, rel=0.1)
+
+
+def test_rows_for_every_condition():
+    rate = selected(1).given(g="a") - selected(1).given(label=2)
+    assert has_rows(rate, SEEN)
+    assert not has_rows(rate, SEEN.rows(np.flatnonzero(GROUP == "b")))

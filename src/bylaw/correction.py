@@ -21,6 +21,7 @@ from bylaw.dual import Block, Dual, blocks_of, one_blas_thread
 from bylaw.evidence import Evidence
 from bylaw.groups import GroupProbabilities
 from bylaw.linear_form import LinearForm, compile_problem
+from bylaw.observation import observed
 from bylaw.problem import Problem
 from bylaw.solution import Solution, Status
 
@@ -31,6 +32,8 @@ _PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _MOST_STEPS = 16
 _DAMPING = 0.8
 _ASTRAY = 2.0  # times as bad as the best
+_MOST_HALVINGS = 10
+_MOST_OF_IT = 0.9  # of the largest margin that leaves a policy
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,16 @@ class Observed:
 
 def observe(problem: Problem, form: LinearForm, evidence: Evidence, labels: Any, groups: Any) -> Observed:
     """What was seen of these rows."""
-    seen = evidence.observed(labels, groups)
-    observed = compile_problem(problem, seen)
+    seen = observed(evidence, labels, groups)
+    outcome = compile_problem(problem, seen)
     unseen = {name for name, group in seen.groups.items() if isinstance(group, GroupProbabilities)}
     unseen |= {LABEL} if labels is None else set()
     blind = [bool(unseen.intersection(dict(feature.event))) for feature in form.recipe.features]
-    couplings = observed.couplings * (observed.scales / form.scales)[:, None]
+    couplings = outcome.couplings * (outcome.scales / form.scales)[:, None]
     return Observed(
         form=form,
         couplings=sparse.csr_array(couplings),
-        blocks=blocks_of(observed, seen),
+        blocks=blocks_of(outcome, seen),
         rules=abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0,
         rates=[rule.excess for rule, _ in problem.expand(seen.classes, seen.group_values)],
         evidence=seen,
@@ -93,25 +96,30 @@ class Corrected:
         return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
 
 
-def correct(dual: Dual, first: Solution, observed: Observed, margins: Floats, resolve: Resolve) -> Corrected:
+def correct(
+    dual: Dual, first: Solution, seen: Observed, margins: Floats, resolve: Resolve
+) -> Corrected | None:
     """Shift the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare, and
-    no rule with a price is held further than that.
+    no rule with a price is held further than that. None if no policy can be found.
 
     Each step goes towards the error that was measured last. Steps that lead to nothing better
     become shorter; those that lead astray, or to rules that conflict, are taken back.
     """
-    here = best = _attempt(dual, first, observed, np.zeros(dual.n_rules))
+    start = _start(dual, first, seen, resolve)
+    if start is None:
+        return None
+    here = best = start
     gain = 1.0
     for _ in range(_MOST_STEPS):
         if max(best.measure(margins)) <= _CLOSE:
             break
         shift = here.shift + gain * (here.error + margins - here.shift)
-        trial = replace(dual, form=replace(dual.form, bounds=dual.form.bounds - shift))
+        trial = _shifted(dual, shift)
         answer = resolve(trial, here.solution.multipliers)
         if answer.status is Status.INFEASIBLE:
             here, gain, margins = best, gain / 2, margins / 2
             continue
-        here = _attempt(trial, answer, observed, shift)
+        here = _attempt(trial, answer, seen, shift)
         if here.measure(margins) < best.measure(margins):
             best = here
         elif here.measure(margins) < tuple(_ASTRAY * m for m in best.measure(margins)):
@@ -121,7 +129,39 @@ def correct(dual: Dual, first: Solution, observed: Observed, margins: Floats, re
     return best
 
 
-def _attempt(dual: Dual, solution: Solution, observed: Observed, shift: Floats) -> Corrected:
+def _start(dual: Dual, first: Solution, seen: Observed, resolve: Resolve) -> Corrected | None:
+    """The plug-in answer; or, where the rules conflict only in the model's opinion, that for bounds
+    shifted by its error where it tried hardest."""
+    none = np.zeros(dual.n_rules)
+    attempt = _attempt(dual, first, seen, none)
+    if first.status is not Status.INFEASIBLE:
+        return attempt
+    trial = _shifted(dual, attempt.error)
+    answer = resolve(trial, none)
+    return None if answer.status is Status.INFEASIBLE else _attempt(trial, answer, seen, attempt.error)
+
+
+def _shifted(dual: Dual, shift: Floats) -> Dual:
+    return replace(dual, form=replace(dual.form, bounds=dual.form.bounds - shift))
+
+
+def _attempt(dual: Dual, solution: Solution, seen: Observed, shift: Floats) -> Corrected:
     plug = -dual.value_and_gradient(solution.multipliers)[1] - shift
-    excess = np.where(observed.rules, observed.excess(dual, solution.multipliers), plug)
+    excess = np.where(seen.rules, seen.excess(dual, solution.multipliers), plug)
     return Corrected(dual, solution, shift, excess, excess - plug)
+
+
+def feasible_margins(dual: Dual, first: Solution, margins: Floats, resolve: Resolve) -> Floats:
+    """The margins, or most of the largest part of them that leaves a policy."""
+
+    def leaves_a_policy(share: float) -> bool:
+        answer = resolve(_shifted(dual, share * margins), first.multipliers)
+        return answer.status is not Status.INFEASIBLE
+
+    if leaves_a_policy(1.0):
+        return margins
+    low, high = 0.0, 1.0
+    for _ in range(_MOST_HALVINGS):
+        middle = (low + high) / 2 if low else high / 4
+        low, high = (middle, high) if leaves_a_policy(middle) else (low, middle)
+    return _MOST_OF_IT * low * margins

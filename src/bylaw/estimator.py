@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -20,35 +20,39 @@ from bylaw.algebra import Rate
 from bylaw.conditional.beside import (
     check_known,
     check_two_dimensional,
+    codes_among,
     groups_of,
     labels_of,
+    models_among,
     reference_labels,
     references_by_name,
     weights_of,
 )
 from bylaw.conditional.crossfit import is_frozen, with_probabilities
 from bylaw.conditional.hidden import hidden_groups, key_of
-from bylaw.conditional.routing import fit_params, name_of, router
+from bylaw.conditional.routing import Routes, name_of, router
 from bylaw.conditional.training import Training
 from bylaw.decisions import Floats
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.errors import OptionError
 from bylaw.evidence import Evidence
-from bylaw.explanation import Explanation, explain
-from bylaw.groups import GroupProbabilities, KnownGroup
+from bylaw.groups import KnownGroup
+from bylaw.judgement import Judgement
+from bylaw.linear_form import admit_values
 from bylaw.problem import Problem
 from bylaw.solve import solve
 
 
 def _decides(sets: bool, instead: str) -> Any:
     def check(classifier: Any) -> bool:
-        if (classifier._problem().kind == "sets") != sets:
+        fitted = getattr(classifier, "policy_", None)
+        if ((fitted.problem if fitted else classifier._problem()).kind == "sets") != sets:
             raise AttributeError(instead)
         return True
 
     return available_if(check)
 
 
-class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A classifier whose decisions obey rules, at the least cost.
 
     `fit` trains the estimator and chooses the policy on rows that the estimator has not seen.
@@ -166,22 +170,25 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         params
             passed to the estimator's `fit`.
         """
+        self._check_options()
         model = with_probabilities(self.estimator, "estimator")
         X = self._rows(X, reset=True)
-        labels, self.classes_ = labels_of(model, X, y)
-        problem = self._problem()
+        labels, classes = labels_of(model, X, y)
+        problem = self._problem(classes)
         groups = groups_of(sensitive_features, problem.attributes, X)
         weights = None if sample_weight is None else weights_of(sample_weight, X)
-        given = references_by_name(reference, problem.references)
-        self.references_ = {name: source for name, source in given.items() if hasattr(source, "predict")}
-        training = self._training(model, X, labels, groups, weights, params)
-        evidence = training.evidence(reference_labels(given, {}, problem.references, X), weights)
+        sources = references_by_name(reference, problem.references)
+        references = reference_labels(sources, problem.references, X, sensitive_features)
+        beside = {"sensitive_features": sensitive_features, "reference": reference}
+        routes = Routes(self, weights, params, {k: v for k, v in beside.items() if v is not None})
+        training = self._training(model, X, problem, labels, classes, groups, routes)
         hidden = [name for group in training.hidden for name in group.names if name in groups]
-        self.policy_ = solve(
+        seen = {name: groups[name].rows(training.part) for name in hidden}
+        policy = solve(
             problem,
-            evidence,
+            training.evidence(references, weights),
             labels=labels[training.part] if self.correction and labels is not None else None,
-            groups={name: groups[name].rows(training.part) for name in hidden} if self.correction else None,
+            groups=seen if self.correction and seen else None,
             margin=self.margin,
             solver=self.solver,
             beta=self.beta,
@@ -189,8 +196,43 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             rng=None if self.random_state is None else self._generator(),
         )
         self.trained_ = training.trained()
-        self.actions_ = _as_array([*self.classes_.tolist(), *self.policy_.actions[len(self.classes_) :]])
+        self.policy_, self.classes_ = policy, classes
+        self.references_ = models_among(sources)
+        self.actions_ = _as_array([*classes.tolist(), *policy.actions[len(classes) :]])
         return self
+
+    def _training(
+        self,
+        model: Any,
+        X: Any,
+        problem: Problem,
+        labels: NDArray[Any] | None,
+        classes: NDArray[Any],
+        groups: Mapping[str, KnownGroup],
+        routes: Routes,
+    ) -> Training:
+        estimators, product = self.group_estimator, self.joint == "product"
+        codes = codes_among(labels, classes)
+        hidden = hidden_groups(estimators, problem, tuple(classes.tolist()), groups, codes, product)
+        return Training(
+            model=model,
+            hidden=hidden,
+            X=X,
+            labels=labels,
+            label_codes=codes,
+            classes=classes,
+            groups=groups,
+            cv=self.cv,
+            split_params=routes.to_splitter,
+            random_state=self._seed(),
+            n_jobs=self.n_jobs,
+            params=routes.to_model("estimator", model),
+            group_params=[routes.to_model(name_of(key_of(estimators, h.names)), h.model) for h in hidden],
+        )
+
+    @property
+    def multipliers_(self) -> dict[str, float]:
+        return self.policy_.multipliers
 
     @property
     def estimator_(self) -> Any:
@@ -237,84 +279,22 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         rng = None if self.method == "argmax" else self._generator()
         return self.policy_.decide(evidence, rng=rng, method=self.method)  # type: ignore[arg-type]
 
-    # Judgement.
-
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        sensitive_features: Any = None,
-        reference: Any = None,
-    ) -> float:
-        """One minus the observed cost (what is minimised), with the draws integrated out: the expected
-        accuracy for `error()`, in which a rejection is no error; coverage for `miscoverage()`."""
-        law, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
-        return 1.0 - self.policy_.expected(self.policy_.problem.minimize, seen, law=law)
-
-    def expected(
-        self,
-        rate: Rate,
-        X: Any,
-        y: Any = None,
-        *,
-        sensitive_features: Any = None,
-        reference: Any = None,
-        sample_weight: Any = None,
-    ) -> float:
-        """A rate as observed on these rows, with the draws integrated out. Where labels or groups are not
-        given, the models' probabilities stand in for them."""
-        law, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
-        return self.policy_.expected(rate, seen, law=law)
-
-    def violations(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        sensitive_features: Any = None,
-        reference: Any = None,
-        sample_weight: Any = None,
-    ) -> dict[str, float]:
-        """For each rule by name, its observed rate minus its bound: above zero, these rows break it."""
-        law, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
-        rules = self.policy_.problem.expand(seen.classes, seen.group_values)
-        if unseen := [name for name, g in seen.groups.items() if isinstance(g, GroupProbabilities)]:
-            raise EvidenceError(f"to judge the rules, pass sensitive_features with the true {unseen}")
-        kind = self.policy_.decisions.kind
-        if y is None and any(a.needs_label(kind, seen.classes) for rule, _ in rules for a in rule.atoms()):
-            raise EvidenceError("some of the rules speak of labels: to judge them, pass y")
-        return {str(rule): self.policy_.expected(rule.excess, seen, law=law) for rule, _ in rules}
-
-    def explain(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Explanation:
-        """For each row, how each rule pulls at each action; the pulls add up to the score."""
-        evidence = self._evidence(X, sensitive_features, reference)
-        return explain(self.policy_, evidence)
-
-    @property
-    def multipliers_(self) -> dict[str, float]:
-        return self.policy_.multipliers
-
-    def _observe(
-        self, X: Any, y: Any, sensitive_features: Any, reference: Any, weights: Any
-    ) -> tuple[Floats, Evidence]:
-        """The law on these rows, and the rows as they turned out."""
-        evidence = self._evidence(X, sensitive_features, reference)
-        law = self.policy_.probabilities(evidence)
-        seen = evidence.observed(y, groups_of(sensitive_features, self.policy_.problem.attributes, X))
-        return law, seen if weights is None else seen.replaced(weights=weights_of(weights, X))
-
     # Evidence, at fit and at decision time.
 
-    def _evidence(self, X: Any, sensitive_features: Any, reference: Any) -> Evidence:
+    def _evidence(
+        self, X: Any, sensitive_features: Any, reference: Any, compared: Sequence[str] = ()
+    ) -> Evidence:
+        """Of new rows; with other earlier models than the rules compare with, if these are asked about."""
         check_is_fitted(self)
         X = self._rows(X, reset=False)
-        problem = self.policy_.problem
-        groups = groups_of(sensitive_features, problem.attributes, X)
-        check_known(problem.attributes, {*groups, *self._hidden_names})
-        given = references_by_name(reference, problem.references)
-        references = reference_labels(given, self.references_, problem.references, X)
+        problem, attributes = self.policy_.problem, self.policy_.recipe.attributes
+        known = [name for name in problem.attributes if name not in self._hidden_names]
+        groups = groups_of(sensitive_features, known, X)
+        check_known(known, groups)
+        groups = {name: admit_values(name, group, attributes[name].values) for name, group in groups.items()}
+        names = list(dict.fromkeys((*problem.references, *compared)))
+        sources = {**self.references_, **references_by_name(reference, names)}
+        references = reference_labels(sources, names, X, sensitive_features)
         return self.trained_.evidence(X, groups, references)
 
     def _rows(self, X: Any, reset: bool) -> Any:
@@ -323,57 +303,46 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         validate_data(self, X, skip_check_array=True, reset=reset)
         return indexable(X)[0]
 
-    def _training(
-        self,
-        model: Any,
-        X: Any,
-        labels: NDArray[Any] | None,
-        groups: Mapping[str, KnownGroup],
-        weights: Floats | None,
-        params: Mapping[str, Any],
-    ) -> Training:
-        if self.joint not in ("model", "product"):
-            raise OptionError(f"joint must be 'model' or 'product', not {self.joint!r}")
-        hidden = hidden_groups(
-            self.group_estimator, self._problem(), self.classes_.tolist(), groups, self.joint == "product"
-        )
-        return Training(
-            model=model,
-            hidden=hidden,
-            X=X,
-            labels=labels,
-            classes=self.classes_,
-            groups=groups,
-            cv=self.cv,
-            random_state=self.random_state,
-            n_jobs=self.n_jobs,
-            params=fit_params(self, "estimator", model, weights, params),
-            group_params=[
-                fit_params(self, name_of(key_of(self.group_estimator, h.names)), h.model, weights, {})
-                for h in hidden
-            ],
-        )
-
     # What the constructor was given, checked.
 
-    def _problem(self) -> Problem:
+    def _problem(self, classes: NDArray[Any] | None = None) -> Problem:
         reject = self.reject
         if isinstance(reject, str) and reject == "auto":
             reject = "reject"
-            if hasattr(self, "classes_") and self.classes_.dtype.kind in "iuf":
-                least = self.classes_.min().item()
+            if classes is not None and classes.dtype.kind in "iuf":
+                least = classes.min().item()
                 reject = type(least)(min(-1, least - 1))
-        return Problem(self.minimize, self.rules, decisions=self.decisions, reject=reject)  # type: ignore[arg-type]
+        problem = Problem(self.minimize, self.rules, decisions=self.decisions, reject=reject)  # type: ignore[arg-type]
+        if problem.arrays:
+            raise OptionError(
+                f"custom({problem.arrays[0]!r}) reads an array of Evidence(costs=...), and there is none "
+                "here: pass a function of the evidence instead, custom(f)"
+            )
+        return problem
+
+    def _check_options(self) -> None:
+        for name, allowed in (
+            ("joint", ("model", "product")),
+            ("method", ("sample", "systematic", "argmax")),
+            ("correction", (True, False)),
+        ):
+            if getattr(self, name) not in allowed:
+                raise OptionError(f"{name} must be one of {list(allowed)}, not {getattr(self, name)!r}")
+
+    def _seed(self) -> Any:
+        """What scikit-learn's splitters take."""
+        state = self.random_state
+        return int(state.integers(2**31)) if isinstance(state, np.random.Generator) else state
 
     def _generator(self) -> np.random.Generator:
         """The same draws for the same whole number, others at each call otherwise."""
         state = self.random_state
-        return np.random.default_rng(state if not hasattr(state, "randint") else state.randint(2**31))
+        return np.random.default_rng(state.randint(2**31) if hasattr(state, "randint") else state)
 
     # scikit-learn's own questions.
 
     def get_metadata_routing(self) -> MetadataRouter:
-        return router(self, self.estimator, self.group_estimator)
+        return router(self, self.estimator, self.group_estimator, self.cv)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

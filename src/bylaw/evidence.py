@@ -73,6 +73,7 @@ class Evidence:
         self.references = {n: self._reference(n, column, normalize) for n, column in references.items()}
         self.costs = {name: self._cost(name, array) for name, array in costs.items()}
         self.weights = None if weights is None else self._weights(weights)
+        self.belief: Evidence | None = None  # of rows as they turned out: what was known beforehand
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -98,36 +99,8 @@ class Evidence:
             references={name: array[part] for name, array in self.references.items()},
             costs={name: array[part] for name, array in self.costs.items()},
             weights=None if self.weights is None else self.weights[part],
+            belief=None if self.belief is None else self.belief.rows(part),
         )
-
-    def observed(self, labels: Any = None, groups: Any = None) -> Evidence:
-        """These rows as they turned out: labels and groups that were seen, in place of their
-        probabilities. A rate on them is an observed rate."""
-        fields: dict[str, Any] = {}
-        if labels is not None:
-            vector = as_vector(labels, "labels")
-            self._check_length(len(vector), "labels")
-            codes = _codes(vector, {label: i for i, label in enumerate(self.classes)}, "labels")
-            fields["probabilities"] = np.eye(len(self.classes))[codes]
-        seen = {name: self._seen(name, column) for name, column in as_columns(groups, "groups").items()}
-        if seen:
-            fields["groups"] = {**self.groups, **seen}
-            fields["joint"] = {name: array for name, array in self.joint.items() if name not in seen}
-        return self.replaced(**fields)
-
-    def _seen(self, name: str, column: Any) -> KnownGroup:
-        """A group's true values, in the order of its probabilities."""
-        group = self._group(name, column, normalize=False)
-        if not isinstance(group, KnownGroup):
-            raise EvidenceError(f"groups[{name!r}] must be what was seen, one value per row")
-        if name not in self.groups:
-            return group
-        if unknown := set(group.values) - set(values := self.groups[name].values):
-            raise EvidenceError(
-                f"groups[{name!r}] has values without probabilities: {sorted(map(str, unknown))}; "
-                f"there are probabilities of {list(values)}"
-            )
-        return group.with_values(values)
 
     @property
     def group_values(self) -> Groups:
@@ -208,14 +181,14 @@ class Evidence:
 
     # Validation, one method per kind of column.
 
-    def _check_length(self, length: int, what: str) -> None:
+    def check_length(self, length: int, what: str) -> None:
         if length != len(self):
             raise EvidenceError(f"{what} has {length} rows, but probabilities has {len(self)}")
 
     def _group(self, name: Any, column: Any, normalize: bool) -> KnownGroup | GroupProbabilities:
         what = f"groups[{name!r}]"
         if isinstance(column, KnownGroup):
-            self._check_length(len(column.codes), what)
+            self.check_length(len(column.codes), what)
             return column
         if isinstance(name, tuple):
             return self._combination(name, column, what, normalize)
@@ -228,11 +201,11 @@ class Evidence:
                     f"{what} is an array of shape {matrix.shape} without names; pass a frame or a dict "
                     "{value: probabilities}, or one value per row"
                 )
-            self._check_length(len(matrix), what)
+            self.check_length(len(matrix), what)
             values = tuple(plain(value, f"a value of {what}") for value in names)
             return GroupProbabilities(values, check_probabilities(matrix, what, normalize))
         vector = as_vector(column, what)
-        self._check_length(len(vector), what)
+        self.check_length(len(vector), what)
         return factorize(vector, what)
 
     def _combination(self, name: tuple, column: Any, what: str, normalize: bool) -> GroupProbabilities:
@@ -240,7 +213,7 @@ class Evidence:
             isinstance(value, tuple) and len(value) == len(name) for value in column
         ):
             raise EvidenceError(f"{what} takes a dict from tuples of values to columns of probabilities")
-        self._check_length(len(matrix := as_matrix(column, what)[0]), what)
+        self.check_length(len(matrix := as_matrix(column, what)[0]), what)
         values = tuple(tuple(plain(v, f"a value of {what}") for v in value) for value in column)
         return GroupProbabilities(values, check_probabilities(matrix, what, normalize))
 
@@ -281,21 +254,21 @@ class Evidence:
         what = f"references[{name!r}]"
         if len(getattr(column, "shape", (0,))) == 2:
             matrix, names = as_matrix(column, what)
-            self._check_length(len(matrix), what)
+            self.check_length(len(matrix), what)
             if matrix.shape[1] != len(self.classes):
                 raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(self.classes)} classes")
             return check_probabilities(columns_by_name(matrix, names, self.classes), what, normalize)
         vector = as_vector(column, what)
-        self._check_length(len(vector), what)
+        self.check_length(len(vector), what)
         positions = {REJECTED: _AGREES_WITH_NOTHING} | {label: i for i, label in enumerate(self.classes)}
-        return _codes(vector, positions, what)
+        return codes_of(vector, positions, what)
 
     def _cost(self, name: str, array: Any) -> Floats:
         return check_cost(as_matrix(array, f"costs[{name!r}]")[0], name, len(self))
 
     def _weights(self, weights: Any) -> Floats:
         vector = as_numbers(weights, "weights")
-        self._check_length(len(vector), "weights")
+        self.check_length(len(vector), "weights")
         if not np.isfinite(vector).all() or (vector < 0).any():
             raise EvidenceError("weights must be finite and not negative")
         if not vector.any():
@@ -303,7 +276,7 @@ class Evidence:
         return vector
 
 
-def _codes(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:
+def codes_of(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:
     codes = [positions.get(label) for label in vector.tolist()]
     if None in codes:
         row = codes.index(None)

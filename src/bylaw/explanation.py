@@ -31,6 +31,7 @@ class Explanation:
     alone: Floats  # (n_rows, n_actions): minus the cost of each action
     pulls: Floats  # (n_rows, n_rules, n_actions)
     probabilities: Floats  # (n_rows, n_actions)
+    sets: bool = False  # actions are labels to include
 
     @property
     def scores(self) -> Floats:
@@ -38,14 +39,20 @@ class Explanation:
         return self.alone + self.pulls.sum(axis=1)
 
     @property
-    def before(self) -> NDArray[np.intp]:
-        """Positions of the best actions without rules, (n_rows,)."""
-        return self.alone.argmax(axis=1)
+    def before(self) -> NDArray[Any]:
+        """Positions of the best actions without rules, (n_rows,); for sets, membership, (n_rows, K)."""
+        return self.alone > 0 if self.sets else self.alone.argmax(axis=1)
 
     @property
-    def after(self) -> NDArray[np.intp]:
-        """Positions of the best actions under the rules, (n_rows,)."""
-        return self.scores.argmax(axis=1)
+    def after(self) -> NDArray[Any]:
+        """The same under the rules."""
+        return self.scores > 0 if self.sets else self.scores.argmax(axis=1)
+
+    @property
+    def moved(self) -> NDArray[np.bool_]:
+        """Whether the rules changed the best decision, (n_rows,)."""
+        changed = self.before != self.after
+        return changed.any(axis=1) if self.sets else changed
 
     def to_frame(self, like: Any = None) -> Any:
         """One line per row and action, one column per rule: alone + rules = score.
@@ -65,8 +72,10 @@ class Explanation:
         return frame_of(columns, like)
 
     def __repr__(self) -> str:
-        moved = int((self.before != self.after).sum())
-        return f"Explanation of {len(self.alone)} rows, {moved} of them moved by {len(self.rules)} rules"
+        return (
+            f"Explanation of {len(self.alone)} rows, {int(self.moved.sum())} of them moved by "
+            f"{len(self.rules)} rules"
+        )
 
 
 def explain(policy: Policy, evidence: Evidence) -> Explanation:
@@ -86,4 +95,5 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
         alone=-(features.T @ form.base),
         pulls=pulls,
         probabilities=policy.probabilities(evidence),
+        sets=policy.decisions.kind == "sets",
     )

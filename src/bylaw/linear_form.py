@@ -80,7 +80,7 @@ class Recipe:
 
     def _cost(self, name: str, evidence: Evidence) -> Floats:
         if name in self.functions:
-            matrix = as_matrix(self.functions[name](evidence), f"custom({name!r})")[0]
+            matrix = as_matrix(self.functions[name](evidence.belief or evidence), f"custom({name!r})")[0]
             matrix = check_cost(matrix, name, len(evidence))
         elif name in evidence.costs:
             matrix = evidence.costs[name]
@@ -252,15 +252,26 @@ def _admit_group(name: str, fitted: Attribute, evidence: Evidence) -> KnownGroup
             ("values", "one value per row") if fitted.known else ("probabilities", "its probabilities")
         )
         raise EvidenceError(f"the policy was fitted with {was} of {name!r}; pass {wanted}, as then")
-    if unseen := set(group.values) - set(fitted.values):
-        raise EvidenceError(
-            f"{name} has values the policy was not fitted on: {sorted(map(str, unseen))}; it knows "
-            f"{list(fitted.values)}. Fit again with such rows, or map them to a known value"
-        )
     if isinstance(group, KnownGroup):
-        return group.with_values(fitted.values)
+        return admit_values(name, group, fitted.values)
+    if unseen := set(group.values) - set(fitted.values):
+        raise _unseen(name, unseen, fitted.values)
     if missing := set(fitted.values) - set(group.values):
         raise EvidenceError(
             f"{name} lacks the probabilities of {sorted(map(str, missing))}; pass a column each"
         )
     return group
+
+
+def admit_values(name: str, group: KnownGroup, values: tuple[Value, ...]) -> KnownGroup:
+    """The group with positions among the values of the fit."""
+    if unseen := set(group.values) - set(values):
+        raise _unseen(name, unseen, values)
+    return group.with_values(values)
+
+
+def _unseen(name: str, unseen: set[Any], values: tuple[Value, ...]) -> EvidenceError:
+    return EvidenceError(
+        f"{name} has values the policy was not fitted on: {sorted(map(str, unseen))}; it knows "
+        f"{list(values)}. Fit again with such rows, or map them to a known value"
+    )

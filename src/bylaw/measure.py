@@ -19,6 +19,11 @@ def contributions(rate: Rate, evidence: Evidence, law: Floats, decisions: Decisi
 
     On evidence as it was `observed`, that is the observed rate, with the draws integrated out.
     """
+    varying, constant = _contributions(rate, evidence, law, decisions)
+    return varying + constant
+
+
+def _contributions(rate: Rate, evidence: Evidence, law: Floats, decisions: Decisions) -> tuple[Floats, float]:
     form = compile_problem(Problem(rate, decisions=decisions.kind, reject=decisions.reject), evidence)
     evidence = form.recipe.admit(evidence)
     per_row = np.empty(len(evidence))
@@ -26,7 +31,13 @@ def contributions(rate: Rate, evidence: Evidence, law: Floats, decisions: Decisi
         rows = slice(start, min(start + BLOCK_ROWS, len(evidence)))
         losses = form.base.T @ block_of(form, evidence, rows).features
         per_row[rows] = np.einsum("an,na->n", losses, law[rows])
-    return per_row + form.base_constant
+    return per_row, form.base_constant
+
+
+def has_rows(rate: Rate, evidence: Evidence) -> bool:
+    """Whether some row has weight for each of the rate's conditions."""
+    chances = [evidence.chance(atom.conditions) for atom, _ in rate.terms if atom.conditions]
+    return all(np.average(chance, weights=evidence.weights) > 0 for chance in chances)
 
 
 def standard_error(rate: Rate, evidence: Evidence, law: Floats, decisions: Decisions) -> float:
@@ -38,7 +49,7 @@ def standard_error(rate: Rate, evidence: Evidence, law: Floats, decisions: Decis
     weights = np.ones(len(evidence)) if evidence.weights is None else evidence.weights
     moves = np.zeros(len(evidence))
     for event, part in _by_condition(rate).items():
-        values = contributions(part, evidence, law, decisions)
+        values, _ = _contributions(part, evidence, law, decisions)  # a constant does not vary
         chance = evidence.chance(event) * np.ones(len(evidence))
         moves += values - np.average(values, weights=weights) * chance / np.average(chance, weights=weights)
     return math.sqrt(float(weights**2 @ moves**2)) / float(weights.sum())

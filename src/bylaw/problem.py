@@ -85,6 +85,12 @@ class Problem:
         compared = [atom.arguments[0] for atom in self._atoms() if atom.name in ("disagreement", "omits")]
         return tuple(dict.fromkeys(compared))
 
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The cost arrays that the rules and the objective read."""
+        custom = [atom for atom in self._atoms() if atom.name == "custom" and atom.function is None]
+        return tuple(dict.fromkeys(atom.arguments[0] for atom in custom))
+
     def _atoms(self) -> list[Atom]:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bylaw.correction import Observed, correct, observe
+from bylaw.correction import Corrected, Observed, Resolve, correct, feasible_margins, observe
 from bylaw.decisions import Floats
 from bylaw.dual import Dual, blocks_of
-from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, positive
+from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError, OptionError, positive
 from bylaw.evidence import Evidence, as_evidence
 from bylaw.linear_form import compile_problem
 from bylaw.measure import standard_error
@@ -94,6 +94,7 @@ def solve(
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
     as_evidence(evidence)
     positive(tol, "tol")
+    _check_margin(margin)
     form = compile_problem(problem, evidence)
     dual = Dual(form, blocks_of(form, evidence), beta=1.0)
     chosen = _solver(solver)
@@ -104,48 +105,71 @@ def solve(
         return chosen(dual, tol=tol, start=start, rng=generator, callback=callback)
 
     solution = run(dual)
-    if solution.status is Status.INFEASIBLE:
-        raise _conflict(dual, solution)
-    policy = Policy.fitted(problem, form, solution, guarantee_of(dual, solution))
+    shift = np.zeros(dual.n_rules)
     if dual.n_rules and (labels is not None or groups is not None or margin):
         seen = observe(problem, form, evidence, labels, groups)
-        margins = _margins(policy, evidence, seen, margin)
-        corrected = correct(dual, solution, seen, margins / form.scales, run)
-        dual, solution = corrected.dual, corrected.solution
-        shifts = corrected.shift * form.scales
-        policy = Policy.fitted(problem, form, solution, guarantee_of(dual, solution), shifts)
-        _warn_if_missed(policy, evidence, seen, corrected.excess * form.scales)
+        margins = _margins(problem, dual, solution, evidence, seen, margin, run)
+        corrected = correct(dual, solution, seen, margins, run)
+        if corrected is not None:
+            dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
+            _warn_if_missed(problem, corrected, evidence, seen)
+    if solution.status is Status.INFEASIBLE:
+        raise _conflict(dual, solution)
     if solution.status in (Status.MAX_STEPS, Status.STALLED):
         _warn(dual, solution, tol)
-    return policy
+    return Policy.fitted(problem, form, solution, guarantee_of(dual, solution), shift * form.scales)
 
 
-def _margins(policy: Policy, evidence: Evidence, seen: Observed, margin: float) -> Floats:
-    """(M,)."""
-    if not (isinstance(margin, numbers.Real) and 0 <= margin < math.inf):
+def _check_margin(margin: Any) -> None:
+    if not (isinstance(margin, numbers.Real) and 0 <= float(margin) < math.inf):
         raise OptionError(f"margin must be a number of standard errors, zero or more, not {margin!r}")
-    if margin == 0:
-        return np.zeros(len(seen.rules))
+
+
+def _margins(
+    problem: Problem,
+    dual: Dual,
+    first: Solution,
+    evidence: Evidence,
+    seen: Observed,
+    margin: float,
+    run: Resolve,
+) -> Floats:
+    """So many standard errors of each rule, or less where that leaves no policy, (M,)."""
+    if margin == 0 or first.status is Status.INFEASIBLE:
+        return np.zeros(dual.n_rules)
+    policy = Policy.fitted(problem, dual.form, first, guarantee_of(dual, first))
     law = policy.probabilities(evidence)
-    errors = [_standard_error(policy, evidence, seen, j, law) for j in range(len(seen.rules))]
-    return margin * np.array(errors)
+    errors = [_standard_error(j, evidence, seen, law) for j in range(dual.n_rules)]
+    wanted = margin * np.array(errors) / dual.form.scales
+    kept = feasible_margins(dual, first, wanted, run)
+    if (share := float(kept.sum() / wanted.sum())) < 1:
+        warnings.warn(
+            f"margins of {margin:g} standard errors leave no policy; {share * margin:.3g} are kept",
+            GuaranteeWarning,
+            stacklevel=4,
+        )
+    return kept
 
 
-def _standard_error(policy: Policy, evidence: Evidence, seen: Observed, j: int, law: Floats) -> float:
-    rate = seen.rates[j]
-    return standard_error(rate, seen.evidence if seen.rules[j] else evidence, law, policy.decisions)
+def _standard_error(j: int, evidence: Evidence, seen: Observed, law: Floats) -> float:
+    """Of rule j, in its own unit."""
+    rows = seen.evidence if seen.rules[j] else evidence
+    return standard_error(seen.rates[j], rows, law, seen.form.decisions)
 
 
-def _warn_if_missed(policy: Policy, evidence: Evidence, seen: Observed, excess: Floats) -> None:
+def _warn_if_missed(problem: Problem, corrected: Corrected, evidence: Evidence, seen: Observed) -> None:
+    excess = corrected.excess * seen.form.scales
     worst = int(np.argmax(excess))
-    if excess[worst] <= _standard_error(policy, evidence, seen, worst, policy.probabilities(evidence)):
+    dual, solution = corrected.dual, corrected.solution
+    policy = Policy.fitted(problem, seen.form, solution, guarantee_of(dual, solution))
+    if excess[worst] <= _standard_error(worst, evidence, seen, policy.probabilities(evidence)):
         return
     warnings.warn(
         f"the observed rates of these rows do not obey every rule: {seen.form.names[worst]!r} is missed by "
         f"{excess[worst]:.3g}, more than a standard error. The model tells too little about it; loosen the "
         "rule, merge small groups, or give better probabilities",
         ConvergenceWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
 
 

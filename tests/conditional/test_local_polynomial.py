@@ -61,25 +61,25 @@ def test_the_bandwidth_by_leaving_rows_out():
     model = LocalPolynomialClassifier().fit(X, y)
     assert model.bandwidth_ == model.bandwidths_[model.errors_.argmin()]
     assert 0 < model.errors_.argmin() < len(model.errors_) - 1
-    for bandwidth, found in list(zip(model.bandwidths_, model.errors_, strict=True))[::4]:
+    for bandwidth, found in list(zip(model.bandwidths_, model.errors_, strict=True))[4::3]:
         total = 0.0
         for i in range(len(X)):
             others = np.arange(len(X)) != i
             alone = LocalPolynomialClassifier(bandwidth=bandwidth).fit(X[others], y[others])
             chances = alone.predict_proba(X[[i]])[0]
-            if np.allclose(chances, alone.frequencies_):  # no unique fit: frequencies with or without the row
-                chances = model.frequencies_
             total += ((chances - np.eye(2)[y[i]]) ** 2).sum()
-        assert found == pytest.approx(total / len(X), abs=1e-3)
+        assert found == pytest.approx(total / len(X), abs=1e-9)
 
 
-def test_where_the_fit_is_not_unique_frequencies_answer():
+def test_where_the_fit_is_not_unique():
     X, y = data()
     model = LocalPolynomialClassifier(bandwidth=0.5).fit(X, y)
     far = model.predict_proba([[50.0, 50.0]])
     assert far == pytest.approx(np.bincount(y)[None] / len(y))
-    collinear = LocalPolynomialClassifier(bandwidth=0.5).fit(np.column_stack([X[:, 0], X[:, 0]]), y)
-    assert collinear.predict_proba([[0.1, 0.1]]) == pytest.approx(np.bincount(y)[None] / len(y))
+    one = LocalPolynomialClassifier(bandwidth=0.5).fit(X[:, :1], y).predict_proba(X[:9, :1])
+    constant = np.column_stack([X[:, 0], np.ones(len(X))])
+    idle = LocalPolynomialClassifier(bandwidth=0.5).fit(constant, y).predict_proba(constant[:9])
+    assert idle == pytest.approx(one)
 
 
 def test_the_error_shrinks_with_the_rows():

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_y, _num_samples
+from sklearn.utils.validation import _check_y, _num_samples, check_is_fitted
 
 from bylaw.columns import as_numbers, as_vector, check_alignment, named_columns
 from bylaw.conditional.crossfit import is_frozen
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError, OptionError
+from bylaw.evidence import REJECTED
 from bylaw.groups import KnownGroup, factorize
 
 
@@ -32,6 +34,8 @@ def check_two_dimensional(X: Any) -> None:
 
 def labels_of(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArray[Any]]:
     """The labels, if there are any, and the classes; a frozen model brings its own."""
+    if is_frozen(model):
+        check_is_fitted(model)
     if y is None:
         if not is_frozen(model):
             raise OptionError(
@@ -41,16 +45,37 @@ def labels_of(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArray[
         return None, np.asarray(model.classes_)
     check_alignment({"X": X, "y": y})
     labels = _check_y(y)
+    if labels.dtype.kind == "O":
+        labels = as_vector(labels, "y")
     check_rows(labels, X, "y")
     check_classification_targets(labels)
-    classes = np.asarray(model.classes_) if is_frozen(model) else np.unique(labels)
+    present = np.unique(labels)
+    classes = np.asarray(model.classes_) if is_frozen(model) else present
+    if unknown := set(present.tolist()) - set(classes.tolist()):
+        raise EvidenceError(
+            f"y has labels that the frozen estimator does not know: {sorted(map(str, unknown))}; it knows "
+            f"{classes.tolist()}"
+        )
     if len(classes) < 2:
         raise EvidenceError(f"y has one class, {classes.tolist()}; there is nothing to decide")
     return labels, classes
 
 
+def codes_among(labels: NDArray[Any] | None, classes: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Each label's position among the classes, in whatever order they are."""
+    if labels is None:
+        return None
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, labels, sorter=order)]
+
+
 def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str, KnownGroup]:
     """Those of the groups that the rules speak of."""
+    name = getattr(sensitive_features, "name", None)
+    if isinstance(name, str) and names and name not in names:
+        raise EvidenceError(
+            f"sensitive_features is named {name!r}, and the rules speak of {list(names)}; rename it"
+        )
     columns = named_columns(sensitive_features, names, "sensitive_features")
     check_alignment({"X": X, **columns})
     groups = {}
@@ -72,6 +97,7 @@ def check_known(attributes: Sequence[str], found: Collection[str]) -> None:
 
 
 def weights_of(sample_weight: Any, X: Any) -> Floats:
+    check_alignment({"X": X, "sample_weight": sample_weight})
     weights = as_numbers(sample_weight, "sample_weight")
     check_rows(weights, X, "sample_weight")
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
@@ -81,7 +107,7 @@ def weights_of(sample_weight: Any, X: Any) -> Floats:
 
 def references_by_name(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Earlier models or columns of their labels, by the names that the rules use."""
-    if not hasattr(reference, "predict"):
+    if not _is_model(reference):
         return named_columns(reference, names, "reference")
     if len(names) > 1:
         raise EvidenceError(
@@ -90,19 +116,39 @@ def references_by_name(reference: Any, names: Sequence[str]) -> Mapping[str, Any
     return dict.fromkeys(names, reference)
 
 
+def models_among(references: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: source for name, source in references.items() if _is_model(source)}
+
+
+def _is_model(source: Any) -> bool:
+    if isinstance(source, type):
+        raise OptionError(f"reference is the class {source.__name__}; pass a fitted model, or its labels")
+    return hasattr(source, "predict") or hasattr(source, "predict_set")
+
+
 def reference_labels(
-    given: Mapping[str, Any], models: Mapping[str, Any], names: Sequence[str], X: Any
+    sources: Mapping[str, Any], names: Sequence[str], X: Any, sensitive_features: Any
 ) -> dict[str, NDArray[Any]]:
     """What each earlier model says of these rows: as given, or asked now."""
     columns = {}
     for name in names:
-        source = given.get(name, models.get(name))
+        source, what = sources.get(name), f"reference {name!r}"
         if source is None:
             raise EvidenceError(
                 f"the rules compare with {name!r}: pass reference= its labels of these rows, or fit with the "
                 "fitted model itself as reference"
             )
-        labels = source.predict(X) if hasattr(source, "predict") else source
-        columns[name] = as_vector(labels, f"reference {name!r}")
-        check_rows(columns[name], X, f"reference {name!r}")
+        check_alignment({"X": X, what: source})
+        columns[name] = as_vector(
+            _asked(source, X, sensitive_features) if _is_model(source) else source, what
+        )
+        check_rows(columns[name], X, what)
     return columns
+
+
+def _asked(model: Any, X: Any, sensitive_features: Any) -> NDArray[Any]:
+    """Its labels. An earlier constrained classifier may need the groups, and may have rejected."""
+    takes_groups = "sensitive_features" in signature(model.predict).parameters
+    labels = model.predict(X, **({"sensitive_features": sensitive_features} if takes_groups else {}))
+    rejections = list(getattr(model, "actions_", ()))[len(getattr(model, "classes_", ())) :]
+    return np.where(labels == rejections[0], REJECTED, labels.astype(object)) if rejections else labels

@@ -44,7 +44,9 @@ def is_frozen(estimator: Any) -> bool:
     return isinstance(estimator, FrozenEstimator)
 
 
-def splits_of(cv: Any, X: Any, labels: NDArray[Any] | None, random_state: Any) -> list[tuple[Rows, Rows]]:
+def splits_of(
+    cv: Any, X: Any, labels: NDArray[Any] | None, random_state: Any, params: Mapping[str, Any]
+) -> list[tuple[Rows, Rows]]:
     """Folds (a whole number or a splitter), or one split (the fraction to predict); with the same shares
     of labels where these are known."""
     if isinstance(cv, Real) and not isinstance(cv, Integral):
@@ -52,7 +54,7 @@ def splits_of(cv: Any, X: Any, labels: NDArray[Any] | None, random_state: Any) -
             raise OptionError(f"cv as a fraction must be between 0 and 1, not {cv!r}")
         _check_counts(labels, 2, f"cv={cv!r}")
         split = ShuffleSplit if labels is None else StratifiedShuffleSplit
-        splitter = split(1, test_size=float(cv), random_state=random_state)
+        splitter: Any = split(1, test_size=float(cv), random_state=random_state)
     elif isinstance(cv, Integral):
         if cv < 2:
             raise OptionError(f"cv must be at least 2 folds, or a fraction such as 0.5, not {cv!r}")
@@ -60,12 +62,25 @@ def splits_of(cv: Any, X: Any, labels: NDArray[Any] | None, random_state: Any) -
         fold = KFold if labels is None else StratifiedKFold
         splitter = fold(int(cv), shuffle=True, random_state=random_state)
     else:
-        splitter: Any = check_cv(cv, labels, classifier=True)
-    splits = list(splitter.split(X, labels))
+        splitter = check_cv(cv, labels, classifier=True)
+    found = [(_positions(train), _positions(test)) for train, test in splitter.split(X, labels, **params)]
+    _check_splits(found, cv)
+    return found
+
+
+def _positions(rows: Any) -> Rows:
+    rows = np.asarray(rows)
+    return np.flatnonzero(rows) if rows.dtype == bool else rows
+
+
+def _check_splits(splits: Splits, cv: Any) -> None:
+    if not splits:
+        raise OptionError(f"cv={cv!r} gives no splits")
     predicted = np.concatenate([test for _, test in splits])
     if len(np.unique(predicted)) < len(predicted):
         raise OptionError(f"cv={cv!r} predicts some rows several times; its test parts must not overlap")
-    return splits
+    if any(np.isin(test, train).any() for train, test in splits):
+        raise OptionError(f"cv={cv!r} predicts rows that it trains on")
 
 
 def _check_counts(labels: NDArray[Any] | None, least: int, cv: str) -> None:

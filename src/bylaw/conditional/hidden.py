@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from bylaw.algebra import LABEL, Value
 from bylaw.conditional.beside import check_known
 from bylaw.conditional.crossfit import is_frozen, with_probabilities
-from bylaw.conditional.joint import spread
+from bylaw.conditional.joint import JointClassifier, spread
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.groups import KnownGroup
+from bylaw.linear_form import admit_values
 from bylaw.problem import Problem
 
 Names = tuple[str, ...]  # attributes that are modelled together
@@ -23,44 +26,22 @@ Names = tuple[str, ...]  # attributes that are modelled together
 
 @dataclass(frozen=True)
 class HiddenGroup:
-    """A model of some attributes together, and of the label with them where rules need it."""
+    """A model of some attributes together, given others that are known at decision time, and with the
+    label where rules need both."""
 
     names: Names
     values: tuple[tuple[Value, ...], ...]  # of each attribute
-    n_classes: int
-    with_label: bool
+    given: Names  # known attributes that rules speak of together with these
+    given_values: tuple[tuple[Value, ...], ...]
+    classes: tuple[Value, ...] | None  # with the label, if the model is of both
     product: bool  # the label and the group taken as independent given x, because the caller says so
     model: Any  # a classifier of cells, not fitted unless it is frozen
+    frequencies: Floats  # (*shape): of the cells at fit, for rows of which the model says nothing
 
     @property
     def shape(self) -> tuple[int, ...]:
-        sizes = tuple(map(len, self.values))
-        return (*sizes, self.n_classes) if self.with_label and not self.product else sizes
-
-    def target(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> Any:
-        """Each row's cell as one number."""
-        codes = [groups[name].codes for name in self.names]
-        if self.with_label and not self.product:
-            if label_codes is None:
-                raise EvidenceError(
-                    f"a rule speaks of {' x '.join(self.names)} and the label together: pass y, from which "
-                    "a model of both is learned, or joint='product' if they are independent given X"
-                )
-            codes.append(label_codes)
-        return np.ravel_multi_index(codes, self.shape)
-
-    def columns(self, cells: Floats, probabilities: Floats) -> tuple[dict[Any, Any], dict[Any, Floats]]:
-        """Groups and joint for `Evidence`, from probabilities of the cells and of the labels."""
-        joint = {}
-        if not self.with_label:
-            group = cells.reshape(len(cells), -1)
-        elif self.product:
-            joint[self.key] = cells.reshape(len(cells), -1, 1) * probabilities[:, None, :]
-            group = cells.reshape(len(cells), -1)
-        else:
-            joint[self.key] = _given_label(cells.reshape(len(cells), -1, self.n_classes), probabilities)
-            group = joint[self.key].sum(axis=2)
-        return {self.key: dict(zip(self.combinations, group.T, strict=True))}, joint
+        sizes = tuple(map(len, (*self.given_values, *self.values)))
+        return sizes if self.classes is None else (*sizes, len(self.classes))
 
     @property
     def key(self) -> Any:
@@ -69,41 +50,64 @@ class HiddenGroup:
     @property
     def combinations(self) -> list[Any]:
         """The values in the order of the cells, tuples where attributes go together."""
-        if len(self.names) == 1:
-            return list(self.values[0])
-        sizes = tuple(map(len, self.values))
-        return [tuple(v[i] for v, i in zip(self.values, place, strict=True)) for place in np.ndindex(sizes)]
+        return list(self.values[0]) if len(self.names) == 1 else list(itertools.product(*self.values))
+
+    def target(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
+        """Each row's cell as one number."""
+        return _cells(self.given, self.names, groups, label_codes if self.classes else None, self.shape)
+
+    def gathered(self, parts: Sequence[tuple[Floats, Any]]) -> Floats:
+        """Predictions of several models, each of the cells it has seen, (n_rows, *shape)."""
+        return np.concatenate([spread(p, present, self.shape) for p, present in parts])
 
     def predict(self, model: Any, X: Any) -> Floats:
         """(n_rows, *shape) from a fitted model: ours knows cells, a frozen one the values themselves."""
         if not is_frozen(self.model):
             return spread(model.predict_proba(X), model.classes_, self.shape)
         if hasattr(model, "predict_joint"):
-            joint = model.predict_joint(X)
-            if joint.shape[1:] == self.shape:
-                return joint
+            if model.values_ == (self.values if self.classes is None else (*self.values, self.classes)):
+                return model.predict_joint(X)
         elif len(self.shape) == 1:
-            return spread(
-                model.predict_proba(X), np.array(_places(model.classes_, self.values[0])), self.shape
-            )
+            return spread(model.predict_proba(X), _places(model.classes_, self.values[0]), self.shape)
         raise OptionError(
             f"the frozen group_estimator for {' x '.join(self.names)} must be a JointClassifier fitted on "
-            f"{' and '.join([*self.names, LABEL] if self.with_label else self.names)} together, in this order"
+            f"{' and '.join([*self.names, LABEL] if self.classes else self.names)} together, in this order"
         )
 
-    def gathered(self, parts: Sequence[tuple[Floats, Any]]) -> Floats:
-        """Predictions of several models, each of the cells it has seen, (n_rows, *shape)."""
-        return np.concatenate([spread(p, present, self.shape) for p, present in parts])
+    def columns(
+        self, cells: Floats, probabilities: Floats, groups: Mapping[str, KnownGroup]
+    ) -> tuple[dict[Any, Any], dict[Any, Floats]]:
+        """Groups and joint for `Evidence`, from chances of the cells (n_rows, *shape) and of the labels.
+
+        P(s, y | x) = P(s | x, y) P(y | x): the model says how groups go with labels, the classifier
+        how likely the labels are, so that both agree.
+        """
+        here = [
+            admit_values(g, groups[g], v).codes for g, v in zip(self.given, self.given_values, strict=True)
+        ]
+        n_rows, depth = len(cells), 1 if self.classes is None else len(self.classes)
+        usual = self.frequencies[tuple(here)] if here else self.frequencies[None]
+        cells = cells[(np.arange(n_rows), *here)].reshape(n_rows, -1, depth)
+        usual = _shares(usual.reshape(len(usual), -1, depth), 1 / cells.shape[1])
+        shares = _shares(cells, usual)
+        joint = {}
+        if self.classes is not None or self.product:
+            joint[self.key] = shares * probabilities[:, None, :]
+        group = joint[self.key].sum(axis=2) if joint else shares[:, :, 0]
+        return {self.key: dict(zip(self.combinations, group.T, strict=True))}, joint
 
 
-def _given_label(cells: Floats, probabilities: Floats) -> Floats:
-    """P(s, y | x) = P(s | x, y) P(y | x): the pair model says how groups go with labels, the
-    classifier how likely the labels are, so that both agree."""
+def _cells(
+    given: Names, names: Names, groups: Mapping[str, KnownGroup], label_codes: Any, shape: tuple[int, ...]
+) -> NDArray[np.int64]:
+    codes = [groups[name].codes for name in (*given, *names)]
+    return np.ravel_multi_index(codes if label_codes is None else [*codes, label_codes], shape)
+
+
+def _shares(cells: Floats, otherwise: Floats | float) -> Floats:
+    """Divided by the sum over groups (axis 1), or `otherwise` where that is zero."""
     total = cells.sum(axis=1, keepdims=True)
-    overall = cells.mean(axis=0)
-    fallback = overall / np.maximum(overall.sum(axis=0, keepdims=True), np.finfo(float).tiny)
-    given = np.where(total > 0, cells / np.where(total > 0, total, 1.0), fallback)
-    return given * probabilities[:, None, :]
+    return np.where(total > 0, cells / np.where(total > 0, total, 1.0), otherwise)
 
 
 def _places(present: Any, values: Sequence[Value]) -> NDArray[np.int64]:
@@ -113,32 +117,56 @@ def _places(present: Any, values: Sequence[Value]) -> NDArray[np.int64]:
 def hidden_groups(
     estimators: Any,
     problem: Problem,
-    classes: Sequence[Value],
+    classes: tuple[Value, ...],
     groups: Mapping[str, KnownGroup],
+    label_codes: NDArray[np.int64] | None,
     product: bool,
 ) -> tuple[HiddenGroup, ...]:
     """The models that the rules need: of each hidden attribute, and of those that go together."""
     hidden = _hidden_names(estimators, problem)
     check_known(problem.attributes, {*groups, *hidden})
     values = {name: _values(name, estimators, groups) for name in hidden}
-    known = {name: group.values for name, group in groups.items()}
+    known = {name: group.values for name, group in groups.items() if name not in hidden}
     rates = [rule.excess for rule, _ in problem.expand(classes, {**known, **values})]
-    wanted: dict[Names, bool] = {}
+    labelled: dict[Names, bool] = {}
+    given: dict[Names, dict[str, None]] = {}
     for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:
         named = dict(atom.conditions)
         if names := tuple(name for name in hidden if name in named):
-            wanted[names] = wanted.get(names, False) or atom.needs_label(problem.kind, classes)
-    return tuple(
-        HiddenGroup(
+            labelled[names] = labelled.get(names, False) or atom.needs_label(problem.kind, classes)
+            given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))
+    found = []
+    for names, with_label in labelled.items():
+        model = _model(estimators, names)
+        together = () if is_frozen(model) else tuple(given[names])
+        group = HiddenGroup(
             names=names,
             values=tuple(values[name] for name in names),
-            n_classes=len(classes),
-            with_label=with_label,
-            product=product,
-            model=_model(estimators, names),
+            given=together,
+            given_values=tuple(known[name] for name in together),
+            classes=classes if with_label and not product else None,
+            product=with_label and product,
+            model=model,
+            frequencies=np.ones(1),
         )
-        for names, with_label in wanted.items()
-    )
+        found.append(replace(group, frequencies=_frequencies(group, groups, label_codes)))
+    return tuple(found)
+
+
+def _frequencies(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_codes: Any) -> Floats:
+    """Of the cells among the rows of the fit; even where these do not show them."""
+    if group.classes is not None and label_codes is None:
+        if not is_frozen(group.model):
+            raise EvidenceError(
+                f"a rule speaks of {' x '.join(group.names)} and the label together: pass y, from which a "
+                "model of both is learned, or joint='product' if they are independent given X"
+            )
+        return np.ones(group.shape)
+    if any(name not in groups for name in group.names):
+        return np.ones(group.shape)
+    aligned = {n: admit_values(n, groups[n], v) for n, v in zip(group.names, group.values, strict=True)}
+    target = group.target({**groups, **aligned}, label_codes)
+    return np.bincount(target, minlength=int(np.prod(group.shape))).reshape(group.shape).astype(float)
 
 
 def _hidden_names(estimators: Any, problem: Problem) -> list[str]:
@@ -156,14 +184,15 @@ def _hidden_names(estimators: Any, problem: Problem) -> list[str]:
 
 
 def _values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
+    """A frozen model's own, or those that the fit sees."""
+    model = _chosen(estimators, (name,))
+    if is_frozen(model) and not hasattr(model, "predict_joint"):
+        check_is_fitted(model)
+        return tuple(np.asarray(model.classes_).tolist())
     if name in groups:
         return groups[name].values
-    model = _chosen(estimators, (name,))
-    if is_frozen(model) and hasattr(model, "classes_"):
-        return tuple(np.asarray(model.classes_).tolist())
     raise EvidenceError(
-        f"the rules speak of {name!r}: pass sensitive_features with this column to fit, from which the "
-        "group_estimator learns to guess it"
+        f"the rules speak of {name!r}: pass sensitive_features with this column to fit, to show its values"
     )
 
 
@@ -181,4 +210,7 @@ def _chosen(estimators: Any, names: Names) -> Any:
 
 
 def _model(estimators: Any, names: Names) -> Any:
-    return with_probabilities(_chosen(estimators, names), f"the group_estimator for {' x '.join(names)}")
+    chosen = _chosen(estimators, names)
+    if isinstance(chosen, JointClassifier):  # cells are ours to make
+        chosen = chosen.estimator
+    return with_probabilities(chosen, f"the group_estimator for {' x '.join(names)}")

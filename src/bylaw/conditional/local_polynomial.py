@@ -36,7 +36,8 @@ _PAIRS = 50_000  # of a point and a neighbour, at once: they stay in a core's ca
 _SINGULAR = 1e-9  # relative to the largest eigenvalue
 _BANDWIDTHS = 12
 _PILOT_ROWS = 200  # that show how far neighbours are
-_LOO_ROWS = 1000  # that judge a bandwidth
+_LOO_ROWS = (200, 1000)  # that judge a bandwidth, at least and at most
+_LOO_PAIRS = 2e7  # of such a row and another
 
 
 class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
@@ -93,7 +94,8 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
             positive(self.bandwidth, "bandwidth")
 
     def predict_proba(self, X: Any) -> Floats:
-        """(n_rows, n_classes). Where the local fit is not unique, the classes' frequencies."""
+        """(n_rows, n_classes). Where the local fit is not unique, that of least norm, and the classes'
+        frequencies where no row is near (the paper has zero for both)."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         parts = [self._estimate(smoother) for smoother, _ in self._smoothers(X, self.bandwidth_)]
@@ -137,7 +139,8 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
     def _best_bandwidth(self) -> float:
         """Each row is predicted without itself, exactly: (estimate - L_ii y_i) / (1 - L_ii)."""
         rng = np.random.default_rng(0)
-        judges = np.sort(rng.permutation(len(self._X))[:_LOO_ROWS])
+        count = int(np.clip(_LOO_PAIRS / len(self._X), *_LOO_ROWS))
+        judges = np.sort(rng.permutation(len(self._X))[:count])
         self.bandwidths_ = self._candidates(rng)
         self.errors_ = np.array([self._error_without_itself(h, judges) for h in self.bandwidths_])
         return float(self.bandwidths_[int(np.argmin(self.errors_))])
@@ -198,8 +201,8 @@ def _sums(values: Floats, counts: NDArray[np.int64]) -> Floats:
 
 
 def _at_zero(equations: Floats) -> Floats:
-    """For each symmetric matrix A the first row of its inverse, or zeros where it has none."""
+    """For each symmetric matrix A the first row of its inverse; where it has none, of its pseudo-inverse."""
     values, vectors = np.linalg.eigh(equations)
-    unique = values[:, :1] > _SINGULAR * values[:, -1:]
-    inverse = np.where(unique, 1 / np.where(unique, values, 1.0), 0.0)
+    regular = values > _SINGULAR * np.maximum(values[:, -1:], np.finfo(float).tiny)
+    inverse = np.where(regular, 1 / np.where(regular, values, 1.0), 0.0)
     return np.einsum("qme,qe->qm", vectors, inverse * vectors[:, 0, :])

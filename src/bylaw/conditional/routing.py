@@ -14,8 +14,8 @@ from bylaw.conditional.crossfit import is_frozen
 from bylaw.decisions import Floats
 
 
-def router(owner: Any, estimator: Any, group_estimator: Any) -> MetadataRouter:
-    """Metadata of `fit` goes to the owner, to the estimator, and to the models of groups."""
+def router(owner: Any, estimator: Any, group_estimator: Any, cv: Any) -> MetadataRouter:
+    """Metadata of `fit` goes to the owner, the estimator, the models of groups and the splitter."""
     mapping = MethodMapping().add(caller="fit", callee="fit")
     several = isinstance(group_estimator, Mapping)
     models = group_estimator if several else {None: group_estimator} if group_estimator is not None else {}
@@ -23,6 +23,8 @@ def router(owner: Any, estimator: Any, group_estimator: Any) -> MetadataRouter:
     found.add(estimator=estimator, method_mapping=mapping)
     for key, model in models.items():
         found.add(**{name_of(key): model}, method_mapping=mapping)
+    if hasattr(cv, "get_metadata_routing"):
+        found.add(splitter=cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
     return found
 
 
@@ -31,23 +33,38 @@ def name_of(key: Any) -> str:
     return "group_estimator" if key is None else f"group_estimator_{key}"
 
 
-def fit_params(
-    owner: Any, name: str, model: Any, weights: Floats | None, params: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """For the `fit` of the model that the router knows by this name."""
-    if is_frozen(model):
-        return {}
-    if get_config()["enable_metadata_routing"]:
-        return process_routing(owner, "fit", sample_weight=weights, **params)[name].fit
-    if weights is None:
+class Routes:
+    """The parameters that each model and the splitter get from a call of `fit`."""
+
+    def __init__(
+        self, owner: Any, weights: Floats | None, params: Mapping[str, Any], beside: Mapping[str, Any]
+    ):
+        self.weights = weights
+        self.params = params
+        self.routed: Any = None
+        if get_config()["enable_metadata_routing"]:
+            self.routed = process_routing(owner, "fit", sample_weight=weights, **beside, **params)
+
+    def to_model(self, name: str, model: Any) -> Mapping[str, Any]:
+        """For the `fit` of the model that the router knows by this name."""
+        if is_frozen(model):
+            return {}
+        if self.routed is not None:
+            return self.routed[name].fit
+        params = self.params if name == "estimator" else {}
+        if self.weights is None:
+            return params
+        if "sample_weight" in signature(model.fit).parameters:
+            return {**params, "sample_weight": self.weights}
+        warnings.warn(
+            f"{type(model).__name__} takes no sample_weight, so its training ignores the weights, and only "
+            "the policy uses them. Pass them to a step of a pipeline as <step>__sample_weight, or enable "
+            "metadata routing",
+            UserWarning,
+            stacklevel=5,
+        )
         return params
-    if "sample_weight" in signature(model.fit).parameters:
-        return {**params, "sample_weight": weights}
-    warnings.warn(
-        f"{type(model).__name__} takes no sample_weight, so its training ignores the weights, and only the "
-        "policy uses them. Pass them to a step of a pipeline as <step>__sample_weight, or enable metadata "
-        "routing",
-        UserWarning,
-        stacklevel=5,
-    )
-    return params
+
+    @property
+    def to_splitter(self) -> Mapping[str, Any]:
+        return self.routed.splitter.split if self.routed is not None and "splitter" in self.routed else {}

@@ -29,9 +29,11 @@ class Training:
     hidden: tuple[HiddenGroup, ...]  # models of groups
     X: Any
     labels: NDArray[Any] | None  # (n_rows,)
+    label_codes: NDArray[np.int64] | None  # (n_rows,): positions in the classes
     classes: NDArray[Any]
     groups: Mapping[str, KnownGroup]
     cv: Any
+    split_params: Params  # for the splitter
     random_state: Any
     n_jobs: int | None
     params: Params  # for the model's fit
@@ -42,12 +44,11 @@ class Training:
         """None where nothing is to be trained."""
         if is_frozen(self.model) and all(is_frozen(group.model) for group in self.hidden):
             return []
-        return splits_of(self.cv, self.X, self.labels, self.random_state)
+        return splits_of(self.cv, self.X, self.labels, self.random_state, self.split_params)
 
     @cached_property
     def _targets(self) -> list[NDArray[np.int64] | None]:
-        codes = None if self.labels is None else np.searchsorted(self.classes, self.labels)
-        return [None if is_frozen(h.model) else h.target(self.groups, codes) for h in self.hidden]
+        return [None if is_frozen(h.model) else h.target(self.groups, self.label_codes) for h in self.hidden]
 
     @cached_property
     def part(self) -> Rows:
@@ -143,7 +144,7 @@ def assemble(
     columns: dict[Any, Any] = {name: group for name, group in groups.items() if name not in unknown}
     joint: dict[Any, Floats] = {}
     for group, chances in zip(hidden, cells, strict=True):
-        alone, with_label = group.columns(chances, probabilities)
+        alone, with_label = group.columns(chances, probabilities, groups)
         columns |= alone
         joint |= with_label
     return Evidence(
