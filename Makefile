@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test lint bench rates docs clean
+.PHONY: help setup demo test lint bench rates observed fairlearn docs clean
 
 help:
 	@echo "make demo    fit a policy to real mortgage decisions, print a table, save a plot"
 	@echo "make test    linters, type checks, import contract and all tests"
 	@echo "make bench   speed, as ratios measured in one run"
 	@echo "make rates   how fast the paper's algorithm learns: table and figure"
+	@echo "make observed   whether rules hold on new rows, before and after the correction"
+	@echo "make fairlearn  beside fairlearn, on the same rows with the same learner"
 	@echo "make docs    the documentation, into docs/_build"
 	@echo "make setup   only create .venv with everything for development"
 
@@ -43,6 +45,12 @@ bench: $(VENV)/.installed-test
 
 rates: $(VENV)/.installed-test
 	$(BIN)/python experiments/rates/run.py
+
+observed: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.estimator.observed
+
+fairlearn: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.estimator.peers
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build

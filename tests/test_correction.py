@@ -11,7 +11,6 @@ from bylaw import (
     ConvergenceWarning,
     Evidence,
     EvidenceError,
-    GuaranteeWarning,
     InfeasibleRulesError,
     OptionError,
     Problem,
@@ -165,14 +164,12 @@ def test_a_margin_needs_no_labels(rows):
     assert policy.expected(rejected(), rows.evidence) == pytest.approx(0.1 - 2 * own, abs=1e-3)
 
 
-def test_margins_that_leave_no_policy_shrink_and_say_so():
+def test_a_margin_takes_at_most_half_of_what_leaves_a_policy():
     rows = Misled(200)
     problem = Problem(error(), [demographic_parity("s", tol=0.01)])
-    kept = []
-    for margin in (3.0, 30.0, 300.0):
-        with pytest.warns(GuaranteeWarning, match=f"margins of {margin:g} standard errors leave no policy"):
-            kept.append(max(solve(problem, rows.evidence, margin=margin).tightened.values()))
-    assert 0.005 < min(kept) <= max(kept) < 0.0101
+    kept = [max(solve(problem, rows.evidence, margin=m).tightened.values()) for m in (0.1, 3, 30, 300)]
+    assert kept[0] < kept[1]  # a tenth of a standard error can be afforded
+    assert kept[1:] == pytest.approx([0.005] * 3, rel=0.1)
 
 
 def test_rules_that_conflict_only_in_the_models_opinion():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import shared
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -54,9 +56,9 @@ def test_the_demo_runs_and_leaves_a_plot_and_a_policy(tmp_path):
     assert "points of error   rejected() <= 0.1" in shown
 
 
-def run(script, *arguments):
-    command = [sys.executable, ROOT / script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def run(*arguments):
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
 def test_the_experiment_on_rates_runs(tmp_path):
@@ -70,3 +72,11 @@ def test_an_optimiser_from_another_library_runs():
     shown = run("examples/optax_optimizer.py")
     errors = [float(error) for error in re.findall(r"expected error ([\d.]+)", shown)]
     assert errors[0] == pytest.approx(errors[1], abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["observed", "peers"])
+def test_the_experiments_with_the_classifier_run(name, tmp_path):
+    shared("adult.parquet")
+    shown = run("-m", f"experiments.estimator.{name}", "--quick", "--out", tmp_path)
+    assert shown == (tmp_path / f"{name}.md").read_text()
+    assert shown.count("\n") == {"observed": 4, "peers": 6}[name]

@@ -63,9 +63,9 @@ GROUPS = pandas.DataFrame({"sex": SEX, "dept": DEPT})
 PARITY = demographic_parity("sex", tol=0.02)
 
 
-def classifier(rules=(PARITY,), base=None, **options):
+def classifier(rules=(PARITY,), base=None, margin=0.0, **options):
     base = LogisticRegression() if base is None else base
-    return ConstrainedClassifier(base, list(rules), random_state=0, **options)
+    return ConstrainedClassifier(base, list(rules), margin=margin, random_state=0, **options)
 
 
 def unaware(rules=(PARITY,), **options):
@@ -176,6 +176,15 @@ def test_the_correction_holds_observed_rates_on_the_fitting_rows():
         laws.append(fitted.fit(X, Y, sensitive_features=SEX).predict_proba(X))
     assert gap(laws[0]) > 0.03
     assert gap(laws[1]) < 0.0206
+
+
+def test_one_standard_error_is_left_to_new_rows():
+    base = FrozenEstimator(LogisticRegression().fit(X, Y))
+    fitted = ConstrainedClassifier(base, [rejected() <= 0.2]).fit(X, Y)
+    law = fitted.predict_proba(X)[:, -1]
+    assert law.mean() == pytest.approx(0.2 - law.std() / np.sqrt(N), abs=1e-3)
+    plain = ConstrainedClassifier(base, [rejected() <= 0.2], correction=False).fit(X, Y)
+    assert plain.predict_proba(X)[:, -1].mean() == pytest.approx(0.2, abs=1e-6)
 
 
 def test_the_plain_plug_in_is_the_papers():
@@ -321,7 +330,7 @@ def test_rows_keep_their_companions_through_the_splits(cv):
     rules = [PARITY, demographic_parity("dept", tol=0.03), disagreement("old") <= 0.2]
     old = np.where(X.w > 0, "yes", "no")
     weights = np.exp(X.w.to_numpy() / 2)
-    fitted = classifier(rules, base, cv=cv, margin=0.0, **options).fit(
+    fitted = classifier(rules, base, cv=cv, **options).fit(
         X, Y, sensitive_features=GROUPS, reference=old, sample_weight=weights
     )
     law = fitted.predict_proba(X, sensitive_features=GROUPS, reference=old)

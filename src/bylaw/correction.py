@@ -33,7 +33,6 @@ _MOST_STEPS = 16
 _DAMPING = 0.8
 _ASTRAY = 2.0  # times as bad as the best
 _MOST_HALVINGS = 10
-_MOST_OF_IT = 0.9  # of the largest margin that leaves a policy
 
 
 @dataclass(frozen=True)
@@ -151,17 +150,17 @@ def _attempt(dual: Dual, solution: Solution, seen: Observed, shift: Floats) -> C
     return Corrected(dual, solution, shift, excess, excess - plug)
 
 
-def feasible_margins(dual: Dual, first: Solution, margins: Floats, resolve: Resolve) -> Floats:
-    """The margins, or most of the largest part of them that leaves a policy."""
+def affordable_margins(dual: Dual, first: Solution, margins: Floats, resolve: Resolve) -> Floats:
+    """The margins, or half of the largest part of them that leaves a policy, if that is less."""
 
     def leaves_a_policy(share: float) -> bool:
         answer = resolve(_shifted(dual, share * margins), first.multipliers)
         return answer.status is not Status.INFEASIBLE
 
-    if leaves_a_policy(1.0):
+    if leaves_a_policy(2.0):
         return margins
-    low, high = 0.0, 1.0
+    low, high = 0.0, 2.0
     for _ in range(_MOST_HALVINGS):
         middle = (low + high) / 2 if low else high / 4
         low, high = (middle, high) if leaves_a_policy(middle) else (low, middle)
-    return _MOST_OF_IT * low * margins
+    return low / 2 * margins

@@ -81,9 +81,12 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         and the models in use are trained on all rows. A fraction such as 0.5: the models are
         trained on the other rows, and the policy is chosen on this part.
     correction
-        hold the rules on the labels and groups that `fit` sees, not on the probabilities alone.
+        True: the rules hold on the labels and groups that `fit` sees, with a margin for new rows.
+        False: they hold on what the models' probabilities predict, as in the paper.
     margin
-        tighten every rule by this many standard errors, for the sake of new rows.
+        of the correction: every rule is tightened by this many standard errors of its rate, or by half
+        of what leaves a policy, if that is less. With zero, a binding rule is missed on every other
+        set of new rows.
     solver, beta, tol
         as in `solve`.
     method
@@ -119,7 +122,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         reject: Any = "auto",
         cv: Any = 5,
         correction: bool = True,
-        margin: float = 0.0,
+        margin: float = 1.0,
         solver: Any = "auto",
         beta: Any = "auto",
         tol: float = 1e-6,
@@ -189,7 +192,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
             training.evidence(references, weights),
             labels=labels[training.part] if self.correction and labels is not None else None,
             groups=seen if self.correction and seen else None,
-            margin=self.margin,
+            margin=self.margin if self.correction else 0.0,
             solver=self.solver,
             beta=self.beta,
             tol=self.tol,

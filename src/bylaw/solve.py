@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bylaw.correction import Corrected, Observed, Resolve, correct, feasible_margins, observe
+from bylaw.correction import Corrected, Observed, Resolve, affordable_margins, correct, observe
 from bylaw.decisions import Floats
 from bylaw.dual import Dual, blocks_of
-from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError, OptionError, positive
+from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, positive
 from bylaw.evidence import Evidence, as_evidence
 from bylaw.linear_form import compile_problem
 from bylaw.measure import standard_error
@@ -78,7 +78,7 @@ def solve(
         knows only as probabilities: rules that speak of them then hold as observed.
     margin
         tighten every rule by this many standard errors of its rate on these rows, so that it is
-        likelier to hold on others; less where that much leaves no policy.
+        likelier to hold on others; at most half of what leaves a policy.
     rng
         a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
         solvers sample rows (with seed 0 if none is given).
@@ -134,21 +134,14 @@ def _margins(
     margin: float,
     run: Resolve,
 ) -> Floats:
-    """So many standard errors of each rule, or less where that leaves no policy, (M,)."""
+    """So many standard errors of each rule, as far as they can be afforded, (M,)."""
     if margin == 0 or first.status is Status.INFEASIBLE:
         return np.zeros(dual.n_rules)
     policy = Policy.fitted(problem, dual.form, first, guarantee_of(dual, first))
     law = policy.probabilities(evidence)
     errors = [_standard_error(j, evidence, seen, law) for j in range(dual.n_rules)]
     wanted = margin * np.array(errors) / dual.form.scales
-    kept = feasible_margins(dual, first, wanted, run)
-    if (share := float(kept.sum() / wanted.sum())) < 1:
-        warnings.warn(
-            f"margins of {margin:g} standard errors leave no policy; {share * margin:.3g} are kept",
-            GuaranteeWarning,
-            stacklevel=4,
-        )
-    return kept
+    return affordable_margins(dual, first, wanted, run)
 
 
 def _standard_error(j: int, evidence: Evidence, seen: Observed, law: Floats) -> float:
