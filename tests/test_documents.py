@@ -79,4 +79,4 @@ def test_the_experiments_with_the_classifier_run(name, tmp_path):
     shared("adult.parquet")
     shown = run("-m", f"experiments.estimator.{name}", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / f"{name}.md").read_text()
-    assert shown.count("\n") == {"observed": 4, "peers": 6}[name]
+    assert shown.count("\n") == {"observed": 4, "peers": 9}[name]

@@ -294,6 +294,43 @@ def test_a_frozen_group_model_may_know_more_values():
     assert any("sex='Q'" in rule for rule in fitted.multipliers_)
 
 
+class Distorted(LogisticRegression):
+    """Ranks rows well and is far too sure of it."""
+
+    def predict_proba(self, X):
+        sharp = super().predict_proba(X) ** 4
+        return sharp / sharp.sum(axis=1, keepdims=True)
+
+
+def test_a_calibrator_learns_what_scores_are_worth():
+    options = {"minimize": rejected(), "correction": False}
+    rule = [error() <= 0.1]
+    trusting = classifier(rule, Distorted(), **options).fit(X, Y)
+    wary = classifier(rule, Distorted(), calibrator=LogisticRegression(), **options).fit(X, Y)
+    assert trusting.expected(error(), X, Y) > 0.13
+    assert wary.expected(error(), X, Y) == pytest.approx(0.1, abs=0.015)
+
+
+def test_a_calibrator_sees_all_scores():
+    """Of labels and of groups, and tells both from them."""
+    calibrator = make_pipeline(StandardScaler(), LogisticRegression())
+    fitted = unaware(calibrator=calibrator).fit(X, Y, sensitive_features=SEX, sample_weight=np.ones(N))
+    calibration = fitted.trained_.calibration
+    assert calibration.label_model[-1].coef_.shape == (1, 2)
+    evidence = fitted._evidence(X, None, None)
+    scores = np.column_stack(
+        [
+            np.diff(fitted.estimator_.predict_log_proba(X)[:, ::-1]),
+            np.diff(fitted.group_estimators_["sex"].predict_log_proba(X)[:, ::-1]),
+        ]
+    )
+    assert evidence.probabilities == pytest.approx(calibration.label_model.predict_proba(scores))
+    chances = evidence.groups["sex"].probabilities
+    assert chances == pytest.approx(calibration.group_models[0].predict_proba(scores))
+    with pytest.raises(ValueError, match="a calibrator learns from labels"):
+        classifier((), FrozenEstimator(LogisticRegression().fit(X, Y)), calibrator=calibrator).fit(X)
+
+
 # How the rows are used.
 
 

@@ -73,6 +73,10 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
     joint
         "model": one model of group and label together. "product": group and label are taken as
         independent given x.
+    calibrator
+        a simple classifier, or None. Of a row the policy sees only the models' probabilities; the
+        calibrator learns what these are worth: P(label | scores) and P(group | scores), from
+        log-ratios of all of them, on the rows that choose the policy.
     decisions, reject
         as in `Problem`. `reject="auto"` is "reject" for labels that are text, and for
         numbers -1, or one less than the least of them.
@@ -118,6 +122,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         minimize: Rate | str = "error()",
         group_estimator: Any = None,
         joint: str = "model",
+        calibrator: Any = None,
         decisions: str = "auto",
         reject: Any = "auto",
         cv: Any = 5,
@@ -135,6 +140,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         self.minimize = minimize
         self.group_estimator = group_estimator
         self.joint = joint
+        self.calibrator = calibrator
         self.decisions = decisions
         self.reject = reject
         self.cv = cv
@@ -189,7 +195,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         seen = {name: groups[name].rows(training.part) for name in hidden}
         policy = solve(
             problem,
-            training.evidence(references, weights),
+            training.evidence(references),
             labels=labels[training.part] if self.correction and labels is not None else None,
             groups=seen if self.correction and seen else None,
             margin=self.margin if self.correction else 0.0,
@@ -229,6 +235,8 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
             split_params=routes.to_splitter,
             random_state=self._seed(),
             n_jobs=self.n_jobs,
+            calibrator=self.calibrator,
+            weights=routes.weights,
             params=routes.to_model("estimator", model),
             group_params=[routes.to_model(name_of(key_of(estimators, h.names)), h.model) for h in hidden],
         )

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params, _num_samples
 
+from bylaw.conditional.calibration import Calibration, calibrate
 from bylaw.conditional.crossfit import Rows, aligned, fresh, is_frozen, out_of_sample, splits_of
 from bylaw.conditional.hidden import HiddenGroup
 from bylaw.decisions import Floats
+from bylaw.errors import OptionError
 from bylaw.evidence import Evidence
 from bylaw.groups import KnownGroup
 
@@ -36,6 +38,8 @@ class Training:
     split_params: Params  # for the splitter
     random_state: Any
     n_jobs: int | None
+    calibrator: Any  # of labels and groups given all scores, or None
+    weights: Floats | None
     params: Params  # for the model's fit
     group_params: Sequence[Params]  # for each group model's
 
@@ -57,17 +61,19 @@ class Training:
             return np.arange(_num_samples(self.X))
         return np.concatenate([test for _, test in self.splits])
 
-    def evidence(self, references: Mapping[str, NDArray[Any]], weights: Floats | None) -> Evidence:
+    def evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
         """Of the rows of `part`."""
+        predicted = self._predicted if self._calibration is None else self._calibration(*self._predicted)
         return assemble(
-            *self._predicted(),
+            *predicted,
             classes=self.classes,
             hidden=self.hidden,
             groups={name: group.rows(self.part) for name, group in self.groups.items()},
             references={name: column[self.part] for name, column in references.items()},
-            weights=None if weights is None else weights[self.part],
+            weights=None if self.weights is None else self.weights[self.part],
         )
 
+    @cached_property
     def _predicted(self) -> tuple[Floats, list[Floats]]:
         """Probabilities of the labels and of each hidden group's cells, for the rows of `part`."""
         here = _safe_indexing(self.X, self.part) if self.splits else self.X
@@ -86,6 +92,19 @@ class Training:
         ]
         return labels, cells
 
+    @cached_property
+    def _calibration(self) -> Calibration | None:
+        if self.calibrator is None:
+            return None
+        if self.labels is None:
+            raise OptionError("a calibrator learns from labels: pass y, or calibrator=None")
+        targets = [h.target(self.groups, self.label_codes)[self.part] for h in self.hidden]
+        weights = None if self.weights is None else self.weights[self.part]
+        labels = self.labels[self.part]
+        return calibrate(
+            self.calibrator, *self._predicted, labels, targets, self.hidden, self.classes, weights
+        )
+
     def _out_of_sample(self, model: Any, target: Any, params: Params) -> list[tuple[Floats, Any]]:
         return out_of_sample(model, self.X, target, self.splits, params=params, n_jobs=self.n_jobs)
 
@@ -97,7 +116,7 @@ class Training:
         ]
         frozen = is_frozen(self.model)
         model = self.model if frozen else self._trained(self.model, self.labels, self.params)
-        return Trained(model, self.hidden, tuple(groups), self.classes)
+        return Trained(model, self.hidden, tuple(groups), self.classes, self._calibration)
 
     def _trained(self, model: Any, target: Any, params: Params) -> Any:
         if len(self.splits) != 1:
@@ -115,13 +134,18 @@ class Trained:
     hidden: tuple[HiddenGroup, ...]
     group_models: tuple[Any, ...]  # one for each hidden group
     classes: NDArray[Any]
+    calibration: Calibration | None
 
     def evidence(
         self, X: Any, groups: Mapping[str, KnownGroup], references: Mapping[str, NDArray[Any]]
     ) -> Evidence:
+        labels = _label_probabilities(self.model, X, self.classes)
+        cells = [h.predict(model, X) for h, model in zip(self.hidden, self.group_models, strict=True)]
+        if self.calibration is not None:
+            labels, cells = self.calibration(labels, cells)
         return assemble(
-            _label_probabilities(self.model, X, self.classes),
-            [h.predict(model, X) for h, model in zip(self.hidden, self.group_models, strict=True)],
+            labels,
+            cells,
             classes=self.classes,
             hidden=self.hidden,
             groups=groups,
