@@ -8,6 +8,7 @@ import pytest
 from bylaw import (
     Policy,
     Problem,
+    custom,
     demographic_parity,
     disagreement,
     equalized_odds,
@@ -81,3 +82,12 @@ def test_moved_sets(rows):
     assert found.before.all()  # without a rule, every label is in
     assert (found.after == (found.scores > 0)).all()
     assert (found.moved == ~found.after.all(axis=1)).all()
+
+
+def test_rules_in_large_units(rows):
+    cents = np.outer(np.random.default_rng(0).uniform(1e6, 2e6, rows.n), [0, 1])
+    evidence = rows.evidence(costs={"cents": cents})
+    policy = solve(Problem(error(), [custom("cents") <= 2e5]), evidence, beta=20.0)
+    found = explain(policy, evidence)
+    assert softmax(20 * found.scores) == pytest.approx(policy.probabilities(evidence), abs=1e-9)
+    assert found.pulls[:, 0] == pytest.approx(-policy.multipliers["custom('cents') <= 200000"] * cents)
