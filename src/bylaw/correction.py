@@ -7,6 +7,7 @@ rates obey the rules as they were stated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from bylaw.solution import Solution, Status
 
 Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and where to start
 
+FEW_ROWS = 20  # fewer say nothing of a rate
 _CLOSE = 5e-4  # what observed rates may miss
 _PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _MOST_STEPS = 16
@@ -42,7 +44,7 @@ class Observed:
     form: LinearForm  # of the plug-in rows, which the duals have
     couplings: sparse.csr_array  # (M, F * A), in the plug-in form's units
     blocks: Sequence[Block]
-    rules: NDArray[np.bool_]  # (M,): those of which everything was seen
+    rules: NDArray[np.bool_]  # (M,): those of which everything was seen, on enough rows
     rates: Sequence[Rate]  # M rates that must be <= 0
     evidence: Evidence
 
@@ -64,14 +66,19 @@ def observe(problem: Problem, form: LinearForm, evidence: Evidence, labels: Any,
     outcome = compile_problem(problem, seen)
     unseen = {name for name, group in seen.groups.items() if isinstance(group, GroupProbabilities)}
     unseen |= {LABEL} if labels is None else set()
+    rates = [rule.excess for rule, _ in problem.expand(seen.classes, seen.group_values)]
+    counts = {event: share * len(seen) for event, share in outcome.frequencies.items()}
+    fewest = np.array(
+        [min((counts[a.conditions] for a, _ in r.terms if a.conditions), default=math.inf) for r in rates]
+    )
     blind = [bool(unseen.intersection(dict(feature.event))) for feature in form.recipe.features]
     couplings = outcome.couplings * (outcome.scales / form.scales)[:, None]
     return Observed(
         form=form,
         couplings=sparse.csr_array(couplings),
         blocks=blocks_of(outcome, seen),
-        rules=abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0,
-        rates=[rule.excess for rule, _ in problem.expand(seen.classes, seen.group_values)],
+        rules=(abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0) & (fewest >= FEW_ROWS),
+        rates=rates,
         evidence=seen,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -29,15 +30,17 @@ from bylaw.conditional.beside import (
     weights_of,
 )
 from bylaw.conditional.crossfit import is_frozen, with_probabilities
-from bylaw.conditional.hidden import hidden_groups, key_of
+from bylaw.conditional.hidden import hidden_groups, hidden_names, key_of
 from bylaw.conditional.routing import Routes, name_of, router
 from bylaw.conditional.training import Training
+from bylaw.correction import FEW_ROWS
 from bylaw.decisions import Floats
-from bylaw.errors import OptionError
+from bylaw.errors import GuaranteeWarning, OptionError
 from bylaw.evidence import Evidence
 from bylaw.groups import KnownGroup
 from bylaw.judgement import Judgement
 from bylaw.linear_form import admit_values
+from bylaw.policy import Policy
 from bylaw.problem import Problem
 from bylaw.solve import solve
 
@@ -184,12 +187,14 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         X = self._rows(X, reset=True)
         labels, classes = labels_of(model, X, y)
         problem = self._problem(classes)
-        groups = groups_of(sensitive_features, problem.attributes, X)
         weights = None if sample_weight is None else weights_of(sample_weight, X)
-        sources = references_by_name(reference, problem.references)
-        references = reference_labels(sources, problem.references, X, sensitive_features)
         beside = {"sensitive_features": sensitive_features, "reference": reference}
         routes = Routes(self, weights, params, {k: v for k, v in beside.items() if v is not None})
+        groups = groups_of(sensitive_features, problem.attributes, X)
+        guessed = hidden_names(self.group_estimator, problem)
+        check_known(problem.attributes, {*groups, *guessed}, sensitive_features)
+        sources = references_by_name(reference, problem.references)
+        references = reference_labels(sources, problem.references, X, sensitive_features)
         training = self._training(model, X, problem, labels, classes, groups, routes)
         hidden = [name for group in training.hidden for name in group.names if name in groups]
         seen = {name: groups[name].rows(training.part) for name in hidden}
@@ -204,11 +209,24 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
             tol=self.tol,
             rng=None if self.random_state is None else self._generator(),
         )
+        self._warn_of_small_cells(policy, len(training.part))
         self.trained_ = training.trained()
         self.policy_, self.classes_ = policy, classes
         self.references_ = models_among(sources)
         self.actions_ = _as_array([*classes.tolist(), *policy.actions[len(classes) :]])
         return self
+
+    def _warn_of_small_cells(self, policy: Policy, n_rows: int) -> None:
+        cells = {event: round(share * n_rows) for event, share in policy.frequencies.items()}
+        if small := {event: count for event, count in cells.items() if count < FEW_ROWS}:
+            fewest = sorted(small.items(), key=lambda item: item[1])[:3]
+            shown = "; ".join(f"{', '.join(f'{k}={v!r}' for k, v in e)}: {count} rows" for e, count in fewest)
+            warnings.warn(
+                f"rules speak of {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): nobody can "
+                "tell whether they hold there. Merge small groups, or leave them out of the rules",
+                GuaranteeWarning,
+                stacklevel=3,
+            )
 
     def _training(
         self,
@@ -301,7 +319,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         problem, attributes = self.policy_.problem, self.policy_.recipe.attributes
         known = [name for name in problem.attributes if name not in self._hidden_names]
         groups = groups_of(sensitive_features, known, X)
-        check_known(known, groups)
+        check_known(known, groups, sensitive_features)
         groups = {name: admit_values(name, group, attributes[name].values) for name, group in groups.items()}
         names = list(dict.fromkeys((*problem.references, *compared)))
         sources = {**self.references_, **references_by_name(reference, names)}
@@ -369,7 +387,9 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
 
     def _html_repr(self) -> str:
         diagram = super()._html_repr()  # type: ignore[misc]
-        return diagram + self.policy_._repr_html_() if self.__sklearn_is_fitted__() else diagram
+        if not self.__sklearn_is_fitted__():
+            return diagram
+        return diagram.removesuffix("</body>") + self.policy_._repr_html_() + "</body>"
 
 
 def _as_array(actions: list[Any]) -> NDArray[Any]:

@@ -22,8 +22,9 @@ from bylaw.policy import Policy
 class Explanation:
     """score = alone + pulls, summed over rules; the law is softmax(beta * score).
 
-    All in the unit of what is minimised: a pull of 0.1 towards an action is worth as much as 0.1 less
-    cost. For sets, a label with a score above zero is likelier in than out.
+    All in the unit of what is minimised: `alone` is minus the cost of an action, and a pull of 0.1
+    towards it is worth as much as 0.1 less cost. For sets, a label with a score above zero is likelier
+    in than out.
     """
 
     actions: tuple[Value, ...]
@@ -31,7 +32,8 @@ class Explanation:
     alone: Floats  # (n_rows, n_actions): minus the cost of each action
     pulls: Floats  # (n_rows, n_rules, n_actions)
     probabilities: Floats  # (n_rows, n_actions)
-    sets: bool = False  # actions are labels to include
+    n_classes: int
+    sets: bool  # actions are labels to include
 
     @property
     def scores(self) -> Floats:
@@ -40,12 +42,13 @@ class Explanation:
 
     @property
     def before(self) -> NDArray[Any]:
-        """Positions of the best actions without rules, (n_rows,); for sets, membership, (n_rows, K)."""
-        return self.alone > 0 if self.sets else self.alone.argmax(axis=1)
+        """Positions of the model's own answers: the best labels without rules, none rejected, (n_rows,);
+        for sets, membership, (n_rows, K)."""
+        return self.alone > 0 if self.sets else self.alone[:, : self.n_classes].argmax(axis=1)
 
     @property
     def after(self) -> NDArray[Any]:
-        """The same under the rules."""
+        """Positions of the best actions under the rules; for sets, membership."""
         return self.scores > 0 if self.sets else self.scores.argmax(axis=1)
 
     @property
@@ -95,5 +98,6 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
         alone=-(features.T @ form.base),
         pulls=pulls,
         probabilities=policy.probabilities(evidence),
+        n_classes=len(policy.decisions.classes),
         sets=policy.decisions.kind == "sets",
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bylaw.algebra import Rate
+from bylaw.columns import check_alignment
 from bylaw.conditional.beside import groups_of, weights_of
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
@@ -39,7 +40,8 @@ class Judgement:
         reference: Any = None,
     ) -> float:
         """One minus the observed cost (what is minimised), with the draws integrated out: the expected
-        accuracy for `error()`, in which a rejection is no error; coverage for `miscoverage()`."""
+        accuracy for `error()`, in which a rejection is no error; coverage for `miscoverage()`. It compares
+        models under the same rules, not rules: a larger budget of rejections always scores better."""
         law, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
         return 1.0 - self.policy_.expected(self.policy_.problem.minimize, seen, law=law)
 
@@ -103,6 +105,7 @@ class Judgement:
         asked: Problem | None = None,
     ) -> tuple[Floats, Evidence]:
         """The law on these rows, and the rows as they turned out, with what else is asked about."""
+        check_alignment({"X": X, "y": y})
         stated = self.policy_.problem
         asked = asked or stated
         evidence = self._evidence(X, sensitive_features, reference, asked.references)

@@ -229,16 +229,17 @@ class Policy:
         )
 
     def _repr_html_(self) -> str:
-        """The rules and their prices, dearest first, for notebooks."""
-        dearest = sorted(self.rule_prices, key=lambda price: -price.multiplier)
+        """The rules that cost something, dearest first, for notebooks."""
+        priced = sorted((p for p in self.rule_prices if p.multiplier), key=lambda p: -p.multiplier)
         rows = "".join(
             f"<tr><td style='text-align:left'>{html.escape(price.rule)}</td><td>{price.multiplier:.4g}</td>"
             f"<td>{price.tightened:+.4g}</td></tr>"
-            for price in dearest[:_SHOWN_RULES]
+            for price in priced[:_SHOWN_RULES]
         )
-        more = len(dearest) - _SHOWN_RULES
+        more = len(self.rule_prices) - len(priced[:_SHOWN_RULES])
         return (
             f"<table><caption>minimize {html.escape(str(self.problem.minimize))}</caption>"
-            "<thead><tr><th style='text-align:left'>subject to</th><th>price</th><th>tightened</th></tr>"
-            f"</thead><tbody>{rows}</tbody></table>{f'<p>and {more} more rules</p>' if more > 0 else ''}"
+            "<thead><tr><th style='text-align:left'>subject to</th><th>price</th><th>tightened by</th></tr>"
+            f"</thead><tbody>{rows}</tbody></table>"
+            f"<p>{more} more rules{'' if priced[_SHOWN_RULES:] else ' cost nothing'}</p>"
         )

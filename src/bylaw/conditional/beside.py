@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, _num_samples, check_is_fitted
 
-from bylaw.columns import as_numbers, as_vector, check_alignment, named_columns
+from bylaw.columns import as_columns, as_numbers, as_vector, check_alignment, is_frame, named_columns
 from bylaw.conditional.crossfit import is_frozen
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError, OptionError
@@ -28,7 +28,7 @@ def check_two_dimensional(X: Any) -> None:
     if len(shape := getattr(X, "shape", (0, 0))) == 1:
         raise EvidenceError(
             f"X must have rows and columns, not the shape {shape}. Reshape your data: X.reshape(-1, 1) if it "
-            "is one feature, X.reshape(1, -1) if it is one row"
+            "is one feature, X.reshape(1, -1) or X.iloc[[0]] if it is one row"
         )
 
 
@@ -71,6 +71,8 @@ def codes_among(labels: NDArray[Any] | None, classes: NDArray[Any]) -> NDArray[n
 
 def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str, KnownGroup]:
     """Those of the groups that the rules speak of."""
+    if isinstance(sensitive_features, str):
+        raise EvidenceError(f"sensitive_features is the text {sensitive_features!r}; pass the column itself")
     name = getattr(sensitive_features, "name", None)
     if isinstance(name, str) and names and name not in names:
         raise EvidenceError(
@@ -87,12 +89,16 @@ def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str
     return groups
 
 
-def check_known(attributes: Sequence[str], found: Collection[str]) -> None:
-    if missing := [name for name in attributes if name not in found]:
+def check_known(attributes: Sequence[str], found: Collection[str], sensitive_features: Any) -> None:
+    missing = [name for name in attributes if name not in found]
+    if missing:
+        named = isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)
+        given = list(as_columns(sensitive_features, "sensitive_features")) if named else []
+        has = f" (it has {given})" if given else ""
         raise EvidenceError(
             f"the rules speak of {missing}, which must be known to decide: pass sensitive_features with "
-            f"{'this column' if len(missing) == 1 else 'these columns'}, or fit with a group_estimator, "
-            "which guesses from X"
+            f"{'this column' if len(missing) == 1 else 'these columns'}{has}, "
+            "or fit with a group_estimator, which guesses from X"
         )
 
 

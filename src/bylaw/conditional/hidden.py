@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bylaw.algebra import LABEL, Value
-from bylaw.conditional.beside import check_known
 from bylaw.conditional.crossfit import is_frozen, with_probabilities
 from bylaw.conditional.joint import JointClassifier, spread
 from bylaw.decisions import Floats
@@ -123,8 +122,7 @@ def hidden_groups(
     product: bool,
 ) -> tuple[HiddenGroup, ...]:
     """The models that the rules need: of each hidden attribute, and of those that go together."""
-    hidden = _hidden_names(estimators, problem)
-    check_known(problem.attributes, {*groups, *hidden})
+    hidden = hidden_names(estimators, problem)
     values = {name: _values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items() if name not in hidden}
     rates = [rule.excess for rule, _ in problem.expand(classes, {**known, **values})]
@@ -132,8 +130,9 @@ def hidden_groups(
     given: dict[Names, dict[str, None]] = {}
     for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:
         named = dict(atom.conditions)
+        needs_label = atom.needs_label(problem.kind, classes)  # and the label is one, before any training
         if names := tuple(name for name in hidden if name in named):
-            labelled[names] = labelled.get(names, False) or atom.needs_label(problem.kind, classes)
+            labelled[names] = labelled.get(names, False) or needs_label
             given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))
     found = []
     for names, with_label in labelled.items():
@@ -169,7 +168,8 @@ def _frequencies(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_cod
     return np.bincount(target, minlength=int(np.prod(group.shape))).reshape(group.shape).astype(float)
 
 
-def _hidden_names(estimators: Any, problem: Problem) -> list[str]:
+def hidden_names(estimators: Any, problem: Problem) -> list[str]:
+    """The attributes that are unknown at decision time."""
     if estimators is None:
         return []
     if not isinstance(estimators, Mapping):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
@@ -12,6 +13,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 
 from bylaw.conditional.crossfit import is_frozen
 from bylaw.decisions import Floats
+from bylaw.errors import OptionError
 
 
 def router(owner: Any, estimator: Any, group_estimator: Any, cv: Any) -> MetadataRouter:
@@ -42,6 +44,7 @@ class Routes:
         self.weights = weights
         self.params = params
         self.routed: Any = None
+        _check_names(owner, params)
         if get_config()["enable_metadata_routing"]:
             self.routed = process_routing(owner, "fit", sample_weight=weights, **beside, **params)
 
@@ -68,3 +71,11 @@ class Routes:
     @property
     def to_splitter(self) -> Mapping[str, Any]:
         return self.routed.splitter.split if self.routed is not None and "splitter" in self.routed else {}
+
+
+def _check_names(owner: Any, params: Mapping[str, Any]) -> None:
+    """A misspelt argument of our own fit is not the estimator's."""
+    own = [name for name in signature(owner.fit).parameters if name not in ("X", "y", "params")]
+    for name in params:
+        if close := get_close_matches(name, own, n=1, cutoff=0.8):
+            raise OptionError(f"fit() has no argument {name!r}; did you mean {close[0]!r}?")

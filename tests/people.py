@@ -1,0 +1,46 @@
+"""Generated rows for the classifier: two groups, three features, a label."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+from sklearn.linear_model import LogisticRegression
+
+from bylaw import (
+    ConstrainedClassifier,
+    demographic_parity,
+)
+
+N = 1500
+rng = np.random.default_rng(0)
+SEX = rng.choice(["F", "M"], N)
+DEPT = rng.choice(["a", "b"], N)
+X = pandas.DataFrame(
+    {
+        "u": rng.normal(size=N) + (SEX == "F"),
+        "v": rng.normal(size=N) + (DEPT == "a"),
+        "w": rng.normal(size=N),
+    }
+)
+Y = np.where(0.8 * X.u - X.v + rng.normal(size=N) > 0, "yes", "no")
+GROUPS = pandas.DataFrame({"sex": SEX, "dept": DEPT})
+PARITY = demographic_parity("sex", tol=0.02)
+
+
+def classifier(rules=(PARITY,), base=None, margin=0.0, **options):
+    base = LogisticRegression() if base is None else base
+    return ConstrainedClassifier(base, list(rules), margin=margin, random_state=0, **options)
+
+
+def unaware(rules=(PARITY,), **options):
+    return classifier(rules, group_estimator=LogisticRegression(), **options)
+
+
+def aware():
+    return classifier().fit(X, Y, sensitive_features=SEX)
+
+
+def gap(law, among=slice(None), by=SEX):
+    """Worst difference of a group's selection rate from everybody's, written out."""
+    law, by = law[among], by[among]
+    return max(np.abs(law[by == s].mean(axis=0) - law.mean(axis=0)).max() for s in np.unique(by))
