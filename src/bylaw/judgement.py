@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from bylaw.algebra import Rate
@@ -24,11 +24,7 @@ class Judgement:
     """The part of `ConstrainedClassifier` that judges, and changes nothing."""
 
     policy_: Policy
-
-    def _evidence(
-        self, X: Any, sensitive_features: Any, reference: Any, compared: Sequence[str] = ()
-    ) -> Evidence:
-        raise NotImplementedError
+    _evidence: Callable[..., Evidence]
 
     def score(
         self,
