@@ -228,5 +228,10 @@ def test_a_calibrator_sees_all_scores():
     assert evidence.probabilities == pytest.approx(calibration.label_model.predict_proba(scores))
     chances = evidence.groups["sex"].probabilities
     assert chances == pytest.approx(calibration.group_models[0].predict_proba(scores))
+    frozen = [FrozenEstimator(LogisticRegression().fit(X, target)) for target in (Y, SEX)]
+    with pytest.raises(
+        ValueError, match=r"a calibrator learns from groups: pass sensitive_features with \['sex'\]"
+    ):
+        classifier(base=frozen[0], group_estimator=frozen[1], calibrator=calibrator).fit(X, Y)
     with pytest.raises(ValueError, match="a calibrator learns from labels"):
         classifier((), FrozenEstimator(LogisticRegression().fit(X, Y)), calibrator=calibrator).fit(X)

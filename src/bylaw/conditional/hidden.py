@@ -53,7 +53,9 @@ class HiddenGroup:
 
     def target(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
         """Each row's cell as one number."""
-        return _cells(self.given, self.names, groups, label_codes if self.classes else None, self.shape)
+        named = zip((*self.given, *self.names), (*self.given_values, *self.values), strict=True)
+        codes = [admit_values(name, groups[name], values).codes for name, values in named]
+        return np.ravel_multi_index([*codes, label_codes] if self.classes else codes, self.shape)
 
     def gathered(self, parts: Sequence[tuple[Floats, Any]]) -> Floats:
         """Predictions of several models, each of the cells it has seen, (n_rows, *shape)."""
@@ -94,13 +96,6 @@ class HiddenGroup:
             joint[self.key] = shares * probabilities[:, None, :]
         group = joint[self.key].sum(axis=2) if joint else shares[:, :, 0]
         return {self.key: dict(zip(self.combinations, group.T, strict=True))}, joint
-
-
-def _cells(
-    given: Names, names: Names, groups: Mapping[str, KnownGroup], label_codes: Any, shape: tuple[int, ...]
-) -> NDArray[np.int64]:
-    codes = [groups[name].codes for name in (*given, *names)]
-    return np.ravel_multi_index(codes if label_codes is None else [*codes, label_codes], shape)
 
 
 def _shares(cells: Floats, otherwise: Floats | float) -> Floats:
@@ -163,9 +158,11 @@ def _frequencies(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_cod
         return np.ones(group.shape)
     if any(name not in groups for name in group.names):
         return np.ones(group.shape)
-    aligned = {n: admit_values(n, groups[n], v) for n, v in zip(group.names, group.values, strict=True)}
-    target = group.target({**groups, **aligned}, label_codes)
-    return np.bincount(target, minlength=int(np.prod(group.shape))).reshape(group.shape).astype(float)
+    return (
+        np.bincount(group.target(groups, label_codes), minlength=int(np.prod(group.shape)))
+        .reshape(group.shape)
+        .astype(float)
+    )
 
 
 def hidden_names(estimators: Any, problem: Problem) -> list[str]:

@@ -45,7 +45,7 @@ class Training:
 
     @cached_property
     def splits(self) -> list[tuple[Rows, Rows]]:
-        """None where nothing is to be trained."""
+        """No splits where nothing is to be trained."""
         if is_frozen(self.model) and all(is_frozen(group.model) for group in self.hidden):
             return []
         return splits_of(self.cv, self.X, self.labels, self.random_state, self.split_params)
@@ -98,6 +98,8 @@ class Training:
             return None
         if self.labels is None:
             raise OptionError("a calibrator learns from labels: pass y, or calibrator=None")
+        if unseen := [name for h in self.hidden for name in h.names if name not in self.groups]:
+            raise OptionError(f"a calibrator learns from groups: pass sensitive_features with {unseen}")
         targets = [h.target(self.groups, self.label_codes)[self.part] for h in self.hidden]
         weights = None if self.weights is None else self.weights[self.part]
         labels = self.labels[self.part]
