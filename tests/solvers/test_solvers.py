@@ -27,7 +27,7 @@ from bylaw import (
 from bylaw.dual import Dual, Hessian, blocks_of
 from bylaw.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.full_batch import FullBatch, _minimize_quadratic, _stages
+from bylaw.solvers.full_batch import FullBatch, _first_damping, _minimize_quadratic, _stages
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
 from conftest import Rows
 
@@ -138,6 +138,25 @@ def test_a_warm_start_skips_the_stages():
     assert cold.steps > 0
     assert warm.steps == 0
     assert (warm.multipliers == cold.multipliers).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_start_from_anywhere_leads_to_the_same_answer(seed):
+    """Also from where every row is decided, and curvature is nothing but rounding errors."""
+    rng = np.random.default_rng(seed)
+    dual = grid_case(rng)
+    cold = FullBatch()(dual, tol=1e-6)
+    start = rng.exponential(size=dual.n_rules) * 10.0 ** rng.uniform(-3, 3) * dual.loss_unit
+    warm = FullBatch()(dual, tol=1e-6, start=start * (rng.random(dual.n_rules) < 0.6))
+    assert warm.status is cold.status
+    if cold.status is Status.CONVERGED:
+        slack = 1e-6 * (dual.loss_unit + cold.multipliers.sum() + warm.multipliers.sum())
+        assert warm.value == pytest.approx(cold.value, abs=slack)
+
+
+def test_rounding_errors_in_place_of_curvature_are_no_curvature():
+    negative = Hessian(sparse.csr_array(np.eye(1)), np.array([[-1.7e-23]]), 0.0)
+    assert _first_damping(negative, 1e-12) == 1.0
 
 
 def test_stages_grow_in_rows_and_sharpness():

@@ -26,6 +26,7 @@ _BETA_GROWTH = 6.0
 _FIRST_ROWS = 2000
 _ROWS_GROWTH = 8
 _CAP = 1e7  # multipliers beyond this many spreads of the loss lead nowhere
+_WARM_STEPS = 50  # from a given start, before it is given up
 _ROUNDING = 1e-13  # relative precision of the dual's value
 
 
@@ -50,18 +51,24 @@ class FullBatch:
         callback: Callback | None = None,
     ) -> Solution:
         trace: list[Step] = []
-        multipliers = np.zeros(dual.n_rules) if start is None else start
-        if start is None and dual.n_rules:
+        if start is not None:
+            nearby = replace(self, max_steps=min(self.max_steps, _WARM_STEPS))
+            state, status = nearby._descend(dual, start, tol, trace, callback)
+            if status in (Status.CONVERGED, Status.INFEASIBLE):
+                return state.solution(status, trace)
+        multipliers = np.zeros(dual.n_rules)
+        if dual.n_rules:
             for stage, stage_tol in _stages(dual, rng):
                 multipliers = self._descend(stage, multipliers, stage_tol, trace, callback)[0].multipliers
         state, status = self._descend(dual, multipliers, tol, trace, callback)
-        return Solution(state.multipliers, status, state.norm, state.value, len(trace), tuple(trace))
+        return state.solution(status, trace)
 
     def _descend(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> tuple[_State, Status]:
         state = _State.at(dual, multipliers)
-        damping = _first_damping(state.hessian)
+        least = 1e-12 / dual.loss_unit
+        damping = _first_damping(state.hessian, least)
         for _ in range(self.max_steps):
             if state.norm <= tol:
                 return state, Status.CONVERGED
@@ -79,7 +86,7 @@ class FullBatch:
             if kept < 0.25:
                 damping *= 8
             elif kept > 0.6:
-                damping = max(damping / 10, 1e-12 / dual.loss_unit, 1e-13 * state.hessian.trace)
+                damping = max(damping / 10, least, 1e-13 * state.hessian.trace)
             if kept > 1e-3:
                 state = trial
             elif trial.promised <= _ROUNDING * (1 + abs(state.value)) and damping > 1e12 / dual.loss_unit:
@@ -113,6 +120,9 @@ class _State:
         promised = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
         return _State.at(dual, point, promised)
 
+    def solution(self, status: Status, trace: list[Step]) -> Solution:
+        return Solution(self.multipliers, status, self.norm, self.value, len(trace), tuple(trace))
+
     def promise_kept(self, trial: _State) -> float:
         """The share of the promised decrease that came true. Near the optimum, where values
         drown in rounding, the gradient mapping decides."""
@@ -121,8 +131,11 @@ class _State:
         return (self.value - trial.value) / trial.promised
 
 
-def _first_damping(hessian: Hessian) -> float:
-    return 1e-3 * hessian.trace / max(len(hessian.half), 1) or 1.0
+def _first_damping(hessian: Hessian, least: float) -> float:
+    """A small part of the curvature, unless there is none but rounding errors: then every row is
+    decided, and one is as good as any."""
+    typical = 1e-3 * hessian.trace / max(len(hessian.half), 1)
+    return typical if typical > least else 1.0
 
 
 def _minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Floats:
