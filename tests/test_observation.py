@@ -50,6 +50,19 @@ def test_attributes_that_go_together_inform_each_other():
     assert both.chance((("r", 1), ("s", "F"))).tolist() == [1, 0, 0]
 
 
+def test_labels_and_margins_are_known_given_what_was_seen():
+    joint = np.zeros((4, 2, 2))
+    joint[:, 0, 0] = joint[:, 1, 1] = 0.5  # the group determines the label
+    even = np.full((4, 2), 0.5)
+    evidence = Evidence(even, groups={"s": {"m": even[:, 0], "f": even[:, 1]}}, joint={"s": joint})
+    seen = observed(evidence, groups={"s": ["m", "m", "f", "f"]})
+    assert seen.probabilities[:, 0].tolist() == [1, 1, 0, 0]
+    pairs = {("m", 0): [0.25] * 4, ("m", 1): [0.25] * 4, ("f", 0): [0.25] * 4, ("f", 1): [0.25] * 4}
+    both = np.repeat(joint / 2, 2, axis=1)
+    together = Evidence(even, groups={("s", "t"): pairs}, joint={("s", "t"): both})
+    assert observed(together, [0, 0, 1, 1]).chance((("s", "m"),)).tolist() == [1, 1, 0, 0]
+
+
 def test_custom_functions_see_what_was_known_beforehand():
     def doubt(evidence):
         return np.outer(1 - evidence.probabilities.max(axis=1), [0, 1])

@@ -34,7 +34,9 @@ _PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _MOST_STEPS = 16
 _DAMPING = 0.8
 _ASTRAY = 2.0  # times as bad as the best
-_MOST_HALVINGS = 10
+_MOST_STARTS = 4
+_MOST_HALVINGS = 20
+_BISECTIONS = 5
 
 
 @dataclass(frozen=True)
@@ -102,19 +104,30 @@ class Corrected:
         return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
 
 
-def correct(
-    dual: Dual, first: Solution, seen: Observed, margins: Floats, resolve: Resolve
-) -> Corrected | None:
+def start(dual: Dual, first: Solution, seen: Observed, resolve: Resolve) -> Corrected | None:
+    """The plug-in answer. Where the rules conflict in the model's opinion, one for bounds shifted by its
+    error, if such can be found: where it tried hardest to obey, or where it knew no rules."""
+    none = np.zeros(dual.n_rules)
+    if first.status is not Status.INFEASIBLE:
+        return _attempt(dual, first, seen, none)
+    for solution in (first, replace(first, multipliers=none)):
+        for _ in range(_MOST_STARTS):
+            shift = _attempt(dual, solution, seen, none).error
+            trial = _shifted(dual, shift)
+            solution = resolve(trial, none)
+            if solution.status is not Status.INFEASIBLE:
+                return _attempt(trial, solution, seen, shift)
+    return None
+
+
+def correct(dual: Dual, begin: Corrected, seen: Observed, margins: Floats, resolve: Resolve) -> Corrected:
     """Shift the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare, and
-    no rule with a price is held further than that. None if no policy can be found.
+    no rule with a price is held further than that.
 
     Each step goes towards the error that was measured last. Steps that lead to nothing better
     become shorter; those that lead astray, or to rules that conflict, are taken back.
     """
-    start = _start(dual, first, seen, resolve)
-    if start is None:
-        return None
-    here = best = start
+    here = best = begin
     gain = 1.0
     for _ in range(_MOST_STEPS):
         if max(best.measure(margins)) <= _CLOSE:
@@ -135,18 +148,6 @@ def correct(
     return best
 
 
-def _start(dual: Dual, first: Solution, seen: Observed, resolve: Resolve) -> Corrected | None:
-    """The plug-in answer; or, where the rules conflict only in the model's opinion, that for bounds
-    shifted by its error where it tried hardest."""
-    none = np.zeros(dual.n_rules)
-    attempt = _attempt(dual, first, seen, none)
-    if first.status is not Status.INFEASIBLE:
-        return attempt
-    trial = _shifted(dual, attempt.error)
-    answer = resolve(trial, none)
-    return None if answer.status is Status.INFEASIBLE else _attempt(trial, answer, seen, attempt.error)
-
-
 def _shifted(dual: Dual, shift: Floats) -> Dual:
     return replace(dual, form=replace(dual.form, bounds=dual.form.bounds - shift))
 
@@ -157,17 +158,24 @@ def _attempt(dual: Dual, solution: Solution, seen: Observed, shift: Floats) -> C
     return Corrected(dual, solution, shift, excess, excess - plug)
 
 
-def affordable_margins(dual: Dual, first: Solution, margins: Floats, resolve: Resolve) -> Floats:
+def affordable_margins(begin: Corrected, margins: Floats, resolve: Resolve) -> Floats:
     """The margins, or half of the largest part of them that leaves a policy, if that is less."""
 
     def leaves_a_policy(share: float) -> bool:
-        answer = resolve(_shifted(dual, share * margins), first.multipliers)
+        answer = resolve(_shifted(begin.dual, share * margins), begin.solution.multipliers)
         return answer.status is not Status.INFEASIBLE
 
     if leaves_a_policy(2.0):
         return margins
-    low, high = 0.0, 2.0
+    high = 2.0
     for _ in range(_MOST_HALVINGS):
-        middle = (low + high) / 2 if low else high / 4
+        if leaves_a_policy(high / 4):
+            break
+        high /= 4
+    else:
+        return np.zeros_like(margins)
+    low = high / 4
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
         low, high = (middle, high) if leaves_a_policy(middle) else (low, middle)
     return low / 2 * margins

@@ -194,7 +194,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         guessed = hidden_names(self.group_estimator, problem)
         check_known(problem.attributes, {*groups, *guessed}, sensitive_features)
         sources = references_by_name(reference, problem.references)
-        references = reference_labels(sources, problem.references, X, sensitive_features)
+        references = reference_labels(sources, problem.references, X, sensitive_features, problem.attributes)
         training = self._training(model, X, problem, labels, classes, groups, routes)
         hidden = [name for group in training.hidden for name in group.names if name in groups]
         seen = {name: groups[name].rows(training.part) for name in hidden}
@@ -239,7 +239,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         routes: Routes,
     ) -> Training:
         estimators, product = self.group_estimator, self.joint == "product"
-        codes = codes_among(labels, classes)
+        codes, calibrator = codes_among(labels, classes), self.calibrator
         hidden = hidden_groups(estimators, problem, tuple(classes.tolist()), groups, codes, product)
         return Training(
             model=model,
@@ -254,6 +254,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
             random_state=self._seed(),
             n_jobs=self.n_jobs,
             calibrator=self.calibrator,
+            calibrator_params={} if calibrator is None else routes.to_model("calibrator", calibrator),
             weights=routes.weights,
             params=routes.to_model("estimator", model),
             group_params=[routes.to_model(name_of(key_of(estimators, h.names)), h.model) for h in hidden],
@@ -323,7 +324,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         groups = {name: admit_values(name, group, attributes[name].values) for name, group in groups.items()}
         names = list(dict.fromkeys((*problem.references, *compared)))
         sources = {**self.references_, **references_by_name(reference, names)}
-        references = reference_labels(sources, names, X, sensitive_features)
+        references = reference_labels(sources, names, X, sensitive_features, problem.attributes)
         return self.trained_.evidence(X, groups, references)
 
     def _rows(self, X: Any, reset: bool) -> Any:
@@ -371,7 +372,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
     # scikit-learn's own questions.
 
     def get_metadata_routing(self) -> MetadataRouter:
-        return router(self, self.estimator, self.group_estimator, self.cv)
+        return router(self, self.estimator, self.group_estimator, self.calibrator, self.cv)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -29,10 +29,16 @@ def observed(evidence: Evidence, labels: Any = None, groups: Any = None) -> Evid
         if name in joint:
             joint[name] = cells
         if isinstance(name, tuple):
-            unseen = {a: known[name].margin(i) for i, a in enumerate(name) if a not in seen}
-            known |= unseen if any(a in seen for a in name) else {}
+            unseen = [(i, a) for i, a in enumerate(name) if a not in seen and a not in evidence.joint]
+            known |= {a: known[name].margin(i) for i, a in unseen}
+    probabilities = evidence.probabilities
+    if codes is not None:
+        probabilities = np.eye(len(evidence.classes))[codes]
+    else:
+        for name in [name for name in seen if name in evidence.joint]:
+            probabilities = _label_given(evidence.joint[name], seen[name].codes, probabilities)
     return evidence.replaced(
-        probabilities=evidence.probabilities if codes is None else np.eye(len(evidence.classes))[codes],
+        probabilities=probabilities,
         groups=known,
         joint={name: array for name, array in joint.items() if name not in seen},
         belief=evidence.belief or evidence,
@@ -60,6 +66,13 @@ def _seen_group(evidence: Evidence, name: str, column: Any) -> KnownGroup:
             f"probabilities of {list(values)}"
         )
     return group.with_values(values)
+
+
+def _label_given(joint: Floats, codes: NDArray[np.int64], otherwise: Floats) -> Floats:
+    """P(label | x, group) for the group that was seen, (n_rows, n_classes)."""
+    here = joint[np.arange(len(joint)), codes]
+    total = here.sum(axis=1, keepdims=True)
+    return np.where(total > 0, here / np.where(total > 0, total, 1.0), otherwise)
 
 
 def _given(

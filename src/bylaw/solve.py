@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bylaw.correction import Corrected, Observed, Resolve, affordable_margins, correct, observe
+from bylaw.correction import Corrected, Observed, Resolve, affordable_margins, correct, observe, start
 from bylaw.decisions import Floats
 from bylaw.dual import Dual, blocks_of
 from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, positive
@@ -101,20 +101,25 @@ def solve(
     dual = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
 
-    def run(dual: Dual, start: Floats | None = None) -> Solution:
-        return chosen(dual, tol=tol, start=start, rng=generator, callback=callback)
+    def run(dual: Dual, begin: Floats | None = None) -> Solution:
+        return chosen(dual, tol=tol, start=begin, rng=generator, callback=callback)
 
     solution = run(dual)
     shift = np.zeros(dual.n_rules)
-    if dual.n_rules and (labels is not None or groups is not None or margin):
+    observing = labels is not None or groups is not None
+    if dual.n_rules and (observing or margin):
         seen = observe(problem, form, evidence, labels, groups)
-        margins = _margins(problem, dual, solution, evidence, seen, margin, run)
-        corrected = correct(dual, solution, seen, margins, run)
-        if corrected is not None:
+        begin = start(dual, solution, seen, run)
+        if begin is not None:
+            margins = _margins(problem, begin, evidence, seen, margin, run)
+            corrected = correct(dual, begin, seen, margins, run)
             dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
             _warn_if_missed(problem, corrected, evidence, seen)
     if solution.status is Status.INFEASIBLE:
-        raise _conflict(dual, solution)
+        conflict = _conflict(dual, solution)
+        if observing:
+            conflict.add_note("These are the rates that the probabilities predict; no shift of them helps.")
+        raise conflict
     if solution.status in (Status.MAX_STEPS, Status.STALLED):
         _warn(dual, solution, tol)
     return Policy.fitted(problem, form, solution, guarantee_of(dual, solution), shift * form.scales)
@@ -126,22 +131,19 @@ def _check_margin(margin: Any) -> None:
 
 
 def _margins(
-    problem: Problem,
-    dual: Dual,
-    first: Solution,
-    evidence: Evidence,
-    seen: Observed,
-    margin: float,
-    run: Resolve,
+    problem: Problem, begin: Corrected, evidence: Evidence, seen: Observed, margin: float, run: Resolve
 ) -> Floats:
     """So many standard errors of each rule, as far as they can be afforded, (M,)."""
-    if margin == 0 or first.status is Status.INFEASIBLE:
-        return np.zeros(dual.n_rules)
-    policy = Policy.fitted(problem, dual.form, first, guarantee_of(dual, first))
-    law = policy.probabilities(evidence)
-    errors = [_standard_error(j, evidence, seen, law) for j in range(dual.n_rules)]
-    wanted = margin * np.array(errors) / dual.form.scales
-    return affordable_margins(dual, first, wanted, run)
+    if margin == 0:
+        return np.zeros(begin.dual.n_rules)
+    law = _law(problem, begin, evidence, seen)
+    errors = [_standard_error(j, evidence, seen, law) for j in range(begin.dual.n_rules)]
+    return affordable_margins(begin, margin * np.array(errors) / seen.form.scales, run)
+
+
+def _law(problem: Problem, found: Corrected, evidence: Evidence, seen: Observed) -> Floats:
+    guarantee = guarantee_of(found.dual, found.solution)
+    return Policy.fitted(problem, seen.form, found.solution, guarantee).probabilities(evidence)
 
 
 def _standard_error(j: int, evidence: Evidence, seen: Observed, law: Floats) -> float:
@@ -153,9 +155,7 @@ def _standard_error(j: int, evidence: Evidence, seen: Observed, law: Floats) -> 
 def _warn_if_missed(problem: Problem, corrected: Corrected, evidence: Evidence, seen: Observed) -> None:
     excess = corrected.excess * seen.form.scales
     worst = int(np.argmax(excess))
-    dual, solution = corrected.dual, corrected.solution
-    policy = Policy.fitted(problem, seen.form, solution, guarantee_of(dual, solution))
-    if excess[worst] <= _standard_error(worst, evidence, seen, policy.probabilities(evidence)):
+    if excess[worst] <= _standard_error(worst, evidence, seen, _law(problem, corrected, evidence, seen)):
         return
     warnings.warn(
         f"the observed rates of these rows do not obey every rule: {seen.form.names[worst]!r} is missed by "

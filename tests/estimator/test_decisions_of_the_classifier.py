@@ -8,11 +8,12 @@ from sklearn.naive_bayes import GaussianNB
 
 from bylaw import (
     ConstrainedClassifier,
+    demographic_parity,
     disagreement,
     miscoverage,
     size,
 )
-from people import PARITY, SEX, N, X, Y, classifier
+from people import DEPT, PARITY, SEX, N, X, Y, classifier
 
 
 @pytest.mark.parametrize(
@@ -100,3 +101,15 @@ def test_churn_against_an_earlier_constrained_classifier():
     said = old.predict(X, sensitive_features=SEX)
     agree = np.where(said == "human", 0.0, law[np.arange(N), (said == "yes").astype(int)])
     assert 1 - agree.mean() == pytest.approx(0.215, abs=0.01)
+
+
+def test_an_earlier_classifier_gets_the_groups_by_name():
+    old = classifier([demographic_parity("dept", tol=0.1)]).fit(X, Y, sensitive_features=DEPT)
+    rules = [PARITY, disagreement("old") <= 0.3]
+    both = {"sex": SEX, "dept": DEPT}
+    assert classifier(rules).fit(X, Y, sensitive_features=both, reference=old).references_ == {"old": old}
+    with pytest.raises(ValueError, match=r"speak of \['dept'\].*it has \['sex'\]"):
+        classifier(rules).fit(X, Y, sensitive_features=SEX, reference=old)
+    sets = ConstrainedClassifier(GaussianNB(), [size() <= 1.2], minimize=miscoverage()).fit(X, Y)
+    with pytest.raises(ValueError, match="decides on sets of labels"):
+        classifier(rules).fit(X, Y, sensitive_features=SEX, reference=sets)

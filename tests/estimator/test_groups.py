@@ -186,6 +186,21 @@ def test_an_unknown_group_is_guessed_given_the_known_one():
     assert guessed == pytest.approx(((SEX == "F") & (race == "b")).mean(), abs=0.01)
 
 
+def test_one_model_for_attributes_by_a_tuple():
+    rules = [demographic_parity(["sex", "dept"], tol=0.05)]
+    by_tuple = classifier(rules, group_estimator={("sex", "dept"): LogisticRegression()})
+    by_tuple.fit(X, Y, sensitive_features=GROUPS)
+    assert np.array_equal(
+        by_tuple.predict_proba(X), unaware(rules).fit(X, Y, sensitive_features=GROUPS).predict_proba(X)
+    )
+    pair = JointClassifier(LogisticRegression()).fit(X, {"sex": SEX, "label": Y})
+    rule = [equal_opportunity("sex", tol=0.05)]
+    frozen = classifier(
+        rule, FrozenEstimator(LogisticRegression().fit(X, Y)), group_estimator=FrozenEstimator(pair)
+    )
+    assert frozen.fit(X, Y).predict(X).shape == Y.shape  # the frozen model brings its values
+
+
 def test_a_frozen_group_model_may_know_more_values():
     seen = np.where(np.random.default_rng(1).random(N) < 0.05, "Q", SEX)
     guess = FrozenEstimator(LogisticRegression().fit(X, seen))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
@@ -9,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     KFold,
 )
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -89,6 +91,23 @@ def test_weights_reach_the_model_and_the_policy():
     law = classifier(rules, FrozenEstimator(plain)).fit(X, Y, sample_weight=weights).predict_proba(X)[:, -1]
     assert np.average(law, weights=weights) == pytest.approx(0.2, abs=1e-6)
     assert abs(law.mean() - 0.2) > 1e-3
-    pipe = make_pipeline(StandardScaler(), LogisticRegression())
-    with pytest.warns(UserWarning, match="Pipeline takes no sample_weight"):
-        classifier(rules, pipe).fit(X, Y, sample_weight=weights)
+    piped = classifier(rules, make_pipeline(StandardScaler(), LogisticRegression(C=1e6)))
+    piped.fit(X, Y, sample_weight=weights)
+    alone = LogisticRegression(C=1e6).fit(X, Y, sample_weight=weights)
+    assert piped.estimator_.predict_proba(X) == pytest.approx(alone.predict_proba(X), abs=1e-3)
+    with pytest.warns(UserWarning, match="KNeighborsClassifier takes no sample_weight"):
+        classifier(rules, KNeighborsClassifier()).fit(X, Y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_weights_reach_the_calibrator(routing):
+    weights = np.where(Y == "yes", 20.0, 1.0)
+    means = []
+    with sklearn.config_context(enable_metadata_routing=routing):
+        asks = LogisticRegression().set_fit_request(sample_weight=True) if routing else LogisticRegression()
+        scaler = StandardScaler().set_fit_request(sample_weight=False) if routing else StandardScaler()
+        for calibrator in (None, asks, make_pipeline(scaler, asks)):
+            fitted = classifier((), asks, calibrator=calibrator).fit(X, Y, sample_weight=weights)
+            means.append(fitted._evidence(X, None, None).probabilities[:, 1].mean())
+    assert means == pytest.approx([means[0]] * 3, abs=0.02)
+    assert means[0] > 0.8  # without weights it is about a half

@@ -133,9 +133,15 @@ def _is_model(source: Any) -> bool:
 
 
 def reference_labels(
-    sources: Mapping[str, Any], names: Sequence[str], X: Any, sensitive_features: Any
+    sources: Mapping[str, Any],
+    names: Sequence[str],
+    X: Any,
+    sensitive_features: Any,
+    attributes: Sequence[str],
 ) -> dict[str, NDArray[Any]]:
-    """What each earlier model says of these rows: as given, or asked now."""
+    """What each earlier model says of these rows: as given, or asked now, with the groups by name."""
+    if not (isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)):
+        sensitive_features = named_columns(sensitive_features, attributes, "sensitive_features")
     columns = {}
     for name in names:
         source, what = sources.get(name), f"reference {name!r}"
@@ -154,6 +160,8 @@ def reference_labels(
 
 def _asked(model: Any, X: Any, sensitive_features: Any) -> NDArray[Any]:
     """Its labels. An earlier constrained classifier may need the groups, and may have rejected."""
+    if not hasattr(model, "predict"):
+        raise OptionError("the reference decides on sets of labels, and rules compare with single labels")
     takes_groups = "sensitive_features" in signature(model.predict).parameters
     labels = model.predict(X, **({"sensitive_features": sensitive_features} if takes_groups else {}))
     rejections = list(getattr(model, "actions_", ()))[len(getattr(model, "classes_", ())) :]

@@ -6,15 +6,12 @@ from log-ratios of the models' probabilities, of rows that these were not traine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import get_config
-from sklearn.pipeline import Pipeline
 
 from bylaw.conditional.crossfit import aligned, fresh, with_probabilities
 from bylaw.conditional.hidden import HiddenGroup
@@ -51,10 +48,9 @@ def calibrate(
     targets: Sequence[NDArray[np.int64]],
     hidden: tuple[HiddenGroup, ...],
     classes: NDArray[Any],
-    weights: Floats | None,
+    params: Mapping[str, Any],
 ) -> Calibration:
     model = with_probabilities(calibrator, "calibrator")
-    params = {} if weights is None else _weights_for(model, weights)
     scores = _scores(probabilities, cells)
     label_model, *group_models = (fresh(model).fit(scores, target, **params) for target in (labels, *targets))
     return Calibration(label_model, tuple(group_models), hidden, classes)
@@ -64,9 +60,3 @@ def _scores(probabilities: Floats, cells: Sequence[Floats]) -> Floats:
     """Log-ratios to the last class or cell, (n_rows, n_scores)."""
     tables = [np.log(np.maximum(p.reshape(len(p), -1), _LEAST)) for p in (probabilities, *cells)]
     return np.concatenate([table[:, :-1] - table[:, -1:] for table in tables], axis=1)
-
-
-def _weights_for(model: Any, weights: Floats) -> dict[str, Floats]:
-    if isinstance(model, Pipeline) and not get_config()["enable_metadata_routing"]:
-        return {f"{model.steps[-1][0]}__sample_weight": weights}
-    return {"sample_weight": weights} if "sample_weight" in signature(model.fit).parameters else {}

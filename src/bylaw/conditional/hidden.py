@@ -182,10 +182,13 @@ def hidden_names(estimators: Any, problem: Problem) -> list[str]:
 
 def _values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
     """A frozen model's own, or those that the fit sees."""
-    model = _chosen(estimators, (name,))
-    if is_frozen(model) and not hasattr(model, "predict_joint"):
+    key = key_of(estimators, (name,))
+    model = estimators if key is None else estimators[key]
+    if is_frozen(model):
         check_is_fitted(model)
-        return tuple(np.asarray(model.classes_).tolist())
+        place = key.index(name) if isinstance(key, tuple) else 0
+        found = model.values_[place] if hasattr(model, "values_") else np.asarray(model.classes_).tolist()
+        return tuple(found)
     if name in groups:
         return groups[name].values
     raise EvidenceError(
@@ -197,17 +200,16 @@ def key_of(estimators: Any, names: Names) -> Any:
     """Where a dict has the model for some attributes; None where one model serves all."""
     if not isinstance(estimators, Mapping):
         return None
-    together = names[0] if len(names) == 1 else names
-    return together if together in estimators else names[0]
-
-
-def _chosen(estimators: Any, names: Names) -> Any:
-    key = key_of(estimators, names)
-    return estimators if key is None else estimators[key]
+    tuples = [key for key in estimators if isinstance(key, tuple) and set(names) <= set(key)]
+    for key in (names, *names, *tuples):
+        if key in estimators:
+            return key
+    raise OptionError(f"group_estimator has no model for {' x '.join(names)}; it has {list(estimators)}")
 
 
 def _model(estimators: Any, names: Names) -> Any:
-    chosen = _chosen(estimators, names)
+    key = key_of(estimators, names)
+    chosen = estimators if key is None else estimators[key]
     if isinstance(chosen, JointClassifier):  # cells are ours to make
         chosen = chosen.estimator
     return with_probabilities(chosen, f"the group_estimator for {' x '.join(names)}")

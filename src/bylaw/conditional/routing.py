@@ -9,6 +9,7 @@ from inspect import signature
 from typing import Any
 
 from sklearn import get_config
+from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from bylaw.conditional.crossfit import is_frozen
@@ -16,7 +17,7 @@ from bylaw.decisions import Floats
 from bylaw.errors import OptionError
 
 
-def router(owner: Any, estimator: Any, group_estimator: Any, cv: Any) -> MetadataRouter:
+def router(owner: Any, estimator: Any, group_estimator: Any, calibrator: Any, cv: Any) -> MetadataRouter:
     """Metadata of `fit` goes to the owner, the estimator, the models of groups and the splitter."""
     mapping = MethodMapping().add(caller="fit", callee="fit")
     several = isinstance(group_estimator, Mapping)
@@ -25,6 +26,8 @@ def router(owner: Any, estimator: Any, group_estimator: Any, cv: Any) -> Metadat
     found.add(estimator=estimator, method_mapping=mapping)
     for key, model in models.items():
         found.add(**{name_of(key): model}, method_mapping=mapping)
+    if calibrator is not None:
+        found.add(calibrator=calibrator, method_mapping=mapping)
     if hasattr(cv, "get_metadata_routing"):
         found.add(splitter=cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
     return found
@@ -57,12 +60,13 @@ class Routes:
         params = self.params if name == "estimator" else {}
         if self.weights is None:
             return params
-        if "sample_weight" in signature(model.fit).parameters:
-            return {**params, "sample_weight": self.weights}
+        last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
+        if "sample_weight" in signature(last[1].fit).parameters:
+            name = f"{last[0]}__sample_weight" if last[0] else "sample_weight"
+            return {name: self.weights, **params}
         warnings.warn(
             f"{type(model).__name__} takes no sample_weight, so its training ignores the weights, and only "
-            "the policy uses them. Pass them to a step of a pipeline as <step>__sample_weight, or enable "
-            "metadata routing",
+            "the policy uses them",
             UserWarning,
             stacklevel=5,
         )

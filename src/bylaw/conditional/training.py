@@ -39,6 +39,7 @@ class Training:
     random_state: Any
     n_jobs: int | None
     calibrator: Any  # of labels and groups given all scores, or None
+    calibrator_params: Params
     weights: Floats | None
     params: Params  # for the model's fit
     group_params: Sequence[Params]  # for each group model's
@@ -101,10 +102,10 @@ class Training:
         if unseen := [name for h in self.hidden for name in h.names if name not in self.groups]:
             raise OptionError(f"a calibrator learns from groups: pass sensitive_features with {unseen}")
         targets = [h.target(self.groups, self.label_codes)[self.part] for h in self.hidden]
-        weights = None if self.weights is None else self.weights[self.part]
+        params = _check_method_params(self.X, params=dict(self.calibrator_params), indices=self.part)
         labels = self.labels[self.part]
         return calibrate(
-            self.calibrator, *self._predicted, labels, targets, self.hidden, self.classes, weights
+            self.calibrator, *self._predicted, labels, targets, self.hidden, self.classes, params
         )
 
     def _out_of_sample(self, model: Any, target: Any, params: Params) -> list[tuple[Floats, Any]]:
