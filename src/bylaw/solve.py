@@ -109,12 +109,9 @@ def solve(
     observing = labels is not None or groups is not None
     if dual.n_rules and (observing or margin):
         seen = observe(problem, form, evidence, labels, groups)
-        begin = start(dual, solution, seen, run)
-        if begin is not None:
-            margins = _margins(problem, begin, evidence, seen, margin, run)
-            corrected = correct(dual, begin, seen, margins, run)
+        corrected = _corrected(problem, dual, solution, evidence, seen, margin, run)
+        if corrected is not None:
             dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
-            _warn_if_missed(problem, corrected, evidence, seen)
     if solution.status is Status.INFEASIBLE:
         conflict = _conflict(dual, solution)
         if observing:
@@ -128,6 +125,25 @@ def solve(
 def _check_margin(margin: Any) -> None:
     if not (isinstance(margin, numbers.Real) and 0 <= float(margin) < math.inf):
         raise OptionError(f"margin must be a number of standard errors, zero or more, not {margin!r}")
+
+
+def _corrected(
+    problem: Problem,
+    dual: Dual,
+    first: Solution,
+    evidence: Evidence,
+    seen: Observed,
+    margin: float,
+    run: Resolve,
+) -> Corrected | None:
+    """The rules held on what was seen, with a margin; None if they conflict there too."""
+    begin = start(dual, first, seen, run)
+    if begin is None:
+        return None
+    margins = _margins(problem, begin, evidence, seen, margin, run)
+    corrected = correct(dual, begin, seen, margins, run)
+    _warn_if_missed(problem, corrected, evidence, seen)
+    return corrected
 
 
 def _margins(
@@ -162,7 +178,7 @@ def _warn_if_missed(problem: Problem, corrected: Corrected, evidence: Evidence, 
         f"{excess[worst]:.3g}, more than a standard error. The model tells too little about it; loosen the "
         "rule, merge small groups, or give better probabilities",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
