@@ -118,3 +118,34 @@ def test_rules_pickle_and_hash():
     rules = [abs(error()) <= 0.1, rejected() <= 0.1, demographic_parity("sex", tol={"F": 0.1, "M": 0.2})]
     assert pickle.loads(pickle.dumps(rules)) == rules
     assert len(set(rules) | set(pickle.loads(pickle.dumps(rules)))) == 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "level", "text"),
+    [
+        (rejected() <= 0.1, 0.1, "rejected() <= 0.25"),
+        (selected(1) >= 0.3, 0.3, "selected(1) >= 0.25"),
+        (error() - rejected() + 0.5 <= 1, 1.0, "error() - rejected() + 0.5 <= 0.25"),
+        (error() <= 0.05 * selected(1), 0.05, "error() <= 0.25 * selected(1)"),
+        (error() <= selected(1), 1.0, "error() <= 0.25 * selected(1)"),
+        (abs(error() - rejected()) <= 0.02, 0.02, "abs(error() - rejected()) <= 0.25"),
+        (abs(error()) <= 2 * rejected(), 2.0, "abs(error()) <= 0.25 * rejected()"),
+    ],
+)
+def test_a_rule_at_another_level(rule, level, text):
+    assert rule.level == level
+    assert rule.at(level) == rule
+    assert str(rule.at(0.25)) == text
+    assert rule.at(0.25).level == 0.25
+    with pytest.raises(RuleError, match=r"a level of .* must be a number"):
+        rule.at("much")
+
+
+@pytest.mark.parametrize(
+    "rule", [error() <= 0.1 * rejected() + 0.2, abs(error()) <= selected(0) + selected(1)]
+)
+def test_a_rule_with_several_numbers_has_no_level(rule):
+    with pytest.raises(RuleError, match="no single level; write it with one number"):
+        _ = rule.level
+    with pytest.raises(RuleError, match="no single level"):
+        rule.at(0.1)

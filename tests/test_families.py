@@ -115,3 +115,13 @@ def test_tolerances_per_group_and_label():
 def test_bad_families_are_refused(build, message):
     with pytest.raises(RuleError, match=message):
         build()
+
+
+def test_a_family_at_another_level():
+    assert demographic_parity("sex", tol=0.1).at(0.2) == demographic_parity("sex", tol=0.2)
+    assert disparate_impact("sex", labels=[1]).at(0.9) == disparate_impact("sex", ratio=0.9, labels=[1])
+    assert equalized_odds(["sex", "race"], tol=0.1, between="groups").at(0).level == 0
+    with pytest.raises(RuleError, match="disparate_impact: ratio must not be negative"):
+        disparate_impact("sex").at(-1)
+    with pytest.raises(RuleError, match="a tolerance per group, and one level cannot replace them"):
+        demographic_parity("sex", tol={"F": 0.1, "M": 0.2}).at(0.1)

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from bylaw.audit import Audit, RuleAudit, Verdict, audit
+from bylaw.certified import HeldOut
 from bylaw.errors import (
     BylawError,
     ConvergenceWarning,
@@ -12,6 +14,7 @@ from bylaw.errors import (
     PolicyFileError,
     RuleError,
     RuleSyntaxError,
+    UncertifiedError,
 )
 from bylaw.evidence import Evidence
 from bylaw.explanation import Explanation, explain
@@ -24,6 +27,8 @@ from bylaw.families import (
     error_parity,
     rejection_parity,
 )
+from bylaw.feasibility import Diagnosis, diagnose
+from bylaw.frontier import Frontier, frontier
 from bylaw.grammar import parse
 from bylaw.policy import Policy
 from bylaw.problem import Problem
@@ -39,7 +44,8 @@ from bylaw.rates import (
     selected,
     size,
 )
-from bylaw.solution import Guarantee, Solution, Status, Step
+from bylaw.sensitivity import Sensitivity, sensitivity
+from bylaw.solution import Certificate, Guarantee, Solution, Status, Step
 from bylaw.solve import solve
 from bylaw.stream import Stream
 from bylaw.tables import Columns
@@ -50,31 +56,42 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "BylawError",
+    "Certificate",
     "Columns",
     "ConstrainedClassifier",
     "ConvergenceWarning",
+    "Diagnosis",
     "Evidence",
     "EvidenceError",
     "Explanation",
+    "Frontier",
     "Guarantee",
     "GuaranteeWarning",
+    "HeldOut",
     "InfeasibleRulesError",
     "OptionError",
     "Policy",
     "PolicyFileError",
     "Problem",
+    "RuleAudit",
     "RuleError",
     "RuleSyntaxError",
+    "Sensitivity",
     "Solution",
     "Status",
     "Step",
     "Stream",
+    "UncertifiedError",
+    "Verdict",
     "accepted",
+    "audit",
     "cost",
     "coverage_parity",
     "custom",
     "demographic_parity",
+    "diagnose",
     "disagreement",
     "disparate_impact",
     "equal_opportunity",
@@ -82,12 +99,14 @@ __all__ = [
     "error",
     "error_parity",
     "explain",
+    "frontier",
     "miscoverage",
     "omits",
     "parse",
     "rejected",
     "rejection_parity",
     "selected",
+    "sensitivity",
     "size",
     "solve",
 ]

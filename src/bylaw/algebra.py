@@ -291,6 +291,15 @@ class Rule:
         """The rate that must be <= 0."""
         return self.left - self.right if self.sense == "<=" else self.right - self.left
 
+    @property
+    def level(self) -> float:
+        """The number that the rule can be swept over: its bound, or the one coefficient on its right."""
+        return _level_of(self.right, self)
+
+    def at(self, level: float) -> Rule:
+        """The same rule at another level."""
+        return Rule(self.left, self.sense, _at_level(self.right, number(level, f"a level of {self}"), self))
+
     def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
         return (self,)
 
@@ -309,6 +318,23 @@ class Rule:
 
 
 Groups = Mapping[str, tuple[Value, ...]]
+
+
+def _level_of(side: Rate, rule: Rule | Band) -> float:
+    """The single number on a side: a bound, or the factor of a single rate."""
+    if not side.terms:
+        return side.constant
+    if len(side.terms) == 1 and not side.constant:
+        return side.terms[0][1]
+    raise RuleError(
+        f"the rule {rule} has several numbers on its right, so it has no single level; write it with one "
+        "number there, such as rejected() <= 0.1 or error() <= 0.05 * accepted()"
+    )
+
+
+def _at_level(side: Rate, level: float, rule: Rule | Band) -> Rate:
+    _level_of(side, rule)
+    return level * Rate(((side.terms[0][0], 1.0),)) if side.terms else as_rate(level)
 
 
 @dataclass(frozen=True, repr=False)
@@ -344,6 +370,15 @@ class Band:
     def __post_init__(self) -> None:
         if not self.rate.terms:
             raise RuleError(f"the rule {self} says nothing about the decisions")
+
+    @property
+    def level(self) -> float:
+        """The number that the rule can be swept over: its limit, or the one coefficient in it."""
+        return _level_of(self.limit, self)
+
+    def at(self, level: float) -> Band:
+        """The same rule at another level."""
+        return Band(self.rate, _at_level(self.limit, number(level, f"a level of {self}"), self))
 
     def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
         return (self.rate <= self.limit, self.rate >= -self.limit)

@@ -160,22 +160,27 @@ def _attempt(dual: Dual, solution: Solution, seen: Observed, shift: Floats) -> C
 
 def affordable_margins(begin: Corrected, margins: Floats, resolve: Resolve) -> Floats:
     """The margins, or half of the largest part of them that leaves a policy, if that is less."""
+    return affordable_share(begin, margins, resolve, most=2.0) / 2 * margins
+
+
+def affordable_share(begin: Corrected, margins: Floats, resolve: Resolve, most: float) -> float:
+    """The largest part of these margins, up to `most`, that leaves a policy."""
 
     def leaves_a_policy(share: float) -> bool:
         answer = resolve(_shifted(begin.dual, share * margins), begin.solution.multipliers)
         return answer.status is not Status.INFEASIBLE
 
-    if leaves_a_policy(2.0):
-        return margins
-    high = 2.0
+    if leaves_a_policy(most):
+        return most
+    high = most
     for _ in range(_MOST_HALVINGS):
         if leaves_a_policy(high / 4):
             break
         high /= 4
     else:
-        return np.zeros_like(margins)
+        return 0.0
     low = high / 4
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         low, high = (middle, high) if leaves_a_policy(middle) else (low, middle)
-    return low / 2 * margins
+    return low

@@ -226,6 +226,20 @@ class Dual:
         weights = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
         return self._mean(self.form.decisions.least, weights) - float(self.form.bounds @ multipliers)
 
+    def best_response(self, multipliers: Floats) -> Floats:
+        """E[c] - b, (M,), of the policy of least lambda'c on every row."""
+        weights = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
+        moments = np.zeros_like(weights)
+        with one_blas_thread():
+            for block in self.blocks:
+                losses = weights.T @ block.features
+                if self.form.decisions.kind == "sets":
+                    law = (losses < 0).astype(np.float64)
+                else:
+                    law = np.eye(len(losses))[:, losses.argmin(axis=0)]
+                moments += block.features @ (law * block.row_weights).T
+        return self.form.couplings @ (moments.ravel() / self.mass) - self.form.bounds
+
     @cached_property
     def highest_cost(self) -> float:
         """E[largest loss of a row]: no policy costs more."""

@@ -42,6 +42,13 @@ def positive(value: Any, what: str) -> float:
     raise OptionError(f"{what} must be a positive number, not {value!r}")
 
 
+def proportion(value: Any, what: str) -> float:
+    """A number strictly between zero and one, or an error that names it."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < 1:
+        return float(value)
+    raise OptionError(f"{what} must be a number between 0 and 1, such as 0.95, not {value!r}")
+
+
 class EvidenceError(BylawError, ValueError):
     """Rows that cannot be used as they are."""
 
@@ -55,22 +62,69 @@ class InfeasibleRulesError(BylawError):
 
     Attributes
     ----------
+    diagnosis
+        the `Diagnosis`, of which the others are parts.
+    conflict
+        the rules that conflict, by name; without any one of them, the others can hold.
+    least
+        for each rule of the conflict, the best its rate can reach while the others of it hold.
     violations
-        for each rule in the conflict, how far it is from holding (its rate
-        minus its bound) under the last policy that was tried.
+        for each rule of the conflict, how far it is off while the others of it hold.
+    relaxation
+        the smallest change that lets all rules hold: by how much to loosen which statement.
+    small_cells
+        conditions in the rules that too few rows meet.
     least_violation
         whatever the policy, at least one rule of the conflict is missed
-        by this much; the multipliers are the proof (a Farkas certificate).
+        by this much; the diagnosis holds the proof (a Farkas certificate).
     """
 
-    def __init__(self, violations: Mapping[str, float], least_violation: float) -> None:
-        self.violations = dict(violations)
-        self.least_violation = least_violation
-        listed = "\n".join(f"  {name}   (off by {gap:+.4g})" for name, gap in violations.items())
-        super().__init__(
-            "the rules conflict on these rows: any policy misses at least one of them by "
-            f"{least_violation:.3g}.\n{listed}\n"
-            "Loosen one of these rules or remove it, and solve again."
+    def __init__(self, diagnosis: Any) -> None:
+        super().__init__(diagnosis)
+        self.diagnosis = diagnosis
+        self.conflict: tuple[str, ...] = diagnosis.conflict
+        self.least: Mapping[str, float] = diagnosis.least
+        self.violations: Mapping[str, float] = diagnosis.violations
+        self.relaxation: Mapping[str, float] = diagnosis.relaxation
+        self.small_cells: Mapping[str, float] = diagnosis.small_cells
+        self.least_violation: float = diagnosis.least_violation
+
+    def __str__(self) -> str:
+        return str(self.diagnosis)
+
+
+class UncertifiedError(BylawError):
+    """Not even the most cautious policy could be certified on the rows that were held out.
+
+    Attributes
+    ----------
+    rule
+        the rule that failed.
+    p_value
+        of the hypothesis that it does not hold.
+    rows_needed
+        about how many certificate rows it would take; infinite if it looks broken.
+    """
+
+    def __init__(self, rule: str, p_value: float, rows_needed: float, rows: int, confidence: float) -> None:
+        super().__init__(rule, p_value, rows_needed, rows, confidence)
+        self.rule = rule
+        self.p_value = p_value
+        self.rows_needed = rows_needed
+        self.rows = rows
+        self.confidence = confidence
+
+    def __str__(self) -> str:
+        advice = (
+            f"about {self.rows_needed:,.0f} certificate rows would do; or loosen the rule, or accept a lower "
+            "confidence"
+            if math.isfinite(self.rows_needed)
+            else "on these rows it looks broken, however cautious the policy. Loosen it, give better "
+            "probabilities, or pass labels= and groups= of the fitting rows, so that rules hold as observed"
+        )
+        return (
+            f"the rule {self.rule!r} cannot be certified with {100 * self.confidence:g} % confidence on "
+            f"{self.rows:,} held-out rows (p = {self.p_value:.2g}), not even with the widest margin: {advice}"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -32,16 +33,17 @@ from bylaw.conditional.beside import (
 from bylaw.conditional.crossfit import is_frozen, with_probabilities
 from bylaw.conditional.hidden import hidden_groups, hidden_names, key_of
 from bylaw.conditional.routing import Routes, name_of, router
-from bylaw.conditional.training import Training
+from bylaw.conditional.training import Trained, Training
 from bylaw.correction import FEW_ROWS
 from bylaw.decisions import Floats
-from bylaw.errors import GuaranteeWarning, OptionError
+from bylaw.errors import GuaranteeWarning
 from bylaw.evidence import Evidence
 from bylaw.groups import KnownGroup
 from bylaw.judgement import Judgement
 from bylaw.linear_form import admit_values
 from bylaw.policy import Policy
 from bylaw.problem import Problem
+from bylaw.settings import Settings
 from bylaw.solve import solve
 
 
@@ -55,7 +57,7 @@ def _decides(sets: bool, instead: str) -> Any:
     return available_if(check)
 
 
-class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A classifier whose decisions obey rules, at the least cost.
 
     `fit` trains the estimator and chooses the policy on rows that the estimator has not seen.
@@ -94,6 +96,11 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         of the correction: every rule is tightened by this many standard errors of its rate, or by half
         of what leaves a policy, if that is less. With zero, a binding rule is missed on every other
         set of new rows.
+    guarantee, confidence
+        "high_probability": all rules hold together on new rows with this confidence. A part of the rows is
+        held out, from the models too, and the least cautious policy that it certifies is chosen.
+    certificate
+        that part, a fraction.
     solver, beta, tol
         as in `solve`.
     method
@@ -131,6 +138,9 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         cv: Any = 5,
         correction: bool = True,
         margin: float = 1.0,
+        guarantee: str | None = None,
+        confidence: float = 0.95,
+        certificate: float = 0.3,
         solver: Any = "auto",
         beta: Any = "auto",
         tol: float = 1e-6,
@@ -149,6 +159,9 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         self.cv = cv
         self.correction = correction
         self.margin = margin
+        self.guarantee = guarantee
+        self.confidence = confidence
+        self.certificate = certificate
         self.solver = solver
         self.beta = beta
         self.tol = tol
@@ -196,25 +209,42 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         sources = references_by_name(reference, problem.references)
         references = reference_labels(sources, problem.references, X, sensitive_features, problem.attributes)
         training = self._training(model, X, problem, labels, classes, groups, routes)
-        hidden = [name for group in training.hidden for name in group.names if name in groups]
-        seen = {name: groups[name].rows(training.part) for name in hidden}
+        self.trained_, self.policy_ = self._choose(problem, training, references)
+        self.classes_ = classes
+        self.references_ = models_among(sources)
+        self.actions_ = _as_array([*classes.tolist(), *self.policy_.actions[len(classes) :]])
+        return self
+
+    def _choose(
+        self, problem: Problem, training: Training, references: Mapping[str, NDArray[Any]]
+    ) -> tuple[Trained, Policy]:
+        """The models, and the policy on rows that they have not seen."""
+        chosen, kept = self._parts(len(training))
+        everything, training = training, training if kept is None else training.rows(chosen)
+        known = {name: column[chosen] for name, column in references.items()}
+        evidence, trained = training.evidence(known), training.trained()
+        held_out = None
+        if kept is not None:
+            there = {name: column[kept] for name, column in references.items()}
+            held_out = trained.held_out(everything.rows(kept), there)
+        seen = training.hidden_seen
         policy = solve(
             problem,
-            training.evidence(references),
-            labels=labels[training.part] if self.correction and labels is not None else None,
+            evidence,
+            labels=training.chosen_labels if self.correction else None,
             groups=seen if self.correction and seen else None,
-            margin=self.margin if self.correction else 0.0,
+            margin=self.margin if self.correction and held_out is None else 0.0,
+            guarantee=self.guarantee,  # type: ignore[arg-type]
+            confidence=self.confidence,
+            certificate=held_out,
             solver=self.solver,
             beta=self.beta,
             tol=self.tol,
             rng=None if self.random_state is None else self._generator(),
         )
         self._warn_of_small_cells(policy, len(training.part))
-        self.trained_ = training.trained()
-        self.policy_, self.classes_ = policy, classes
-        self.references_ = models_among(sources)
-        self.actions_ = _as_array([*classes.tolist(), *policy.actions[len(classes) :]])
-        return self
+        looked_at = training.looked_at(trained, policy, known)
+        return trained, replace(policy, fingerprint=policy.fingerprint + looked_at)
 
     def _warn_of_small_cells(self, policy: Policy, n_rows: int) -> None:
         cells = {event: round(share * n_rows) for event, share in policy.frequencies.items()}
@@ -225,7 +255,7 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
                 f"rules speak of {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): nobody can "
                 "tell whether they hold there. Merge small groups, or leave them out of the rules",
                 GuaranteeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _training(
@@ -332,42 +362,6 @@ class ConstrainedClassifier(Judgement, ClassifierMixin, MetaEstimatorMixin, Base
         check_two_dimensional(X)
         validate_data(self, X, skip_check_array=True, reset=reset)
         return indexable(X)[0]
-
-    # What the constructor was given, checked.
-
-    def _problem(self, classes: NDArray[Any] | None = None) -> Problem:
-        reject = self.reject
-        if isinstance(reject, str) and reject == "auto":
-            reject = "reject"
-            if classes is not None and classes.dtype.kind in "iuf":
-                least = classes.min().item()
-                reject = type(least)(min(-1, least - 1))
-        problem = Problem(self.minimize, self.rules, decisions=self.decisions, reject=reject)  # type: ignore[arg-type]
-        if problem.arrays:
-            raise OptionError(
-                f"custom({problem.arrays[0]!r}) reads an array of Evidence(costs=...), and there is none "
-                "here: pass a function of the evidence instead, custom(f)"
-            )
-        return problem
-
-    def _check_options(self) -> None:
-        for name, allowed in (
-            ("joint", ("model", "product")),
-            ("method", ("sample", "systematic", "argmax")),
-            ("correction", (True, False)),
-        ):
-            if getattr(self, name) not in allowed:
-                raise OptionError(f"{name} must be one of {list(allowed)}, not {getattr(self, name)!r}")
-
-    def _seed(self) -> Any:
-        """What scikit-learn's splitters take."""
-        state = self.random_state
-        return int(state.integers(2**31)) if isinstance(state, np.random.Generator) else state
-
-    def _generator(self) -> np.random.Generator:
-        """The same draws for the same whole number, others at each call otherwise."""
-        state = self.random_state
-        return np.random.default_rng(state.randint(2**31) if hasattr(state, "randint") else state)
 
     # scikit-learn's own questions.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bylaw.algebra import (
@@ -40,6 +40,15 @@ class Family:
     level: Tolerance
     between: Between
     labels: tuple[Value, ...] | None = None
+
+    def at(self, level: float) -> Family:
+        """The same family at another level."""
+        if isinstance(self.level, tuple):
+            raise RuleError(
+                f"{self} has a tolerance per group, and one level cannot replace them; state it with a "
+                "single number, or write a rule per group and sweep one of those"
+            )
+        return replace(self, level=_nonnegative(level, f"{self.name}: {_SIGNATURES[self.name][0]}"))
 
     def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
         """One rule, or two, per group and label, in the order of the paper."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from bylaw.algebra import Rate
+from bylaw.audit import Audit, audit
 from bylaw.columns import check_alignment
 from bylaw.conditional.beside import groups_of, weights_of
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 from bylaw.evidence import Evidence
 from bylaw.explanation import Explanation, explain
-from bylaw.groups import GroupProbabilities
+from bylaw.groups import GroupProbabilities, KnownGroup
 from bylaw.measure import has_rows
 from bylaw.observation import observed
 from bylaw.policy import Policy
@@ -86,6 +87,35 @@ class Judgement:
             for rule in rules
         }
 
+    def audit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sensitive_features: Any = None,
+        reference: Any = None,
+        sample_weight: Any = None,
+        rules: Any = None,
+        decisions: Any = None,
+        confidence: float = 0.95,
+        method: Literal["betting", "hoeffding_bentkus", "clopper_pearson"] = "betting",
+        fitted_rows: Literal["refuse", "estimate"] = "refuse",
+    ) -> Audit:
+        """What held-out rows say of the rules, with bounds, p-values and verdicts; see `bylaw.audit`."""
+        asked = None if rules is None else Problem(self.policy_.problem.minimize, rules)
+        evidence, groups = self._outcome(X, y, sensitive_features, reference, sample_weight, asked)
+        return audit(
+            self.policy_,
+            evidence,
+            labels=y,
+            groups=groups,
+            rules=rules,
+            decisions=decisions,
+            confidence=confidence,
+            method=method,
+            fitted_rows=fitted_rows,
+        )
+
     def explain(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Explanation:
         """For each row, how each rule pulls at each action; the pulls add up to the score."""
         evidence = self._evidence(X, sensitive_features, reference)
@@ -101,11 +131,24 @@ class Judgement:
         asked: Problem | None = None,
     ) -> tuple[Floats, Evidence]:
         """The law on these rows, and the rows as they turned out, with what else is asked about."""
+        evidence, groups = self._outcome(X, y, sensitive_features, reference, weights, asked)
+        return self.policy_.probabilities(evidence), observed(evidence, y, groups)
+
+    def _outcome(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any,
+        reference: Any,
+        weights: Any,
+        asked: Problem | None,
+    ) -> tuple[Evidence, dict[str, KnownGroup]]:
+        """What is known of these rows at decision time, and the true groups."""
         check_alignment({"X": X, "y": y})
         stated = self.policy_.problem
         asked = asked or stated
         evidence = self._evidence(X, sensitive_features, reference, asked.references)
         names = list(dict.fromkeys((*stated.attributes, *asked.attributes)))
-        seen = observed(evidence, y, groups_of(sensitive_features, names, X))
-        law = self.policy_.probabilities(evidence)
-        return law, seen if weights is None else seen.replaced(weights=weights_of(weights, X))
+        if weights is not None:
+            evidence = evidence.replaced(weights=weights_of(weights, X))
+        return evidence, groups_of(sensitive_features, names, X)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from bylaw.algebra import Conditions, Rate
+from bylaw.algebra import Conditions, Rate, Source, Value
 from bylaw.decisions import Decisions, Floats
 from bylaw.dual import BLOCK_ROWS, block_of
 from bylaw.evidence import Evidence
 from bylaw.linear_form import compile_problem
 from bylaw.problem import Problem
+
+_SAME_COST = 1e-12
 
 
 def contributions(rate: Rate, evidence: Evidence, law: Floats, decisions: Decisions) -> Floats:
@@ -32,6 +35,64 @@ def _contributions(rate: Rate, evidence: Evidence, law: Floats, decisions: Decis
         losses = form.base.T @ block_of(form, evidence, rows).features
         per_row[rows] = np.einsum("an,na->n", losses, law[rows])
     return per_row, form.base_constant
+
+
+def alone(problem: Problem, evidence: Evidence) -> Floats:
+    """The model's own answers, as a law (n_rows, n_actions): the label of least cost, of several the
+    likeliest; never a rejection, and for sets that label alone."""
+    form = compile_problem(Problem(problem.minimize, decisions=problem.kind, reject=problem.reject), evidence)
+    costs = (block_of(form, form.recipe.admit(evidence)).features.T @ form.base)[:, : len(evidence.classes)]
+    cheapest = np.isclose(costs, costs.min(axis=1, keepdims=True), rtol=0, atol=_SAME_COST)
+    likeliest = np.where(cheapest, evidence.probabilities, -1.0).argmax(axis=1)
+    return np.eye(form.base.shape[1])[likeliest]
+
+
+def extent(
+    rate: Rate, evidence: Evidence, decisions: Decisions, label: Value | None = None
+) -> tuple[float, float]:
+    """The least and the most that a row can have of a rate without conditions, whatever its label (or with
+    this one) and its decision. Costs of the caller's own are taken to lie within what these rows show."""
+    if not rate.terms:
+        return rate.constant, rate.constant
+    form = compile_problem(Problem(rate, decisions=decisions.kind, reject=decisions.reject), evidence)
+    costs = form.recipe.admit(evidence).costs
+    limits = [
+        [_limits(rate, costs, decisions, position, y) for position in range(len(decisions.actions))]
+        for y in (evidence.classes if label is None else [label])
+    ]
+    low, high = np.array(limits).transpose(2, 0, 1)  # each (n_labels, n_actions)
+    constant = rate.constant + sum(
+        c * atom.meaning(decisions.kind, decisions.classes).constant for atom, c in rate.terms
+    )
+    if decisions.kind == "sets":
+        low, high = np.minimum(low, 0.0).sum(axis=1), np.maximum(high, 0.0).sum(axis=1)
+    return float(low.min()) + constant, float(high.max()) + constant
+
+
+def _limits(
+    rate: Rate, costs: Mapping[str, Floats], decisions: Decisions, position: int, label: Value
+) -> tuple[float, float]:
+    """Of what one action pays on rows with this label."""
+    factors: dict[Source | None, float] = {}
+    for atom, coefficient in rate.terms:
+        for term in atom.meaning(decisions.kind, decisions.classes).terms:
+            if decisions.position(term.action) == position and term.label in (None, label):
+                factors[term.source] = factors.get(term.source, 0.0) + coefficient * term.coefficient
+    low = high = 0.0
+    for source, factor in factors.items():
+        ends = _source_limits(source, costs)
+        low += min(factor * end for end in ends)
+        high += max(factor * end for end in ends)
+    return low, high
+
+
+def _source_limits(source: Source | None, costs: Mapping[str, Floats]) -> tuple[float, float]:
+    if source is None:
+        return 1.0, 1.0
+    if source.kind == "reference":
+        return 0.0, 1.0
+    column = costs[source.name][:, source.item]  # type: ignore[index]
+    return float(column.min()), float(column.max())
 
 
 def has_rows(rate: Rate, evidence: Evidence) -> bool:

@@ -23,10 +23,11 @@ from bylaw.decisions import Decisions, Floats
 from bylaw.drawing import balanced, draw, keyed_uniforms
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.evidence import Evidence
+from bylaw.fingerprint import NO_ROWS, Fingerprint
 from bylaw.linear_form import LinearForm, Recipe
 from bylaw.measure import contributions
 from bylaw.problem import Problem
-from bylaw.solution import Guarantee, RulePrice, Solution
+from bylaw.solution import Certificate, Guarantee, RulePrice, Solution
 
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that
 # a row's answer is the same, to the last bit, in any batch.
@@ -45,6 +46,8 @@ class Policy:
     solution: Solution
     guarantee: Guarantee
     frequencies: Mapping[Any, float] = field(default_factory=dict)
+    fingerprint: Fingerprint = NO_ROWS  # of the rows that it was chosen on
+    certificate: Certificate | None = None
 
     @classmethod
     def fitted(
@@ -54,13 +57,21 @@ class Policy:
         solution: Solution,
         guarantee: Guarantee,
         tightened: Floats | None = None,
+        fingerprint: Fingerprint = NO_ROWS,
     ) -> Policy:
         prices = form.prices(solution.multipliers)
         shifts = np.zeros(len(prices)) if tightened is None else tightened
         rows = zip(form.statements, form.names, prices.tolist(), shifts.tolist(), strict=True)
-        weights = form.weights(solution.multipliers)
-        rule_prices = tuple(RulePrice(*row) for row in rows)
-        return cls(problem, form.recipe, weights, rule_prices, solution, guarantee, form.frequencies)
+        return cls(
+            problem=problem,
+            recipe=form.recipe,
+            weights=form.weights(solution.multipliers),
+            rule_prices=tuple(RulePrice(*row) for row in rows),
+            solution=solution,
+            guarantee=guarantee,
+            frequencies=form.frequencies,
+            fingerprint=fingerprint,
+        )
 
     @property
     def beta(self) -> float:
@@ -226,6 +237,7 @@ class Policy:
             f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: "
             f"the rules hold to {self.guarantee.violation:.2g} on the fitted rows"
             f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
+            f"{'' if self.certificate is None else f'{chr(10)}{self.certificate}'}"
         )
 
     def _repr_html_(self) -> str:
@@ -242,4 +254,5 @@ class Policy:
             "<thead><tr><th style='text-align:left'>subject to</th><th>price</th><th>tightened by</th></tr>"
             f"</thead><tbody>{rows}</tbody></table>"
             f"<p>{more} more rules{'' if priced[_SHOWN_RULES:] else ' cost nothing'}</p>"
+            f"{'' if self.certificate is None else f'<p>{self.certificate}</p>'}"
         )

@@ -12,9 +12,10 @@ import numpy as np
 from bylaw.algebra import KIND_IN_WORDS, LABEL, Source
 from bylaw.checked_json import BadValueError, Node, read_json
 from bylaw.decisions import Decisions, Floats
+from bylaw.fingerprint import Fingerprint
 from bylaw.linear_form import Attribute, Feature, Recipe
 from bylaw.problem import Problem
-from bylaw.solution import Guarantee, RulePrice, Solution, Status
+from bylaw.solution import Certificate, Guarantee, RulePrice, Solution, Status
 
 if TYPE_CHECKING:
     from bylaw.policy import Policy
@@ -62,6 +63,8 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "guarantee": asdict(policy.guarantee),
         "multipliers": [price._asdict() for price in policy.rule_prices],
         "frequencies": frequencies_to_list(policy.frequencies),
+        "fingerprint": policy.fingerprint.to_dict(),
+        "certificate": policy.certificate and asdict(policy.certificate),
         "solution": {
             "status": solution.status.name,
             "gradient_mapping": solution.gradient_mapping,
@@ -101,6 +104,8 @@ def _fields(root: Node) -> dict[str, Any]:
         "solution": _solution(root["solution"], np.array([price.multiplier for price in prices])),
         "guarantee": read_guarantee(root["guarantee"], root["beta"].positive()),
         "frequencies": read_frequencies(root["frequencies"], recipe),
+        "fingerprint": Fingerprint.from_node(root["fingerprint"]),
+        "certificate": _certificate(root["certificate"]),
     }
 
 
@@ -159,6 +164,20 @@ def _solution(node: Node, multipliers: Floats) -> Solution:
     status = Status[node["status"].one_of(Status.__members__)]
     mapping = node["gradient_mapping"].positive(zero=True)
     return Solution(multipliers, status, mapping, node["value"].number(), node["steps"].count())
+
+
+def _certificate(node: Node) -> Certificate | None:
+    if node.value is None:
+        return None
+    if not 0 < node["confidence"].number() < 1:
+        node["confidence"].fail("between 0 and 1")
+    return Certificate(
+        confidence=node["confidence"].number(),
+        rows=node["rows"].count(),
+        margin=node["margin"].positive(zero=True),
+        tested=node["tested"].count(),
+        p_value=node["p_value"].positive(zero=True),
+    )
 
 
 def read_guarantee(node: Node, beta: float) -> Guarantee:

@@ -76,6 +76,23 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """That all rules hold together, tested on rows that were held out."""
+
+    confidence: float
+    rows: int  # that were held out
+    margin: float  # by how many standard errors the rules were tightened
+    tested: int  # policies, the most cautious first; the last that passed is this one
+    p_value: float  # the largest of all rules
+
+    def __str__(self) -> str:
+        return (
+            f"all rules hold with {100 * self.confidence:g} % confidence, tested on {self.rows:,} held-out "
+            f"rows (p = {self.p_value:.2g}, margin of {self.margin:.3g} standard errors)"
+        )
+
+
+@dataclass(frozen=True)
 class Solution:
     """Multipliers, and how good they are on the fitted rows."""
 

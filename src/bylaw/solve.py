@@ -11,16 +11,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bylaw.correction import Corrected, Observed, Resolve, affordable_margins, correct, observe, start
+from bylaw.certified import HeldOut, certified
+from bylaw.correction import observe
 from bylaw.decisions import Floats
 from bylaw.dual import Dual, blocks_of
-from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, positive
+from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, positive, proportion
 from bylaw.evidence import Evidence, as_evidence
+from bylaw.feasibility import examine
+from bylaw.fitting import Fitting, policy_of
 from bylaw.linear_form import compile_problem
-from bylaw.measure import standard_error
 from bylaw.policy import Policy
 from bylaw.problem import Problem
-from bylaw.solution import Guarantee, Solution, Status
+from bylaw.solution import Solution, Status
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver
 from bylaw.solvers.full_batch import FullBatch
@@ -50,6 +52,9 @@ def solve(
     labels: Any = None,
     groups: Any = None,
     margin: float = 0.0,
+    guarantee: Literal["high_probability"] | None = None,
+    confidence: float = 0.95,
+    certificate: Evidence | HeldOut | None = None,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Policy:
@@ -79,6 +84,15 @@ def solve(
     margin
         tighten every rule by this many standard errors of its rate on these rows, so that it is
         likelier to hold on others; at most half of what leaves a policy.
+    guarantee
+        "high_probability": all rules hold together on the population of the rows with this `confidence`,
+        by a test on the `certificate` rows, which must be others. Of the policies with smaller and smaller
+        margins that are tested, the last that passes is returned.
+    confidence
+        of that guarantee.
+    certificate
+        evidence of rows that were held out, or `HeldOut(evidence, labels, groups)` where rules speak of
+        labels or of groups that are known only as probabilities.
     rng
         a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
         solvers sample rows (with seed 0 if none is given).
@@ -89,12 +103,15 @@ def solve(
     ------
     InfeasibleRulesError
         when no policy obeys all the rules.
+    UncertifiedError
+        when the certificate rows do not suffice for any policy.
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
     as_evidence(evidence)
     positive(tol, "tol")
     _check_margin(margin)
+    held_out = _held_out(guarantee, confidence, certificate, margin)
     form = compile_problem(problem, evidence)
     dual = Dual(form, blocks_of(form, evidence), beta=1.0)
     chosen = _solver(solver)
@@ -107,79 +124,47 @@ def solve(
     solution = run(dual)
     shift = np.zeros(dual.n_rules)
     observing = labels is not None or groups is not None
-    if dual.n_rules and (observing or margin):
+    if held_out and not dual.n_rules:
+        raise OptionError("there are no rules to certify; leave out guarantee and certificate")
+    if dual.n_rules and (observing or margin or held_out):
         seen = observe(problem, form, evidence, labels, groups)
-        corrected = _corrected(problem, dual, solution, evidence, seen, margin, run)
-        if corrected is not None:
+        fitting = Fitting(problem, evidence, dual, seen, run)
+        if begin := fitting.begin(solution):
+            if held_out:
+                return certified(fitting, begin, held_out, confidence)
+            corrected = fitting.corrected(begin, margin)
             dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
-    if solution.status is Status.INFEASIBLE:
-        conflict = _conflict(dual, solution)
-        if observing:
-            conflict.add_note("These are the rates that the probabilities predict; no shift of them helps.")
-        raise conflict
-    if solution.status in (Status.MAX_STEPS, Status.STALLED):
+    if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
+        if not shift.any():
+            _raise_if_conflicting(problem, evidence, dual, solution, tol, observing)
         _warn(dual, solution, tol)
-    return Policy.fitted(problem, form, solution, guarantee_of(dual, solution), shift * form.scales)
+    return policy_of(problem, dual, solution, shift * form.scales)
+
+
+def _held_out(guarantee: Any, confidence: Any, certificate: Any, margin: float) -> HeldOut | None:
+    """The rows that must certify the policy, if it is to be certified."""
+    if guarantee not in (None, "high_probability"):
+        raise OptionError(f"guarantee must be None or 'high_probability', not {guarantee!r}")
+    if (guarantee is None) != (certificate is None):
+        raise OptionError(
+            "guarantee='high_probability' and certificate= go together: pass evidence of rows that were held "
+            "out"
+        )
+    if guarantee is None:
+        return None
+    if margin:
+        raise OptionError(
+            "with guarantee='high_probability' the margins are found by the test; leave out margin"
+        )
+    proportion(confidence, "confidence")
+    held_out = certificate if isinstance(certificate, HeldOut) else HeldOut(certificate)
+    as_evidence(held_out.evidence)
+    return held_out
 
 
 def _check_margin(margin: Any) -> None:
     if not (isinstance(margin, numbers.Real) and 0 <= float(margin) < math.inf):
         raise OptionError(f"margin must be a number of standard errors, zero or more, not {margin!r}")
-
-
-def _corrected(
-    problem: Problem,
-    dual: Dual,
-    first: Solution,
-    evidence: Evidence,
-    seen: Observed,
-    margin: float,
-    run: Resolve,
-) -> Corrected | None:
-    """The rules held on what was seen, with a margin; None if they conflict there too."""
-    begin = start(dual, first, seen, run)
-    if begin is None:
-        return None
-    margins = _margins(problem, begin, evidence, seen, margin, run)
-    corrected = correct(dual, begin, seen, margins, run)
-    _warn_if_missed(problem, corrected, evidence, seen)
-    return corrected
-
-
-def _margins(
-    problem: Problem, begin: Corrected, evidence: Evidence, seen: Observed, margin: float, run: Resolve
-) -> Floats:
-    """So many standard errors of each rule, as far as they can be afforded, (M,)."""
-    if margin == 0:
-        return np.zeros(begin.dual.n_rules)
-    law = _law(problem, begin, evidence, seen)
-    errors = [_standard_error(j, evidence, seen, law) for j in range(begin.dual.n_rules)]
-    return affordable_margins(begin, margin * np.array(errors) / seen.form.scales, run)
-
-
-def _law(problem: Problem, found: Corrected, evidence: Evidence, seen: Observed) -> Floats:
-    guarantee = guarantee_of(found.dual, found.solution)
-    return Policy.fitted(problem, seen.form, found.solution, guarantee).probabilities(evidence)
-
-
-def _standard_error(j: int, evidence: Evidence, seen: Observed, law: Floats) -> float:
-    """Of rule j, in its own unit."""
-    rows = seen.evidence if seen.rules[j] else evidence
-    return standard_error(seen.rates[j], rows, law, seen.form.decisions)
-
-
-def _warn_if_missed(problem: Problem, corrected: Corrected, evidence: Evidence, seen: Observed) -> None:
-    excess = corrected.excess * seen.form.scales
-    worst = int(np.argmax(excess))
-    if excess[worst] <= _standard_error(worst, evidence, seen, _law(problem, corrected, evidence, seen)):
-        return
-    warnings.warn(
-        f"the observed rates of these rows do not obey every rule: {seen.form.names[worst]!r} is missed by "
-        f"{excess[worst]:.3g}, more than a standard error. The model tells too little about it; loosen the "
-        "rule, merge small groups, or give better probabilities",
-        ConvergenceWarning,
-        stacklevel=5,
-    )
 
 
 def _solver(solver: str | Solver | Optimizer) -> Solver:
@@ -192,32 +177,20 @@ def _solver(solver: str | Solver | Optimizer) -> Solver:
     return solver if hasattr(solver, "auto_beta") else Stochastic(solver)  # type: ignore[return-value, arg-type]
 
 
-def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:
-    return Guarantee(
-        gradient_mapping=solution.gradient_mapping,
-        multiplier_norm=float(np.linalg.norm(solution.multipliers)),
-        alpha=dual.loss_unit,
-        beta=dual.beta,
-        sigma=math.sqrt(dual.sigma2),
-        smoothness=dual.smoothness,
-        mean_norm=dual.mean_norm,
-        entropy=dual.form.decisions.entropy,
-    )
-
-
-def _conflict(dual: Dual, solution: Solution) -> InfeasibleRulesError:
-    """The rules that the proof needs: multipliers are dropped while it holds without them."""
-    proof = solution.multipliers / solution.multipliers.max()
-    for j in np.argsort(proof):
-        without = np.where(np.arange(len(proof)) == j, 0.0, proof)
-        if proof[j] and dual.conflict(without) > 0:
-            proof = without
-    scales = dual.form.scales
-    violations = -dual.value_and_gradient(solution.multipliers)[1] * scales
-    least = dual.conflict(proof) / float((proof / scales).sum())
-    return InfeasibleRulesError(
-        {dual.form.names[j]: float(violations[j]) for j in np.flatnonzero(proof)}, max(least, 0.0)
-    )
+def _raise_if_conflicting(
+    problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float, observing: bool
+) -> None:
+    """The doctor has the last word: a conflict that is no larger than rounding errors is none."""
+    missed = -float(dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0)) > tol
+    if not (missed or solution.status is Status.INFEASIBLE):
+        return
+    diagnosis = examine(dual, problem, evidence, multipliers=solution.multipliers)
+    if diagnosis.feasible:
+        return
+    conflict = InfeasibleRulesError(diagnosis)
+    if observing:
+        conflict.add_note("These are the rates that the probabilities predict; no shift of them helps.")
+    raise conflict
 
 
 def _warn(dual: Dual, solution: Solution, tol: float) -> None:

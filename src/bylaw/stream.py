@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +17,13 @@ from bylaw.checked_json import write_json
 from bylaw.dual import Dual, block_of
 from bylaw.errors import EvidenceError, OptionError, positive
 from bylaw.evidence import Evidence, as_evidence, concatenate
+from bylaw.fingerprint import NO_ROWS, Fingerprint, fingerprint_of
+from bylaw.fitting import guarantee_of
 from bylaw.groups import KnownGroup
 from bylaw.linear_form import LinearForm, compile_problem
 from bylaw.policy import Policy
 from bylaw.problem import Problem
 from bylaw.solution import Guarantee, Solution, Status
-from bylaw.solve import guarantee_of
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.oracle import Rows
 from bylaw.solvers.stochastic import OPTIMIZERS, beta_of, theory_beta
@@ -40,6 +41,7 @@ class Fit:
     guarantee: Guarantee  # of the last batch
     walk: Any
     value: float = 0.0
+    fingerprint: Fingerprint = NO_ROWS
 
 
 class Stream:
@@ -131,7 +133,7 @@ class Stream:
         terms = fit.guarantee
         steps = fit.walk.steps
         solution = Solution(fit.walk.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps)
-        return Policy.fitted(self.problem, fit.form, solution, terms)
+        return Policy.fitted(self.problem, fit.form, solution, terms, fingerprint=fit.fingerprint)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON: a stream that is loaded goes on bit for bit."""
@@ -144,7 +146,7 @@ class Stream:
         stream = cls(read["problem"], read["rows"], beta=read["beta"], warm_up=read["warm_up"])
         stream.optimizer = read["optimizer"]
         stream.seen = read["seen"]
-        stream._fit = Fit(read["form"], read["mean_weight"], read["guarantee"], read["walk"], read["value"])
+        stream._fit = Fit(**{field.name: read[field.name] for field in fields(Fit)})
         return stream
 
     def _fitted(self) -> Fit:
@@ -178,6 +180,7 @@ class Stream:
 
     def _advance(self, fit: Fit, evidence: Evidence) -> None:
         block = block_of(fit.form, fit.form.recipe.admit(evidence))
+        fit.fingerprint += fingerprint_of([block.features])
         batch = Dual(fit.form, [block], self.beta)
         fit.walk.advance(Rows.of(batch, block.features.T.copy(), block.row_weights / fit.mean_weight))
         if not batch.mass:

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from bylaw.checked_json import BadValueError, Node, read_json
 from bylaw.decisions import Floats
+from bylaw.fingerprint import Fingerprint
 from bylaw.linear_form import LinearForm
 from bylaw.policy_file import (
     frequencies_to_list,
@@ -45,6 +46,7 @@ def to_dict(stream: Stream, fit: Fit) -> dict[str, Any]:
         **_form_to_dict(fit.form),
         "mean_weight": fit.mean_weight,
         "value": fit.value,
+        "fingerprint": fit.fingerprint.to_dict(),
         "guarantee": asdict(fit.guarantee),
         "walk": fit.walk.state(),
     }
@@ -94,6 +96,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "form": form,
         "mean_weight": root["mean_weight"].positive(),
         "value": root["value"].number(),
+        "fingerprint": Fingerprint.from_node(root["fingerprint"]),
         "guarantee": read_guarantee(root["guarantee"], beta),
         "walk": optimizer.resume(root["walk"], len(form.bounds)),
     }

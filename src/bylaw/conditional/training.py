@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params, _num_samples
 
+from bylaw.certified import HeldOut
 from bylaw.conditional.calibration import Calibration, calibrate
 from bylaw.conditional.crossfit import Rows, aligned, fresh, is_frozen, out_of_sample, splits_of
 from bylaw.conditional.hidden import HiddenGroup
 from bylaw.decisions import Floats
 from bylaw.errors import OptionError
 from bylaw.evidence import Evidence
+from bylaw.fingerprint import Fingerprint, fingerprint_of_evidence
 from bylaw.groups import KnownGroup
+from bylaw.policy import Policy
 
 Params = Mapping[str, Any]
+_SAMPLE = 4096  # rows of the training that are recognised later
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,28 @@ class Training:
     params: Params  # for the model's fit
     group_params: Sequence[Params]  # for each group model's
 
+    def __len__(self) -> int:
+        return _num_samples(self.X)
+
+    def rows(self, part: Rows) -> Training:
+        """With some of the rows alone."""
+
+        def own(params: Params) -> Params:
+            return _check_method_params(self.X, params=dict(params), indices=part)
+
+        return replace(
+            self,
+            X=_safe_indexing(self.X, part),
+            labels=None if self.labels is None else self.labels[part],
+            label_codes=None if self.label_codes is None else self.label_codes[part],
+            groups={name: group.rows(part) for name, group in self.groups.items()},
+            weights=None if self.weights is None else self.weights[part],
+            split_params=own(self.split_params),
+            calibrator_params=own(self.calibrator_params),
+            params=own(self.params),
+            group_params=[own(params) for params in self.group_params],
+        )
+
     @cached_property
     def splits(self) -> list[tuple[Rows, Rows]]:
         """No splits where nothing is to be trained."""
@@ -61,6 +87,26 @@ class Training:
         if not self.splits:
             return np.arange(_num_samples(self.X))
         return np.concatenate([test for _, test in self.splits])
+
+    @property
+    def chosen_labels(self) -> NDArray[Any] | None:
+        """Of the rows of `part`."""
+        return None if self.labels is None else self.labels[self.part]
+
+    @property
+    def hidden_seen(self) -> dict[str, KnownGroup]:
+        """The true values of hidden groups, where they are known now, of the rows of `part`."""
+        names = [name for group in self.hidden for name in group.names if name in self.groups]
+        return {name: self.groups[name].rows(self.part) for name in names}
+
+    def looked_at(
+        self, trained: Trained, policy: Policy, references: Mapping[str, NDArray[Any]]
+    ) -> Fingerprint:
+        """Of a fair sample of all rows, as the models in use see them."""
+        part = np.arange(0, len(self), -(-len(self) // _SAMPLE))
+        sample = self.rows(part)
+        columns = {name: column[part] for name, column in references.items()}
+        return fingerprint_of_evidence(policy.recipe, trained.evidence(sample.X, sample.groups, columns))
 
     def evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
         """Of the rows of `part`."""
@@ -142,6 +188,7 @@ class Trained:
     def evidence(
         self, X: Any, groups: Mapping[str, KnownGroup], references: Mapping[str, NDArray[Any]]
     ) -> Evidence:
+        """Of new rows."""
         labels = _label_probabilities(self.model, X, self.classes)
         cells = [h.predict(model, X) for h, model in zip(self.hidden, self.group_models, strict=True)]
         if self.calibration is not None:
@@ -154,6 +201,13 @@ class Trained:
             groups=groups,
             references=references,
         )
+
+    def held_out(self, rows: Training, references: Mapping[str, NDArray[Any]]) -> HeldOut:
+        """Rows that were kept from the models, with what is known of them."""
+        evidence = self.evidence(rows.X, rows.groups, references).replaced(weights=rows.weights)
+        hidden = {name for group in self.hidden for name in group.names}
+        seen = {name: group for name, group in rows.groups.items() if name in hidden}
+        return HeldOut(evidence, rows.labels, seen or None)
 
 
 def assemble(

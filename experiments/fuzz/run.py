@@ -1,0 +1,292 @@
+"""Random problems: each must end in a policy that is optimal and obeys, or in a conflict that is one.
+
+    python -m experiments.fuzz.run --problems 10000 --seed 0
+    python -m experiments.fuzz.run --only 1234
+
+Policies are judged by the KKT conditions and by the exact linear program on the same rows; of
+conflicts, the linear program must confirm that the named rules alone cannot hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from bylaw import (
+    ConvergenceWarning,
+    Evidence,
+    EvidenceError,
+    InfeasibleRulesError,
+    Policy,
+    Problem,
+    RuleError,
+    accepted,
+    coverage_parity,
+    custom,
+    demographic_parity,
+    disagreement,
+    disparate_impact,
+    equal_opportunity,
+    equalized_odds,
+    error,
+    error_parity,
+    miscoverage,
+    omits,
+    rejected,
+    rejection_parity,
+    selected,
+    size,
+    solve,
+)
+from bylaw.dual import Dual, blocks_of
+from bylaw.linear_form import compile_problem
+from bylaw.solvers.linear_program import exact_policy
+
+TOL = 1e-6
+LP_ROUNDING = 5e-10  # a linear program's own idea of feasible
+FAILED = ("broken", "not optimal", "no conflict", "not converged", "crashed")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seed: int
+    kind: str  # "solved", "conflict", "refused", or one of FAILED
+    seconds: float
+    detail: str = ""
+    violation: float = 0.0
+    complementarity: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the rules may speak of."""
+
+    evidence: Evidence
+    kind: str
+    unit: float  # of the custom cost
+
+
+def random_rows(rng: np.random.Generator) -> Rows:
+    n, K, S = int(rng.integers(5, 201)), int(rng.integers(2, 7)), int(rng.integers(2, 4))
+    kind = str(rng.choice(["labels", "reject", "sets"]))
+    joint = rng.dirichlet(np.full(S * K, rng.choice([0.3, 1.0, 5.0])), n).reshape(n, S, K)
+    if rng.random() < 0.15:  # a model that is always sure
+        joint = np.eye(S * K)[rng.integers(0, S * K, n)].reshape(n, S, K)
+    if rng.random() < 0.2:  # the same few rows again and again
+        joint = joint[rng.integers(0, max(n // 10, 1), n)]
+    codes = rng.integers(0, S, n)
+    codes[:S] = range(S)
+    unit = float(rng.choice([1.0, 1.0, 1e-4, 1e6]))
+    n_actions = K + (kind == "reject")
+    probabilities = joint.sum(axis=1)
+    evidence = Evidence(
+        probabilities,
+        groups={"known": codes, "hidden": dict(enumerate(joint.sum(axis=2).T))},
+        joint={"hidden": joint},
+        references={"old": rng.integers(0, K, n), "soft": rng.dirichlet(np.ones(K), n)},
+        costs={"toll": unit * rng.normal(size=(n, n_actions))},
+        weights=rng.exponential(size=n) if rng.random() < 0.3 else None,
+    )
+    return Rows(evidence, kind, unit)
+
+
+def random_problem(rows: Rows, rng: np.random.Generator) -> Problem:
+    """One to four statements, of which some are tight."""
+    K = len(rows.evidence.classes)
+    goals = [error(), 1000 * error(), custom("toll")]
+    if rows.kind == "reject":
+        goals += [error() + 0.3 * rejected(), rejected() + 0.1 * error()]
+    if rows.kind == "sets":
+        goals = [miscoverage(), size(), size() + 3 * miscoverage(), custom("toll")]
+    makers = (
+        SET_RULES if rows.kind == "sets" else LABEL_RULES + (REJECT_RULES if rows.kind == "reject" else [])
+    )
+    chosen = rng.choice(len(makers), int(rng.integers(1, 5)), replace=False)
+    rules = [makers[i](rng, K, rows.unit) for i in chosen]
+    return Problem(goals[rng.integers(len(goals))], rules, decisions=rows.kind)  # type: ignore[arg-type]
+
+
+def _tol(rng: np.random.Generator) -> float:
+    return float(rng.choice([0.0, 0.001, 0.02, 0.1, 0.3]))
+
+
+def _group(rng: np.random.Generator) -> str:
+    return str(rng.choice(["known", "hidden"]))
+
+
+def _between(rng: np.random.Generator) -> str:
+    return str(rng.choice(["overall", "groups"]))
+
+
+Maker = Callable[[np.random.Generator, int, float], object]
+COMMON: list[Maker] = [
+    lambda rng, K, unit: selected(int(rng.integers(K))) <= float(rng.choice([0.0, 0.1, 0.5, 0.9])),
+    lambda rng, K, unit: selected(int(rng.integers(K))) >= float(rng.choice([0.05, 0.3, 0.6, 1.0])),
+    lambda rng, K, unit: selected(int(rng.integers(K))).given(known=0) <= float(rng.uniform(0, 1)),
+    lambda rng, K, unit: abs(selected(0).given(hidden=0) - selected(0)) <= _tol(rng),
+    lambda rng, K, unit: abs(selected(K - 1) - float(rng.choice([0.0, 0.2, 0.5]))) <= _tol(rng),
+    lambda rng, K, unit: custom("toll") <= unit * float(rng.uniform(-1.5, 0.5)),
+    lambda rng, K, unit: demographic_parity(_group(rng), tol=_tol(rng), between=_between(rng)),  # type: ignore[arg-type]
+    lambda rng, K, unit: disparate_impact(_group(rng), labels=[0], ratio=float(rng.choice([0.8, 1.0]))),
+    lambda rng, K, unit: equal_opportunity("hidden", tol=_tol(rng), labels=[0]),
+]
+LABEL_RULES: list[Maker] = [
+    *COMMON,
+    lambda rng, K, unit: error() <= float(rng.uniform(0.05, 0.9)),
+    lambda rng, K, unit: 1e6 * error() <= 1e6 * float(rng.uniform(0.2, 0.9)),
+    lambda rng, K, unit: error().given(label=0) <= float(rng.uniform(0.1, 0.9)),
+    lambda rng, K, unit: equalized_odds(_group(rng), tol=_tol(rng)),
+    lambda rng, K, unit: error_parity(_group(rng), tol=_tol(rng)),
+    lambda rng, K, unit: disagreement("old") <= float(rng.uniform(0, 0.9)),
+    lambda rng, K, unit: disagreement("soft").given(known=1) <= float(rng.uniform(0.2, 0.9)),
+]
+REJECT_RULES: list[Maker] = [
+    lambda rng, K, unit: rejected() <= float(rng.choice([0.0, 0.05, 0.3])),
+    lambda rng, K, unit: rejected().given(hidden=1) >= float(rng.uniform(0, 0.5)) + 0.01,
+    lambda rng, K, unit: error() <= float(rng.uniform(0.05, 0.7)) * accepted(),
+    lambda rng, K, unit: rejection_parity(_group(rng), tol=_tol(rng)),
+]
+SET_RULES: list[Maker] = [
+    *COMMON,
+    lambda rng, K, unit: size() <= float(rng.uniform(0.2, K)),
+    lambda rng, K, unit: size().given(known=0) >= float(rng.uniform(0.2, K)),
+    lambda rng, K, unit: miscoverage() <= float(rng.choice([0.0, 0.05, 0.3, 0.6])),
+    lambda rng, K, unit: miscoverage().given(hidden=0) <= float(rng.uniform(0.05, 0.6)),
+    lambda rng, K, unit: omits("old") <= float(rng.uniform(0, 0.9)),
+    lambda rng, K, unit: coverage_parity(_group(rng), tol=_tol(rng)),
+]
+
+
+def judge(seed: int) -> Outcome:
+    """One problem, from its seed to its outcome."""
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng)
+    begin = time.perf_counter()
+    try:
+        problem = random_problem(rows, rng)
+        compile_problem(problem, rows.evidence)
+    except (RuleError, EvidenceError) as refusal:
+        return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])
+    begin = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            policy = solve(problem, rows.evidence, tol=TOL)
+    except InfeasibleRulesError as conflict:
+        seconds = time.perf_counter() - begin
+        return replace(_judge_conflict(seed, problem, rows, conflict), seconds=seconds)
+    except Exception as crash:
+        return Outcome(seed, "crashed", time.perf_counter() - begin, f"{type(crash).__name__}: {crash}")
+    seconds = time.perf_counter() - begin
+    return replace(_judge_policy(seed, problem, rows, policy), seconds=seconds)
+
+
+def _judge_policy(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Outcome:
+    """The KKT conditions, and the cost beside the optimum of the linear program."""
+    form = compile_problem(problem, rows.evidence)
+    dual = Dual(form, blocks_of(form, rows.evidence), policy.beta)
+    multipliers = policy.solution.multipliers
+    total = dual.tally(multipliers)
+    gradient = dual.first_order(total, multipliers)[1]
+    violation = float(-gradient.min(initial=0.0))
+    slackness = float(np.abs(np.minimum(multipliers / dual.loss_unit, gradient)).max(initial=0.0))
+    outcome = Outcome(seed, "solved", 0.0, "", violation, slackness)
+    status = policy.solution.status.name
+    if violation > TOL or multipliers.min(initial=0.0) < 0:
+        return replace(outcome, kind="broken", detail=f"{status}: a rule is missed by {violation:.3g}")
+    if slackness > TOL:
+        return replace(outcome, kind="not converged", detail=f"{status}: complementarity {slackness:.3g}")
+    exact = exact_policy(dual)
+    cost = float((form.base * total.moments).sum() / total.mass) + form.base_constant
+    slack = TOL * (dual.loss_unit + float(multipliers.sum()))
+    most = form.decisions.entropy / dual.beta + slack
+    if exact is not None and not -slack <= cost - exact.cost <= most:
+        return replace(
+            outcome, kind="not optimal", detail=f"costs {cost - exact.cost:.3g} more than the best"
+        )
+    return outcome
+
+
+def _judge_conflict(seed: int, problem: Problem, rows: Rows, conflict: InfeasibleRulesError) -> Outcome:
+    """The linear program: the least violation of the worst of the named rules, and of all but one."""
+    form = compile_problem(problem, rows.evidence)
+    dual = Dual(form, blocks_of(form, rows.evidence), 1.0)
+    named = np.array([form.names.index(name) for name in conflict.conflict])
+    outcome = Outcome(seed, "conflict", 0.0)
+    if (least := least_violation(dual, named)) <= LP_ROUNDING or conflict.least_violation <= 0:
+        return replace(outcome, kind="no conflict", detail=f"{conflict.conflict} can hold, by {-least:.3g}")
+    for j in named:
+        others = named[named != j]
+        if len(others) and least_violation(dual, others) > 10 * LP_ROUNDING:
+            return replace(outcome, kind="no conflict", detail=f"{form.names[j]} is not needed for it")
+    return outcome
+
+
+def least_violation(dual: Dual, rules: np.ndarray) -> float:
+    """min over policies of the largest violation of these rules, in the form's unit."""
+    features = np.concatenate([block.features for block in dual.blocks], axis=1)
+    mass = np.concatenate([block.row_weights for block in dual.blocks]) / dual.mass
+    couplings = dual.form.couplings[rules]
+    n_actions, n_rows = dual.form.base.shape[1], len(mass)
+    costs = np.hstack([couplings[:, a::n_actions] @ (features * mass) for a in range(n_actions)])
+    one_each = sparse.hstack([sparse.eye_array(n_rows)] * n_actions + [sparse.csr_array((n_rows, 1))])
+    sets = dual.form.decisions.kind == "sets"
+    answer = linprog(
+        np.append(np.zeros(n_actions * n_rows), 1.0),
+        A_ub=np.hstack([costs, -np.ones((len(rules), 1))]),
+        b_ub=dual.form.bounds[rules],
+        A_eq=None if sets else one_each,
+        b_eq=None if sets else np.ones(n_rows),
+        bounds=[(0, 1)] * (n_actions * n_rows) + [(None, None)],
+        method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    return float(answer.fun)
+
+
+def run(first: int, count: int, processes: int = 2) -> list[Outcome]:
+    seeds = range(first, first + count)
+    if processes == 1:
+        return [judge(seed) for seed in seeds]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        return pool.map(judge, seeds, chunksize=20)
+
+
+def report(outcomes: list[Outcome]) -> str:
+    counts = Counter(outcome.kind for outcome in outcomes)
+    slowest = max(outcomes, key=lambda outcome: outcome.seconds)
+    solved = [outcome for outcome in outcomes if outcome.kind == "solved"]
+    lines = [f"{len(outcomes)} problems"]
+    lines += [f"  {kind:14}{counts[kind]:7}" for kind in ("solved", "conflict", "refused", *FAILED)]
+    lines.append(f"  slowest       {slowest.seconds:7.2f} s (seed {slowest.seed}, {slowest.kind})")
+    lines.append(f"  worst violation of a rule  {max((o.violation for o in solved), default=0):.2e}")
+    lines.append(f"  worst complementarity      {max((o.complementarity for o in solved), default=0):.2e}")
+    lines += [f"{o.kind}: --only {o.seed}: {o.detail}" for o in outcomes if o.kind in FAILED]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--problems", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first problem; the others follow")
+    parser.add_argument("--only", type=int, help="one problem, by its seed")
+    options = parser.parse_args()
+    if options.only is not None:
+        outcomes = [judge(options.only)]
+    else:
+        outcomes = run(options.seed * 1_000_000, options.problems)
+    print(report(outcomes))
+    return int(any(outcome.kind in FAILED for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

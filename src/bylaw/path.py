@@ -1,0 +1,295 @@
+"""The way from one level of a rule to the next: each solution starts from the last, on the rows that
+are near a boundary between decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bylaw.algebra import Rule, number_text
+from bylaw.decisions import Floats
+from bylaw.dual import Dual, blocks_of
+from bylaw.errors import InfeasibleRulesError, OptionError, positive
+from bylaw.evidence import Evidence, as_evidence
+from bylaw.grammar import Statement
+from bylaw.linear_form import LinearForm, compile_problem
+from bylaw.problem import Problem
+from bylaw.solution import Guarantee, Solution, Status
+from bylaw.solve import SOLVERS, solve
+from bylaw.solvers.base import Solver, gradient_mapping
+from bylaw.solvers.full_batch import FullBatch, Screen
+from bylaw.solvers.stochastic import beta_of
+
+_POINTS_AHEAD = 4  # that a screen of rows should serve
+_SCREENS = 3  # before all rows are asked
+_WORTHWHILE = 0.5  # of all rows: a screen that keeps more saves nothing
+_MARK = 0.123456789123  # a level that no one writes, to find its place in a text
+_FARTHEST = 3.0  # a secant is followed for so many of its own lengths
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A statement of a problem whose level can be moved."""
+
+    position: int  # among the problem's rules
+    statement: Statement
+
+    @property
+    def level(self) -> float:
+        assert not isinstance(self.statement.level, tuple)  # levers have one level
+        return self.statement.level
+
+    @property
+    def label(self) -> str:
+        """The statement's text with `level` in place of the number."""
+        return str(self.statement.at(_MARK)).replace(repr(_MARK), "level")
+
+    @property
+    def looser(self) -> Literal[-1, 1]:
+        """The direction in which the level loosens the rule."""
+        statement = self.statement
+        if isinstance(statement, Rule):
+            return 1 if statement.sense == "<=" else -1
+        return -1 if getattr(statement, "name", "") == "disparate_impact" else 1
+
+
+def lever_of(problem: Problem, statement: Statement | str) -> Lever:
+    """The statement of the problem that is meant, by itself or by its text."""
+    texts = [str(rule) for rule in problem.rules]
+    text = str(statement)
+    if text not in texts:
+        raise OptionError(f"the problem has no rule {text!r}; its rules are {texts}")
+    lever = Lever(texts.index(text), problem.rules[texts.index(text)])
+    _ = lever.label  # statements without a level are refused
+    return lever
+
+
+def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]) -> Problem:
+    """The problem with some of its statements at other levels."""
+    rules = list(problem.rules)
+    for lever, level in zip(levers, levels, strict=True):
+        rules[lever.position] = lever.statement.at(level)
+    return with_rules(problem, rules)
+
+
+def with_rules(problem: Problem, rules: Sequence[Statement]) -> Problem:
+    """Other rules, and the same kind of decisions: a coefficient of zero may drop what implies it."""
+    found = Problem(problem.minimize, rules, problem.classes, problem.decisions, problem.reject)
+    if found.kind == problem.kind:
+        return found
+    return Problem(problem.minimize, rules, problem.classes, problem.kind, problem.reject)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A problem on the path, and its solution."""
+
+    problem: Problem
+    form: LinearForm
+    levels: tuple[float, ...]
+    solution: Solution
+    moments: Floats  # (F, A): E[phi pi']
+
+    @property
+    def status(self) -> Status:
+        return self.solution.status
+
+    @property
+    def cost(self) -> float:
+        if self.status is Status.INFEASIBLE:
+            return math.nan
+        return float((self.form.base * self.moments).sum()) + self.form.base_constant
+
+
+def _solver(solver: str | Solver) -> Solver:
+    if not isinstance(solver, str):
+        return solver
+    if solver not in SOLVERS:
+        raise OptionError(f"there is no solver {solver!r}; choose one of {list(SOLVERS)} or pass your own")
+    return SOLVERS[solver]
+
+
+class Walk:
+    """Solves one problem after another that differ in levels alone, each from the last."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        evidence: Evidence,
+        levers: Sequence[Lever],
+        *,
+        solver: str | Solver = "auto",
+        beta: float | Literal["auto", "paper"] = "auto",
+        tol: float = 1e-6,
+    ) -> None:
+        if not isinstance(problem, Problem):
+            raise OptionError(f"a Problem comes first and then Evidence, not {type(problem).__name__}")
+        self.problem, self.levers = problem, tuple(levers)
+        self.evidence = as_evidence(evidence)
+        self.tol = positive(tol, "tol")
+        self.solver = _solver(solver)
+        form = compile_problem(problem, evidence)
+        dual = Dual(form, blocks_of(form, evidence), beta=1.0)
+        self.whole = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
+        self.last: list[Point] = []  # the last two points without a conflict
+        self.proof: Point | None = None  # the last conflict
+        self.screen: Screen | None = None
+        self.served = 0  # points by this screen
+        self.slopes = {lever: self._compile_slopes(lever) for lever in levers}
+
+    def dual(self, form: LinearForm) -> Dual:
+        """All rows; features do not depend on levels, unless a coefficient of zero drops one."""
+        same = form.recipe.features == self.whole.form.recipe.features
+        blocks = self.whole.blocks if same else blocks_of(form, self.evidence)
+        return replace(self.whole, form=form, blocks=blocks)
+
+    def to(self, levels: Sequence[float]) -> Point:
+        """The next point: the problem with its levers at these levels."""
+        problem = at_levels(self.problem, self.levers, levels)
+        form = self._form(problem, levels)
+        point = Point(problem, form, tuple(levels), *self._solve(self.dual(form), self._guess(form, levels)))
+        if point.status is Status.INFEASIBLE:
+            self.proof = point
+        else:
+            self.last = [*self.last[-1:], point]
+        return point
+
+    def start_from(self, point: Point) -> None:
+        """The next point is near this one."""
+        self.last, self.screen = [point], None
+
+    def _form(self, problem: Problem, levels: Sequence[float]) -> LinearForm:
+        """Where levels are bounds, only bounds and names change, and nothing is compiled again."""
+        form = self.whole.form
+        if any(isinstance(slopes, LinearForm) for slopes in self.slopes.values()):
+            return compile_problem(problem, self.evidence, form.frequencies)
+        bounds, names, statements = form.bounds.copy(), list(form.names), list(form.statements)
+        for lever, level in zip(self.levers, levels, strict=True):
+            before, text = str(lever.statement), str(problem.rules[lever.position])
+            here = [j for j, statement in enumerate(form.statements) if statement == before]
+            for j, slope in zip(here, self.slopes[lever], strict=True):  # type: ignore[arg-type]
+                bounds[j] -= slope * (level - lever.level) / form.scales[j]
+                words, sense, _ = names[j].rsplit(" ", 2)
+                right = level if (sense == "<=") == (slope < 0) else -level
+                names[j] = f"{words} {sense} {number_text(right + 0.0)}"
+                statements[j] = text
+        return replace(form, bounds=bounds, names=tuple(names), statements=tuple(statements))
+
+    def _solve(self, dual: Dual, guess: Floats | None) -> tuple[Solution, Floats]:
+        if self.proof is not None and dual.conflict(self.proof.solution.multipliers) > 0:
+            return self.proof.solution, self.proof.moments
+        if guess is not None and isinstance(self.solver, FullBatch):
+            found = self._solve_screened(dual, guess)
+            if found is not None:
+                return found
+        solution = self.solver(dual, tol=self.tol, start=guess)
+        total = dual.tally(solution.multipliers)
+        return solution, total.moments / total.mass
+
+    def _solve_screened(self, dual: Dual, guess: Floats) -> tuple[Solution, Floats] | None:
+        """On the rows near a boundary; None where that gives no answer for all rows."""
+        assert isinstance(self.solver, FullBatch)
+        for _ in range(_SCREENS):
+            if self.screen is None or self.served >= _POINTS_AHEAD:
+                last = self.last[-1].form.prices(self.last[-1].solution.multipliers) * dual.form.scales
+                self.screen = Screen.between(dual, guess, guess + _POINTS_AHEAD * (guess - last))
+                self.served = 0
+            screen, self.served = self.screen, self.served + 1
+            if not 0 < screen.near_mass < _WORTHWHILE * dual.mass:
+                return None
+            fine = 0.5 * self.tol * dual.mass / screen.near_mass
+            found = self.solver.settle(screen.reduced(dual), guess, tol=fine, look_first=True)
+            if found.status is not Status.CONVERGED:
+                return None
+            if screen.covers(dual, found.multipliers):
+                return self._on_all_rows(dual, screen, found)
+            guess, self.screen = found.multipliers, None
+        return None
+
+    def _on_all_rows(self, dual: Dual, screen: Screen, found: Solution) -> tuple[Solution, Floats] | None:
+        total = screen.tally(dual, found.multipliers)
+        value, gradient = dual.first_order(total, found.multipliers)
+        norm = float(np.linalg.norm(gradient_mapping(found.multipliers, gradient, self.whole.loss_unit)))
+        found = replace(found, value=value, gradient_mapping=norm)
+        return (found, total.moments / total.mass) if norm <= self.tol else None
+
+    def _guess(self, form: LinearForm, levels: Sequence[float]) -> Floats | None:
+        """On the secant of the last two points, if they and this one are in line."""
+        if not self.last:
+            return None
+        prices = [point.form.prices(point.solution.multipliers) for point in self.last]
+        guess = prices[-1]
+        if len(self.last) == 2:
+            step, next_step = np.diff([*(point.levels for point in self.last), levels], axis=0)
+            moved = np.flatnonzero(step)
+            if len(moved) == 1 and (np.flatnonzero(next_step) == moved).all():
+                ratio = float(next_step[moved[0]] / step[moved[0]])
+                guess = guess + np.clip(ratio, -_FARTHEST, _FARTHEST) * (prices[1] - prices[0])
+        return np.maximum(guess, 0.0) * form.scales
+
+    def price(self, point: Point, lever: Lever) -> float:
+        """What one more unit of slack in the level saves: the derivative of the least cost."""
+        if point.status is Status.INFEASIBLE:
+            return math.nan
+        text = str(point.problem.rules[lever.position])
+        here = [j for j, statement in enumerate(point.form.statements) if statement == text]
+        prices = point.form.prices(point.solution.multipliers)[here]
+        return -lever.looser * float(prices @ self.slopes_at(point, lever)) + 0.0 if prices.any() else 0.0
+
+    def slopes_at(self, point: Point, lever: Lever) -> Floats:
+        """d E[excess] / d level of the statement's single rules, (n_rules,): -1 for an upper bound, minus a
+        rate for its coefficient."""
+        form = self.slopes[lever]
+        if isinstance(form, np.ndarray):
+            return form
+        places = [point.form.recipe.features.index(feature) for feature in form.recipe.features]
+        return (form.couplings @ point.moments[places].ravel() - form.bounds) * form.scales
+
+    def _compile_slopes(self, lever: Lever) -> Floats | LinearForm:
+        """Numbers, or a form whose rules say that each slope is <= 0."""
+        classes, groups = self.evidence.classes, self.evidence.group_values
+        # Every excess is affine in the level: a difference is the derivative.
+        one, two = (lever.statement.at(level).expand(classes, groups) for level in (1.0, 2.0))
+        slopes = [after.excess - before.excess for before, after in zip(one, two, strict=True)]
+        if not any(slope.terms for slope in slopes):
+            return np.array([slope.constant for slope in slopes])
+        form = compile_problem(
+            with_rules(self.problem, [slope <= 0 for slope in dict.fromkeys(slopes)]),
+            self.evidence,
+            self.whole.form.frequencies,
+        )
+        places = [list(dict.fromkeys(slopes)).index(slope) for slope in slopes]
+        return replace(
+            form, couplings=form.couplings[places], bounds=form.bounds[places], scales=form.scales[places]
+        )
+
+    def norms(self, point: Point) -> Floats:
+        """E||C(x)|| and E||C(x)||^2, (2,)."""
+        dual = self.dual(point.form)
+        return np.array([dual.mean_norm, dual.sigma2])
+
+    def guarantee(self, point: Point, norms: Floats) -> Guarantee:
+        mean_norm, sigma2 = norms.tolist()
+        return Guarantee(
+            gradient_mapping=point.solution.gradient_mapping,
+            multiplier_norm=float(np.linalg.norm(point.solution.multipliers)),
+            alpha=self.whole.loss_unit,
+            beta=self.whole.beta,
+            sigma=math.sqrt(sigma2),
+            smoothness=2 * self.whole.beta * sigma2,
+            mean_norm=mean_norm,
+            entropy=point.form.decisions.entropy,
+        )
+
+
+def conflict_of(problem: Problem, evidence: Evidence, tol: float) -> Exception:
+    """What `solve` has to say of it."""
+    try:
+        solve(problem, evidence, tol=tol)
+    except InfeasibleRulesError as conflict:
+        return conflict
+    return ArithmeticError("a conflict was found that solve() does not confirm; try a smaller tol")
