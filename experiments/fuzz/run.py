@@ -10,6 +10,7 @@ conflicts, the linear program must confirm that the named rules alone cannot hol
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import time
 import warnings
@@ -59,7 +60,7 @@ FAILED = ("broken", "not optimal", "no conflict", "not converged", "crashed")
 @dataclass(frozen=True)
 class Outcome:
     seed: int
-    kind: str  # "solved", "conflict", "refused", or one of FAILED
+    kind: str  # "solved", "conflict", "refused", "unjudged" (HiGHS gave up), or one of FAILED
     seconds: float
     detail: str = ""
     violation: float = 0.0
@@ -205,7 +206,10 @@ def _judge_policy(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Ou
         return replace(outcome, kind="broken", detail=f"{status}: a rule is missed by {violation:.3g}")
     if slackness > TOL:
         return replace(outcome, kind="not converged", detail=f"{status}: complementarity {slackness:.3g}")
-    exact = exact_policy(dual)
+    try:
+        exact = exact_policy(dual)
+    except ArithmeticError as gave_up:
+        return replace(outcome, kind="unjudged", detail=str(gave_up))
     cost = float((form.base * total.moments).sum() / total.mass) + form.base_constant
     slack = TOL * (dual.loss_unit + float(multipliers.sum()))
     most = form.decisions.entropy / dual.beta + slack
@@ -222,6 +226,8 @@ def _judge_conflict(seed: int, problem: Problem, rows: Rows, conflict: Infeasibl
     dual = Dual(form, blocks_of(form, rows.evidence), 1.0)
     named = np.array([form.names.index(name) for name in conflict.conflict])
     outcome = Outcome(seed, "conflict", 0.0)
+    if math.isnan(least_violation(dual, named)):
+        return replace(outcome, kind="unjudged", detail="HiGHS gave up on the rules of the conflict")
     if (least := least_violation(dual, named)) <= LP_ROUNDING or conflict.least_violation <= 0:
         return replace(outcome, kind="no conflict", detail=f"{conflict.conflict} can hold, by {-least:.3g}")
     for j in named:
@@ -250,7 +256,7 @@ def least_violation(dual: Dual, rules: np.ndarray) -> float:
         method="highs",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    return float(answer.fun)
+    return math.nan if answer.fun is None else float(answer.fun)
 
 
 def run(first: int, count: int, processes: int = 2) -> list[Outcome]:
@@ -266,7 +272,9 @@ def report(outcomes: list[Outcome]) -> str:
     slowest = max(outcomes, key=lambda outcome: outcome.seconds)
     solved = [outcome for outcome in outcomes if outcome.kind == "solved"]
     lines = [f"{len(outcomes)} problems"]
-    lines += [f"  {kind:14}{counts[kind]:7}" for kind in ("solved", "conflict", "refused", *FAILED)]
+    lines += [
+        f"  {kind:14}{counts[kind]:7}" for kind in ("solved", "unjudged", "conflict", "refused", *FAILED)
+    ]
     lines.append(f"  slowest       {slowest.seconds:7.2f} s (seed {slowest.seed}, {slowest.kind})")
     lines.append(f"  worst violation of a rule  {max((o.violation for o in solved), default=0):.2e}")
     lines.append(f"  worst complementarity      {max((o.complementarity for o in solved), default=0):.2e}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bylaw.algebra import Rule
 from bylaw.audit_text import as_html, as_text
 from bylaw.certificates import METHODS, NotBinaryError, holm
-from bylaw.claims import Claim, Judge, Rows, Unjudged
+from bylaw.claims import MOST_ROWS, Claim, Judge, Rows, Unjudged
 from bylaw.columns import as_vector, frame_of
 from bylaw.decisions import Decisions, Floats
 from bylaw.errors import EvidenceError, OptionError, proportion
@@ -30,7 +30,6 @@ from bylaw.reliability import Reliability, reliability
 RANDOM = 0.99  # a decision is random where its likeliest outcome is less likely
 _ROUNDING = 1e-9
 _ANY = 0.05  # an estimate does not depend on it
-_MOST_ROWS = 1e12  # beyond, "more rows" is no advice
 
 
 class Verdict(StrEnum):
@@ -309,7 +308,7 @@ def _with_verdicts(found: Sequence[RuleAudit], delta: float) -> list[RuleAudit]:
             verdict = Verdict.VIOLATED
         needed = math.nan
         if verdict is Verdict.UNDECIDED:
-            needed = math.ceil(n) if (n := widening * rule.rows_needed) < _MOST_ROWS else math.inf
+            needed = math.ceil(n) if (n := widening * rule.rows_needed) < MOST_ROWS else math.inf
         judged.append(replace(rule, p_holm=p_kept, verdict=verdict, rows_needed=needed))
     return judged
 

@@ -112,19 +112,24 @@ class _Bets:
         return len(self.amounts)
 
     @cached_property
+    def typical_sizes(self) -> Floats:
+        """(n,): mean size, from the rows before each."""
+        return (1.0 + np.cumsum(self.sizes) - self.sizes) / np.arange(1, len(self) + 1)
+
+    @cached_property
     def variances(self) -> Floats:
-        """(n,): of the amounts less mean times size, from the rows before each."""
-        count = np.arange(1, len(self) + 1)
+        """(n,): of (amount - mean * size) / typical size, from the rows before each."""
         start = self.sample.lowest + self.sample.range / 2
         means = (start + np.cumsum(self.amounts)) / (1.0 + np.cumsum(self.sizes))
         squares = (self.amounts - means * self.sizes) ** 2
-        after = (self.sample.range**2 / 4 + np.cumsum(squares)) / (count + 1)
-        return np.concatenate([[self.sample.range**2 / 4], after])[: len(self)]
+        prior = self.sample.range**2 / 4
+        before = prior + np.cumsum(squares) - squares
+        return before / np.arange(1, len(self) + 1) / self.typical_sizes**2
 
     def stakes(self, variance_of_mean: Floats, delta: float) -> Floats:
         """(n,): the best against a mean that is just far enough to show, sqrt(2 log(1/delta) / variance) / n,
         and never so much that all could be lost."""
-        best = np.sqrt(2 * math.log(1 / delta) / variance_of_mean) / max(len(self), 1)
+        best = np.sqrt(2 * math.log(1 / delta) / variance_of_mean) / max(len(self), 1) / self.typical_sizes
         return np.minimum(best, 1 / self.sample.range)
 
     def log_gains(self, target: float, stakes: Floats) -> Floats:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bylaw.claims import Judge, Rows, Unjudged
+from bylaw.claims import MOST_ROWS, Judge, Rows, Unjudged
 from bylaw.correction import Corrected, affordable_share
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.evidence import Evidence
@@ -100,6 +100,6 @@ def _test(policy: Policy, rows: Rows, delta: float) -> tuple[float, _Failure | N
         largest = max(largest, judge.p_value)
         if judge.p_value > delta:
             width = judge.upper - claim.estimate
-            times = (width / claim.estimate) ** 2 if claim.estimate < 0 else math.inf
-            return largest, _Failure(name, judge.p_value, times * len(rows.seen))
+            needed = len(rows.seen) * (width / claim.estimate) ** 2 if claim.estimate < 0 else math.inf
+            return largest, _Failure(name, judge.p_value, needed if needed < MOST_ROWS else math.inf)
     return largest, None

@@ -27,6 +27,7 @@ from bylaw.groups import GroupProbabilities, KnownGroup
 from bylaw.measure import contributions, extent
 
 Mask = NDArray[np.bool_]
+MOST_ROWS = 1e12  # beyond, "more rows" is no advice
 _SHARE_OF_DELTA = 0.02  # spent on the interval of a group's share
 
 
@@ -209,11 +210,11 @@ class Rows:
         return rows if self.seen.weights is None else rows & (self.seen.weights > 0)
 
     def _weights_of(self, rows: Mask) -> Floats | None:
-        """Relative to the largest of all rows."""
-        weights = self.seen.weights
-        if weights is None or np.ptp(weights) == 0:
+        """Relative to the largest; None if all are alike."""
+        weights = None if self.seen.weights is None else self.seen.weights[rows]
+        if weights is None or not len(weights) or np.ptp(weights) == 0:
             return None
-        return weights[rows] / weights.max()
+        return weights / weights.max()
 
     def _effective_rows(self, rows: Mask) -> float:
         """How many rows of equal weight say as much: (sum w)^2 / sum w^2."""

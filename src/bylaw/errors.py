@@ -103,7 +103,7 @@ class UncertifiedError(BylawError):
     p_value
         of the hypothesis that it does not hold.
     rows_needed
-        about how many certificate rows it would take; infinite if it looks broken.
+        about how many certificate rows it would take; infinite if it is missed on these.
     """
 
     def __init__(self, rule: str, p_value: float, rows_needed: float, rows: int, confidence: float) -> None:
@@ -119,7 +119,7 @@ class UncertifiedError(BylawError):
             f"about {self.rows_needed:,.0f} certificate rows would do; or loosen the rule, or accept a lower "
             "confidence"
             if math.isfinite(self.rows_needed)
-            else "on these rows it looks broken, however cautious the policy. Loosen it, give better "
+            else "it is missed or just met on these rows, however cautious the policy. Loosen it, give better "
             "probabilities, or pass labels= and groups= of the fitting rows, so that rules hold as observed"
         )
         return (

@@ -27,7 +27,7 @@ from bylaw import (
 from bylaw.dual import Dual, Hessian, blocks_of
 from bylaw.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.full_batch import FullBatch, _first_damping, _minimize_quadratic, _stages
+from bylaw.solvers.full_batch import FullBatch, _first_damping, _minimize_quadratic, _root, _stages
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
 from conftest import Rows
 
@@ -157,6 +157,23 @@ def test_a_start_from_anywhere_leads_to_the_same_answer(seed):
 def test_rounding_errors_in_place_of_curvature_are_no_curvature():
     negative = Hessian(sparse.csr_array(np.eye(1)), np.array([[-1.7e-23]]), 0.0)
     assert _first_damping(negative, 1e-12) == 1.0
+
+
+def test_a_matrix_that_rounding_made_indefinite_has_a_root():
+    """As happens with many rules that say almost the same, on few rows."""
+    flat = np.outer(np.arange(1.0, 5), np.arange(1.0, 5)) - 1e-13 * np.eye(4)
+    root = _root(flat)
+    np.testing.assert_allclose(root.T @ root, flat, atol=1e-11)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_the_unit_of_the_loss_does_not_blur_the_linear_program(unit):
+    form = compile_problem(Problem(unit * error(), [rejected() <= 0.1]), ROWS.evidence())
+    dual = Dual(form, blocks_of(form, ROWS.evidence()), 100.0 / unit)
+    plain = exact_policy(dual_of([rejected() <= 0.1]))
+    exact = exact_policy(dual)
+    assert exact.cost == pytest.approx(unit * plain.cost, rel=1e-9)
+    np.testing.assert_allclose(exact.multipliers, unit * plain.multipliers, rtol=1e-6)
 
 
 def test_stages_grow_in_rows_and_sharpness():

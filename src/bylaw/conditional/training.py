@@ -19,7 +19,7 @@ from bylaw.conditional.hidden import HiddenGroup
 from bylaw.decisions import Floats
 from bylaw.errors import OptionError
 from bylaw.evidence import Evidence
-from bylaw.fingerprint import Fingerprint, fingerprint_of_evidence
+from bylaw.fingerprint import NO_ROWS, Fingerprint, fingerprint_of_evidence
 from bylaw.groups import KnownGroup
 from bylaw.policy import Policy
 
@@ -102,8 +102,11 @@ class Training:
     def looked_at(
         self, trained: Trained, policy: Policy, references: Mapping[str, NDArray[Any]]
     ) -> Fingerprint:
-        """Of a fair sample of all rows, as the models in use see them."""
-        part = np.arange(0, len(self), -(-len(self) // _SAMPLE))
+        """Of a fair sample of the rows that trained the models, as these see them now."""
+        if not self.splits:
+            return NO_ROWS
+        rows = np.arange(len(self)) if len(self.splits) > 1 else self.splits[0][0]
+        part = rows[:: -(-len(rows) // _SAMPLE)]
         sample = self.rows(part)
         columns = {name: column[part] for name, column in references.items()}
         return fingerprint_of_evidence(policy.recipe, trained.evidence(sample.X, sample.groups, columns))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import nnls
 
 from bylaw.decisions import Floats
@@ -180,13 +180,23 @@ def _minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_]
     """
     point = np.zeros(len(target))
     while guess.any():
-        root = cholesky(model.among(guess))
+        root = _root(model.among(guess))
         point[guess] = nnls(root, solve_triangular(root, target[guess], trans=1))[0]
         missed = ~guess & (model @ point < target)
         if not missed.any():
             break
         guess = guess | missed
     return point
+
+
+def _root(matrix: Floats) -> Floats:
+    """R with R'R = matrix, but for what it takes, of the size of rounding errors, to make it definite."""
+    lift = 1e-14 * float(np.trace(matrix))
+    while True:
+        try:
+            return cholesky(matrix)
+        except LinAlgError:
+            matrix, lift = matrix + lift * np.eye(len(matrix)), 10 * lift
 
 
 def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual, float]]:

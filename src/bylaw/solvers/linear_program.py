@@ -39,7 +39,7 @@ def exact_policy(dual: Dual) -> ExactPolicy | None:
     one_each = sparse.hstack([sparse.eye_array(n_rows)] * n_actions)
     sets = form.decisions.kind == "sets"
     answer = linprog(
-        (form.base.T @ weighted).ravel(),
+        (form.base.T @ weighted).ravel() / dual.loss_unit,  # the tolerances of HiGHS are absolute
         A_ub=rules if dual.n_rules else None,
         b_ub=form.bounds if dual.n_rules else None,
         A_eq=None if sets else one_each,
@@ -52,7 +52,8 @@ def exact_policy(dual: Dual) -> ExactPolicy | None:
     if answer.status != 0:
         raise ArithmeticError(f"HiGHS gave up on the linear program: {answer.message}")
     multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) if dual.n_rules else np.zeros(0)
-    return ExactPolicy(answer.fun + form.base_constant, multipliers, answer.x.reshape(n_actions, n_rows))
+    cost = answer.fun * dual.loss_unit + form.base_constant
+    return ExactPolicy(cost, multipliers * dual.loss_unit, answer.x.reshape(n_actions, n_rows))
 
 
 @dataclass(frozen=True)
