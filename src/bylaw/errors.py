@@ -119,8 +119,9 @@ class UncertifiedError(BylawError):
             f"about {self.rows_needed:,.0f} certificate rows would do; or loosen the rule, or accept a lower "
             "confidence"
             if math.isfinite(self.rows_needed)
-            else "it is missed or just met on these rows, however cautious the policy. Loosen it, give better "
-            "probabilities, or pass labels= and groups= of the fitting rows, so that rules hold as observed"
+            else "it is missed or just met on these rows, however cautious the policy. Loosen it, give "
+            "better probabilities, or pass labels= and groups= of the fitting rows, so that rules hold as "
+            "observed"
         )
         return (
             f"the rule {self.rule!r} cannot be certified with {100 * self.confidence:g} % confidence on "

@@ -192,7 +192,13 @@ def _policies(walk: Walk, points: Sequence[Point], levels: Floats) -> tuple[Poli
     return tuple(
         None
         if point.status is Status.INFEASIBLE
-        else Policy.fitted(point.problem, point.form, point.solution, walk.guarantee(point, norms))
+        else Policy.fitted(
+            point.problem,
+            point.form,
+            point.solution,
+            walk.guarantee(point, norms),
+            fingerprint=walk.fingerprint,
+        )
         for point, norms in zip(points, _chords(shares, at_corners), strict=True)
     )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -15,13 +16,15 @@ from bylaw.decisions import Floats
 from bylaw.dual import Dual, blocks_of
 from bylaw.errors import InfeasibleRulesError, OptionError, positive
 from bylaw.evidence import Evidence, as_evidence
+from bylaw.fingerprint import Fingerprint, fingerprint_of
 from bylaw.grammar import Statement
 from bylaw.linear_form import LinearForm, compile_problem
 from bylaw.problem import Problem
 from bylaw.solution import Guarantee, Solution, Status
-from bylaw.solve import SOLVERS, solve
+from bylaw.solve import as_solver, solve
 from bylaw.solvers.base import Solver, gradient_mapping
-from bylaw.solvers.full_batch import FullBatch, Screen
+from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers.screening import Screen
 from bylaw.solvers.stochastic import beta_of
 
 _POINTS_AHEAD = 4  # that a screen of rows should serve
@@ -105,14 +108,6 @@ class Point:
         return float((self.form.base * self.moments).sum()) + self.form.base_constant
 
 
-def _solver(solver: str | Solver) -> Solver:
-    if not isinstance(solver, str):
-        return solver
-    if solver not in SOLVERS:
-        raise OptionError(f"there is no solver {solver!r}; choose one of {list(SOLVERS)} or pass your own")
-    return SOLVERS[solver]
-
-
 class Walk:
     """Solves one problem after another that differ in levels alone, each from the last."""
 
@@ -131,7 +126,7 @@ class Walk:
         self.problem, self.levers = problem, tuple(levers)
         self.evidence = as_evidence(evidence)
         self.tol = positive(tol, "tol")
-        self.solver = _solver(solver)
+        self.solver = as_solver(solver)
         form = compile_problem(problem, evidence)
         dual = Dual(form, blocks_of(form, evidence), beta=1.0)
         self.whole = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
@@ -266,6 +261,10 @@ class Walk:
         return replace(
             form, couplings=form.couplings[places], bounds=form.bounds[places], scales=form.scales[places]
         )
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        return fingerprint_of(block.features for block in self.whole.blocks)
 
     def norms(self, point: Point) -> Floats:
         """E||C(x)|| and E||C(x)||^2, (2,)."""

@@ -114,7 +114,7 @@ def solve(
     held_out = _held_out(guarantee, confidence, certificate, margin)
     form = compile_problem(problem, evidence)
     dual = Dual(form, blocks_of(form, evidence), beta=1.0)
-    chosen = _solver(solver)
+    chosen = as_solver(solver)
     dual = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
 
@@ -167,7 +167,8 @@ def _check_margin(margin: Any) -> None:
         raise OptionError(f"margin must be a number of standard errors, zero or more, not {margin!r}")
 
 
-def _solver(solver: str | Solver | Optimizer) -> Solver:
+def as_solver(solver: str | Solver | Optimizer) -> Solver:
+    """By its name, or itself."""
     if isinstance(solver, str):
         if solver not in SOLVERS:
             raise OptionError(
