@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test lint bench rates observed fairlearn docs clean
+.PHONY: help setup demo test lint bench rates observed fairlearn certificates guarantee fuzz docs clean
 
 help:
 	@echo "make demo    fit a policy to real mortgage decisions, print a table, save a plot"
@@ -14,6 +14,9 @@ help:
 	@echo "make rates   how fast the paper's algorithm learns: table and figure"
 	@echo "make observed   whether rules hold on new rows, before and after the correction"
 	@echo "make fairlearn  beside fairlearn, on the same rows with the same learner"
+	@echo "make certificates  how often certificates are wrong, by simulation"
+	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
+	@echo "make fuzz    10,000 random problems: a policy that is optimal, or a conflict that is proved"
 	@echo "make docs    the documentation, into docs/_build"
 	@echo "make setup   only create .venv with everything for development"
 
@@ -42,6 +45,7 @@ test: lint
 bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/stochastic.py
+	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/frontier.py
 
 rates: $(VENV)/.installed-test
 	$(BIN)/python experiments/rates/run.py
@@ -51,6 +55,15 @@ observed: $(VENV)/.installed-test
 
 fairlearn: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.peers
+
+certificates: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.certificates.validity
+
+guarantee: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.certificates.guarantee
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.fuzz.run
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build

@@ -80,3 +80,12 @@ def test_the_experiments_with_the_classifier_run(name, tmp_path):
     shown = run("-m", f"experiments.estimator.{name}", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / f"{name}.md").read_text()
     assert shown.count("\n") == {"observed": 4, "peers": 9}[name]
+
+
+@pytest.mark.parametrize(("name", "needs"), [("validity", None), ("guarantee", "adult.parquet")])
+def test_the_experiments_on_certificates_run(name, needs, tmp_path):
+    if needs:
+        shared(needs)
+    shown = run("-m", f"experiments.certificates.{name}", "--quick", "--out", tmp_path)
+    assert shown == (tmp_path / f"{name}.md").read_text()
+    assert shown.count("\n| ") >= 5
