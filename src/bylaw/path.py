@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import takewhile
+from operator import add
 from typing import Literal
 
 import numpy as np
@@ -27,8 +29,8 @@ from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.screening import Screen
 from bylaw.solvers.stochastic import beta_of
 
-_POINTS_AHEAD = 4  # that a screen of rows should serve
-_SCREENS = 3  # before all rows are asked
+_POINTS_AHEAD = (12, 2)  # that a screen of all rows should serve, and one of its near rows
+_TRIALS = 3  # before all rows are asked
 _WORTHWHILE = 0.5  # of all rows: a screen that keeps more saves nothing
 _MARK = 0.123456789123  # a level that no one writes, to find its place in a text
 _FARTHEST = 3.0  # a secant is followed for so many of its own lengths
@@ -132,8 +134,7 @@ class Walk:
         self.whole = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
         self.last: list[Point] = []  # the last two points without a conflict
         self.proof: Point | None = None  # the last conflict
-        self.screen: Screen | None = None
-        self.served = 0  # points by this screen
+        self.screens: list[Screen] = []  # each of the near rows of the one before
         self.slopes = {lever: self._compile_slopes(lever) for lever in levers}
 
     def dual(self, form: LinearForm) -> Dual:
@@ -155,7 +156,7 @@ class Walk:
 
     def start_from(self, point: Point) -> None:
         """The next point is near this one."""
-        self.last, self.screen = [point], None
+        self.last, self.screens = [point], []
 
     def _form(self, problem: Problem, levels: Sequence[float]) -> LinearForm:
         """Where levels are bounds, only bounds and names change, and nothing is compiled again."""
@@ -188,25 +189,43 @@ class Walk:
     def _solve_screened(self, dual: Dual, guess: Floats) -> tuple[Solution, Floats] | None:
         """On the rows near a boundary; None where that gives no answer for all rows."""
         assert isinstance(self.solver, FullBatch)
-        for _ in range(_SCREENS):
-            if self.screen is None or self.served >= _POINTS_AHEAD:
-                last = self.last[-1].form.prices(self.last[-1].solution.multipliers) * dual.form.scales
-                self.screen = Screen.between(dual, guess, guess + _POINTS_AHEAD * (guess - last))
-                self.served = 0
-            screen, self.served = self.screen, self.served + 1
-            if not 0 < screen.near_mass < _WORTHWHILE * dual.mass:
+        if dual.blocks is not self.whole.blocks:  # other features than the screens'
+            return None
+        for _ in range(_TRIALS):
+            screens = self._screens(dual, guess)
+            near = reduce(lambda dual, screen: screen.reduced(dual), screens, dual)
+            if near is dual:
                 return None
-            fine = 0.5 * self.tol * dual.mass / screen.near_mass
-            found = self.solver.settle(screen.reduced(dual), guess, tol=fine, look_first=True)
+            fine = 0.5 * self.tol * dual.mass / near.mass
+            found = self.solver.settle(near, guess, tol=fine, look_first=True)
             if found.status is not Status.CONVERGED:
                 return None
-            if screen.covers(dual, found.multipliers):
-                return self._on_all_rows(dual, screen, found)
-            guess, self.screen = found.multipliers, None
+            if all(screen.covers(dual.form.weights(found.multipliers)) for screen in screens):
+                return self._on_all_rows(dual, near, screens, found)
+            guess = found.multipliers
         return None
 
-    def _on_all_rows(self, dual: Dual, screen: Screen, found: Solution) -> tuple[Solution, Floats] | None:
-        total = screen.tally(dual, found.multipliers)
+    def _screens(self, dual: Dual, guess: Floats) -> list[Screen]:
+        """Of all rows for many points ahead, and of its near rows for few; those that cover this guess are
+        kept."""
+        here, last = dual.form.weights(guess), self.last[-1]
+        step = here - last.form.weights(last.solution.multipliers)
+        self.screens = list(takewhile(lambda screen: screen.covers(here), self.screens))
+        used: list[Screen] = []
+        for level, ahead in enumerate(_POINTS_AHEAD):
+            if level == len(self.screens):
+                self.screens.append(Screen.between(dual, here, here + ahead * step))
+            screen = self.screens[level]
+            if 0 < screen.near_mass < _WORTHWHILE * screen.mass:
+                dual = screen.reduced(dual)
+                used.append(screen)
+        return used
+
+    def _on_all_rows(
+        self, dual: Dual, near: Dual, screens: list[Screen], found: Solution
+    ) -> tuple[Solution, Floats] | None:
+        weights = dual.form.weights(found.multipliers)
+        total = reduce(add, (screen.far_tally(weights) for screen in screens), near.tally(found.multipliers))
         value, gradient = dual.first_order(total, found.multipliers)
         norm = float(np.linalg.norm(gradient_mapping(found.multipliers, gradient, self.whole.loss_unit)))
         found = replace(found, value=value, gradient_mapping=norm)
