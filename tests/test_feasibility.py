@@ -28,7 +28,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.feasibility import _Question, diagnose
+from bylaw.feasibility import diagnose
+from bylaw.mixtures import Question
 from bylaw.solvers.full_batch import FullBatch
 from conftest import Rows
 from reference import churn, error_loss, on, one_hot, parity, rejection
@@ -426,7 +427,7 @@ def test_rows_of_the_fixture_are_needed():
 def test_prices_of_rules_never_exceed_the_price_of_their_slack():
     """Otherwise the bound from below would be none."""
     loosening = sparse.csr_array(np.array([[1.0, 0], [1, 0], [0, 2]]))
-    question = _Question(np.arange(3), np.zeros(3), np.array([1.0, 3.0]), loosening)
+    question = Question(np.arange(3), np.zeros(3), np.array([1.0, 3.0]), loosening)
     assert question.admitted(np.array([3.0, 1.0, 1.0])) == pytest.approx([0.75, 0.25, 1.0])
     assert question.admitted(np.array([0.25, -1.0, 6.0])) == pytest.approx([0.25, 0.0, 1.5])
     assert question.cost(np.array([0.1, 0.3, 0.4])) == pytest.approx(0.3 + 3 * 0.2)

@@ -214,7 +214,7 @@ class Walk:
         used: list[Screen] = []
         for level, ahead in enumerate(_POINTS_AHEAD):
             if level == len(self.screens):
-                self.screens.append(Screen.between(dual, here, here + ahead * step))
+                self.screens.append(Screen.ahead(dual, here, step, ahead))
             screen = self.screens[level]
             if 0 < screen.near_mass < _WORTHWHILE * screen.mass:
                 dual = screen.reduced(dual)

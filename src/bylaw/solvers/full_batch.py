@@ -28,6 +28,7 @@ _FIRST_ROWS = 2000
 _ROWS_GROWTH = 8
 _CAP = 1e7  # multipliers beyond this many spreads of the loss lead nowhere
 _WARM_STEPS = 50  # from a given start, before it is given up
+_NO_DAMPING = 1e-12  # in units of the loss
 _ROUNDING = 1e-13  # relative precision of the dual's value
 
 
@@ -85,7 +86,7 @@ class FullBatch:
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> tuple[_State, Status]:
         state = _State.at(dual, multipliers, curvature=not self.look_first)
-        least = 1e-12 / dual.loss_unit
+        least = _NO_DAMPING / dual.loss_unit
         damping = math.nan
         for _ in range(self.max_steps):
             if state.norm <= tol:
@@ -98,7 +99,7 @@ class FullBatch:
                 return state, Status.INFEASIBLE if conflict else Status.STALLED
             state = state.bent(dual)
             if math.isnan(damping):
-                damping = _first_damping(state.hessian, least)
+                damping = _first_damping(state.hessian, dual.loss_unit)
             trial = state.step(dual, damping, curvature=not self.look_first)
             trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
             if callback is not None:
@@ -164,11 +165,11 @@ class _State:
         return (self.value - trial.value) / trial.promised
 
 
-def _first_damping(hessian: Hessian, least: float) -> float:
+def _first_damping(hessian: Hessian, loss_unit: float) -> float:
     """A small part of the curvature, unless there is none but rounding errors: then every row is
-    decided, and one is as good as any."""
+    decided, and one is as good as any of the right size, a gradient for a multiplier."""
     typical = 1e-3 * hessian.trace / max(len(hessian.half), 1)
-    return typical if typical > least else 1.0
+    return typical if typical > _NO_DAMPING / loss_unit else 1 / loss_unit
 
 
 def _minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from bylaw.dual import BLOCK_ROWS, Block, Dual, Tally
 
 _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
 _ASIDE = 0.15  # of its own length, that a path may stray from a straight line
+_REGULAR = 1e-6  # relative: features may depend on each other
 _ROOM = 0.5  # of the margin that makes sure, to stray on top of that
 
 
@@ -26,39 +28,36 @@ class Screen:
 
     Scores are W' phi. A row with one decision and some margin at both ends of the segment has them all
     along it, as margins are concave in W. At W + D an advantage of action a over b is off by
-    (D_a - D_b)' phi <= stray(D) |phi / u|, for any units u of the features. So a row is far if its margin
-    at both ends is above _SURE / beta + allowance |phi / u|, and wherever the stray from the segment is
-    within the allowance, all far rows are still decided alike: no row need be asked.
+    (D_a - D_b)' phi <= |R' (D_a - D_b)| |R^-1 phi| for any invertible R, tight for RR' = E[phi phi']. So a
+    row is far if its margin at both ends is above _SURE / beta + allowance |R^-1 phi|, and wherever the
+    largest |R' (D_a - D_b)| is within the allowance, far rows are decided alike: no row need be asked.
     """
 
     here: Floats  # (F, A): weights at one end
     way: Floats  # (F, A): from there to the other end
-    units: Floats  # (F,): sizes of the features
-    apart: bool  # for sets, where each label is decided by itself
+    metric: _Metric
     allowance: float
     near: list[Block]
     moments: Floats  # (F, A): sum of phi pi' over the far rows
     mass: float  # of all rows
 
     @classmethod
-    def between(cls, dual: Dual, here: Floats, there: Floats) -> Screen:
-        """Of the rows of a dual, around the segment between two weights (F, A)."""
-        units = _units(dual.blocks[0])
-        apart = dual.form.decisions.kind == "sets"
-        allowance = _ASIDE * _stray(there - here, units, apart)
-        allowance += _ROOM * _SURE / (dual.beta * np.sqrt(len(units)))
+    def ahead(cls, dual: Dual, here: Floats, step: Floats, steps: float) -> Screen:
+        """Of the rows of a dual, around the segment from weights (F, A) to those some steps ahead."""
+        there = here + steps * step
+        metric = _Metric.of(dual)
+        allowance = _ASIDE * (1 + steps) * metric.length(step) + _ROOM * _SURE / dual.beta / metric.typical
         moments, near = np.zeros(here.shape), []
         for block in dual.blocks:
             scores = here.T @ block.features
-            decision, law = _decide(scores, apart)
+            decision, law = _decide(scores, metric.apart)
             margin = np.minimum(_margin(scores, decision), _margin(there.T @ block.features, decision))
-            sizes = np.sqrt(units**-2.0 @ block.features**2)  # |phi / u|
-            far = margin > _SURE / dual.beta + allowance * sizes
+            far = margin > _SURE / dual.beta + allowance * metric.sizes(block.features)
             law *= far if block.weights is None else far * block.weights
             moments += block.features @ law.T
             row_weights = None if block.weights is None else block.weights[~far]
             near.append(Block(block.features[:, ~far], row_weights))
-        return cls(here, there - here, units, apart, allowance, _joined(near), moments, dual.mass)
+        return cls(here, there - here, metric, allowance, _joined(near), moments, dual.mass)
 
     @cached_property
     def near_mass(self) -> float:
@@ -67,9 +66,9 @@ class Screen:
     def covers(self, weights: Floats) -> bool:
         """Whether every far row is sure to be decided as it was at these weights (F, A)."""
         # Any point of the segment will do for the comparison; this one is about the nearest.
-        way, gone = ((m * self.units[:, None]).ravel() for m in (self.way, weights - self.here))
+        way, gone = (self.metric(moves).ravel() for moves in (self.way, weights - self.here))
         share = np.clip(way @ gone / (way @ way), 0.0, 1.0) if way.any() else 0.0
-        return _stray(weights - self.here - share * self.way, self.units, self.apart) <= self.allowance
+        return self.metric.length(weights - self.here - share * self.way) <= self.allowance
 
     def reduced(self, dual: Dual) -> Dual:
         """(mass / near mass) times the dual, but for a constant."""
@@ -82,18 +81,43 @@ class Screen:
         return Tally(self.mass - self.near_mass, float((weights * self.moments).sum()), self.moments)
 
 
-def _units(block: Block) -> Floats:
-    """Root mean squares of the features, (F,)."""
-    sizes = np.sqrt((block.features**2).mean(axis=1))
-    return np.where(sizes > 0, sizes, 1.0)
+@dataclass(frozen=True, eq=False)
+class _Metric:
+    """How far moves of the weights can move the scores of a row."""
 
+    touched: NDArray[np.int64]  # (T,): features that rules touch; the weights of others do not move
+    root: Floats  # (T, T): R, lower triangular, with RR' about E[phi phi']
+    apart: bool  # for sets, where each label is decided by itself
 
-def _stray(moves: Floats, units: Floats, apart: bool) -> float:
-    """The largest change of a score, or of the advantage of one action over another, by moves (F, A) of
-    the weights on rows of size |phi / u| = 1: 2 max_a |u (D_a - mean D)| bounds |u (D_a - D_b)|."""
-    if not apart:
-        moves = 2 * (moves - moves.mean(axis=1, keepdims=True))
-    return float(np.sqrt((units**2 @ moves**2).max()))
+    @classmethod
+    def of(cls, dual: Dual) -> _Metric:
+        touched = np.unique(dual.form.couplings.indices // dual.form.base.shape[1])
+        features = dual.blocks[0].features[touched]
+        square = features @ features.T / features.shape[1]
+        square[np.diag_indices(len(square))] *= 1 + _REGULAR
+        square[np.diag_indices(len(square))] += _REGULAR**2
+        return cls(touched, np.linalg.cholesky(square), dual.form.decisions.kind == "sets")
+
+    @property
+    def typical(self) -> float:
+        """E[size^2]^(1/2)."""
+        return math.sqrt(len(self.touched))
+
+    def __call__(self, moves: Floats) -> Floats:
+        """R' D, (T, A), of moves (F, A)."""
+        return self.root.T @ moves[self.touched]
+
+    def length(self, moves: Floats) -> float:
+        """The largest |R' D_a| of a score, or |R' (D_a - D_b)| of the advantage of one action."""
+        moves = self(moves)
+        gram = moves.T @ moves
+        squares = np.diag(gram)
+        return math.sqrt(max((squares if self.apart else squares[:, None] + squares - 2 * gram).max(), 0.0))
+
+    def sizes(self, features: Floats) -> Floats:
+        """|R^-1 phi| of each row, (n_rows,)."""
+        scaled = np.linalg.inv(self.root) @ features[self.touched]
+        return np.sqrt(np.einsum("tn,tn->n", scaled, scaled))
 
 
 def _decide(scores: Floats, apart: bool) -> tuple[NDArray[Any], Floats]:
