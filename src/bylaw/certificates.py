@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import bdtr, rel_entr
 
@@ -90,6 +91,14 @@ def _first_target(evidence: Callable[[float], float], wanted: float, low: float,
 # Betting.
 
 
+@lru_cache(maxsize=8)
+def _bet_of_row(n_rows: int, bundle: int) -> NDArray[np.int64]:
+    """(n_rows,): the number of each row's bet, in an order that does not depend on the rows."""
+    place = np.empty(n_rows, dtype=np.int64)
+    place[np.random.default_rng(n_rows).permutation(n_rows)] = np.arange(n_rows)
+    return place // bundle
+
+
 @dataclass(frozen=True)
 class _Bets:
     """The rows of a sample in the order of betting: target * size - amount is won per unit staked."""
@@ -102,11 +111,15 @@ class _Bets:
     def on(cls, sample: Sample) -> _Bets:
         """In random order, since rows may come sorted; many rows in bundles of the same size."""
         n = len(sample.values)
-        order = np.random.default_rng(n).permutation(n)
         bundle = max(n // _MOST_BETS, 1)
-        order = order[: n - n % bundle].reshape(-1, bundle)
-        sizes = np.ones(n) if sample.weights is None else sample.weights
-        return cls((sizes * sample.values)[order].mean(axis=1), sizes[order].mean(axis=1), sample)
+        bet, n_bets = _bet_of_row(n, bundle), n // bundle
+
+        def bundled(values: Floats) -> Floats:
+            return np.bincount(bet, values, n_bets)[:n_bets] / bundle
+
+        if sample.weights is None:
+            return cls(bundled(sample.values), np.ones(n_bets), sample)
+        return cls(bundled(sample.weights * sample.values), bundled(sample.weights), sample)
 
     def __len__(self) -> int:
         return len(self.amounts)

@@ -15,7 +15,7 @@ import numpy as np
 
 from bylaw.algebra import Rule, number_text
 from bylaw.decisions import Floats
-from bylaw.dual import Dual, blocks_of
+from bylaw.dual import Dual, Tally, blocks_of
 from bylaw.errors import InfeasibleRulesError, OptionError, positive
 from bylaw.evidence import Evidence, as_evidence
 from bylaw.fingerprint import Fingerprint, fingerprint_of
@@ -26,11 +26,12 @@ from bylaw.solution import Guarantee, Solution, Status
 from bylaw.solve import as_solver, solve
 from bylaw.solvers.base import Solver, gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.screening import Screen
+from bylaw.solvers.screening import Chords, Screen
 from bylaw.solvers.stochastic import beta_of
 
-_POINTS_AHEAD = (12, 2)  # that a screen of all rows should serve, and one of its near rows
+_POINTS_AHEAD = (12, 0)  # that a screen of all rows should serve, and one of its near rows
 _TRIALS = 3  # before all rows are asked
+_PRECISELY = 0.9  # of the tolerance is spent on the near rows
 _WORTHWHILE = 0.5  # of all rows: a screen that keeps more saves nothing
 _MARK = 0.123456789123  # a level that no one writes, to find its place in a text
 _FARTHEST = 3.0  # a secant is followed for so many of its own lengths
@@ -135,6 +136,7 @@ class Walk:
         self.last: list[Point] = []  # the last two points without a conflict
         self.proof: Point | None = None  # the last conflict
         self.screens: list[Screen] = []  # each of the near rows of the one before
+        self.chords = Chords()
         self.slopes = {lever: self._compile_slopes(lever) for lever in levers}
 
     def dual(self, form: LinearForm) -> Dual:
@@ -188,7 +190,6 @@ class Walk:
 
     def _solve_screened(self, dual: Dual, guess: Floats) -> tuple[Solution, Floats] | None:
         """On the rows near a boundary; None where that gives no answer for all rows."""
-        assert isinstance(self.solver, FullBatch)
         if dual.blocks is not self.whole.blocks:  # other features than the screens'
             return None
         for _ in range(_TRIALS):
@@ -196,12 +197,13 @@ class Walk:
             near = reduce(lambda dual, screen: screen.reduced(dual), screens, dual)
             if near is dual:
                 return None
-            fine = 0.5 * self.tol * dual.mass / near.mass
-            found = self.solver.settle(near, guess, tol=fine, look_first=True)
+            found, total = self._settle(near, guess, near.mass / dual.mass)
             if found.status is not Status.CONVERGED:
                 return None
-            if all(screen.covers(dual.form.weights(found.multipliers)) for screen in screens):
-                return self._on_all_rows(dual, near, screens, found)
+            weights = dual.form.weights(found.multipliers)
+            if all(screen.covers(weights) for screen in screens):
+                total = reduce(add, (screen.far_tally(weights) for screen in screens), total)
+                return self._on_all_rows(dual, found, total)
             guess = found.multipliers
         return None
 
@@ -221,11 +223,18 @@ class Walk:
                 used.append(screen)
         return used
 
-    def _on_all_rows(
-        self, dual: Dual, near: Dual, screens: list[Screen], found: Solution
-    ) -> tuple[Solution, Floats] | None:
-        weights = dual.form.weights(found.multipliers)
-        total = reduce(add, (screen.far_tally(weights) for screen in screens), near.tally(found.multipliers))
+    def _settle(self, near: Dual, guess: Floats, share: float) -> tuple[Solution, Tally]:
+        """On a share of the rows; gradients are larger there, as they are those of all rows."""
+        assert isinstance(self.solver, FullBatch)
+        found = self.chords.settle(
+            near, guess, tol=_PRECISELY * self.tol / share, alpha=self.whole.loss_unit * share
+        )
+        if found is not None:
+            return found
+        solution = self.solver.settle(near, guess, tol=0.5 * self.tol / share, look_first=True)
+        return solution, near.tally(solution.multipliers)
+
+    def _on_all_rows(self, dual: Dual, found: Solution, total: Tally) -> tuple[Solution, Floats] | None:
         value, gradient = dual.first_order(total, found.multipliers)
         norm = float(np.linalg.norm(gradient_mapping(found.multipliers, gradient, self.whole.loss_unit)))
         found = replace(found, value=value, gradient_mapping=norm)

@@ -11,11 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw.decisions import Floats
-from bylaw.dual import BLOCK_ROWS, Block, Dual, Tally
+from bylaw.dual import BLOCK_ROWS, Block, Dual, Hessian, Tally
+from bylaw.solution import Solution, Status, Step
+from bylaw.solvers.base import gradient_mapping
 
 _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
-_ASIDE = 0.15  # of its own length, that a path may stray from a straight line
+_ASIDE = 0.2  # of its own length, that a path may stray from a straight line
 _REGULAR = 1e-6  # relative: features may depend on each other
+_CHORDS = 8  # steps, before the start is given up
+_PROGRESS = 0.3  # a step should leave this much of the gradient mapping, or less
 _ROOM = 0.5  # of the margin that makes sure, to stray on top of that
 
 
@@ -149,3 +153,41 @@ def _joined(blocks: list[Block]) -> list[Block]:
     return [
         Block(np.ascontiguousarray(features[:, p]), None if weights is None else weights[p]) for p in parts
     ]
+
+
+class Chords:
+    """Newton steps whose curvature, the greater part of their cost, is kept from one point of a path to the
+    next for as long as the steps get far with it."""
+
+    def __init__(self) -> None:
+        self._curvature: tuple[Hessian, float] | None = None  # and the mass of the rows it is a mean over
+
+    def settle(self, dual: Dual, start: Floats, *, tol: float, alpha: float) -> tuple[Solution, Tally] | None:
+        """From a start near the optimum, with the sums over rows there; None if that is not near enough."""
+        point, trace = start, list[Step]()
+        last = math.inf
+        for _ in range(_CHORDS):
+            total = dual.tally(point)
+            value, gradient = dual.first_order(total, point)
+            norm = float(np.linalg.norm(gradient_mapping(point, gradient, alpha)))
+            if norm <= tol:
+                return Solution(point, Status.CONVERGED, norm, value, len(trace), tuple(trace)), total
+            if self._curvature is None or norm > _PROGRESS * last:
+                total = dual.tally(point, curvature=True)
+                self._curvature = dual.second_order(total), total.mass
+            point = self._step(point, gradient, dual.mass)
+            trace.append(Step(len(trace), dual.mass, dual.beta, value, norm))
+            last = norm
+        return None
+
+    def _step(self, point: Floats, gradient: Floats, mass: float) -> Floats:
+        """Of the rules that bind or are broken."""
+        assert self._curvature is not None
+        hessian, its_mass = self._curvature
+        free = (point > 0) | (gradient < 0)
+        matrix = hessian.among(free) * (its_mass / mass)
+        ridge = _REGULAR**2 + _REGULAR * np.trace(matrix) / len(matrix)
+        move = np.linalg.solve(matrix + ridge * np.eye(len(matrix)), gradient[free])
+        found = np.zeros(len(point))
+        found[free] = np.maximum(point[free] - move, 0.0)
+        return found
