@@ -186,8 +186,10 @@ def test_what_is_at_its_limit_is_rarely_certified(rate):
     wrong = 0
     for seed in range(120):
         evidence, labels, _ = people(700, 1000 + seed)
-        rows = Rows(observed(evidence, labels), POLICY.probabilities(evidence), POLICY.decisions, True)
-        claim = rows.claim(rate <= truth, 0.05)
+        law = POLICY.probabilities(evidence)
+        limits = {"visit": (0.0, 1.0)}
+        rows = Rows(observed(evidence, labels), law, POLICY.decisions, True, limits=limits)
+        claim = rows.claim(rate <= truth, 0.001)
         assert isinstance(claim, Claim)
         wrong += Judge(claim, "betting", 0.05).p_value <= 0.05
     assert wrong / 120 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 120)
@@ -334,6 +336,97 @@ def test_unlabelled_rows_do_no_harm_where_the_model_is_wrong():
     assert wrong <= 8
 
 
+def test_unlabelled_rows_with_weights_are_refused():
+    more = people(9000, 7)[0]
+    with pytest.raises(EvidenceError, match="take no weights"):
+        audit(POLICY, HELD, labels=Y, unlabelled=more.replaced(weights=np.linspace(1, 2, 9000)))
+
+
+def test_costs_are_judged_within_limits_and_not_without():
+    """A rare large cost that no row shows would make anything look certain."""
+    rule = custom("visit") <= 0.6
+    assert "pass limits=" in audit(POLICY, HELD, rules=rule).rules[0].reason
+    narrow, wide = (audit(POLICY, HELD, rules=rule, limits={"visit": (0, top)}).rules[0] for top in (1, 500))
+    assert narrow.upper < wide.upper
+    assert narrow.estimate == pytest.approx((HELD.costs["visit"] * LAW).sum(axis=1).mean())
+    with pytest.raises(EvidenceError, match="beyond limits"):
+        audit(POLICY, HELD, rules=rule, limits={"visit": (0, 0.5)})
+    with pytest.raises(OptionError, match="must be a pair"):
+        audit(POLICY, HELD, rules=rule, limits={"visit": 1})
+
+
+def test_the_largest_weight_that_can_be():
+    weighted = HELD.replaced(weights=np.where(SEX == "F", 2.0, 1.0))
+    seen, known = (
+        audit(POLICY, weighted, rules=rejected() <= 0.2, largest_weight=top).rules[0] for top in (None, 40.0)
+    )
+    assert known.upper > seen.upper
+    assert known.estimate == pytest.approx(seen.estimate)
+    with pytest.raises(EvidenceError, match="above largest_weight"):
+        audit(POLICY, weighted, largest_weight=1.5)
+
+
+def test_gaps_with_weights_at_their_limit_are_rarely_certified():
+    """Weights that go with the decision, in a gap between a group and everybody."""
+
+    def rows(n, seed):
+        evidence = people(n, seed)[0]
+        law = POLICY.probabilities(evidence)
+        evidence = evidence.replaced(weights=np.where(law[:, 1] > 0.5, 3.0, 1.0))
+        return Rows(observed(evidence), law, POLICY.decisions, False, largest_weight=3.0)
+
+    rate = selected(1).given(sex="M") - selected(1)
+    many = rows(200_000, 4)
+    truth = POLICY.expected(rate, many.seen, law=many.law)
+    p_values = [
+        Judge(rows(700, 300 + seed).claim(rate <= truth, 0.001), "betting", 0.05).p_value
+        for seed in range(60)
+    ]
+    assert np.mean(np.array(p_values) <= 0.05) <= 0.13
+
+
+def test_many_rules_can_all_be_certified_one_by_one():
+    """Each gap spends a little error on a group's share: no more than its part of all."""
+    rng = np.random.default_rng(0)
+    chances = rng.dirichlet(np.ones(5), 6000)
+    rows = Evidence(chances, groups={"g": rng.integers(0, 6, 6000)})
+    policy = solve(Problem(error(), demographic_parity("g", tol=0.9)), rows.rows(slice(0, 2000)))
+    found = audit(policy, rows.rows(slice(2000, None)))
+    assert len(found.rules) == 60
+    assert {str(rule.verdict) for rule in found.rules} == {"certified"}
+
+
+def test_everybody_in_one_group():
+    """Of the group and everybody else, nobody else is there."""
+    men = HELD.rows(np.flatnonzero(SEX == "M"))
+    found = audit(POLICY, men, rules=selected(1).given(sex="M") - selected(1) <= 0.1).rules[0]
+    assert found.estimate == pytest.approx(0.0, abs=1e-12)
+    assert found.lower < 0 < found.upper
+
+
+def test_values_that_nobody_has_are_not_judged():
+    town = np.full(len(HELD), "a")
+    rule = "selected(1).given(town='b') <= 0.5"
+    found = audit(POLICY, HELD, groups={"town": town}, rules=rule)
+    assert "no row with town='b'" in found.rules[0].reason
+
+
+def test_an_objective_that_nobody_has_is_not_known():
+    policy = solve(Problem(error().given(sex="F") + error(), rejected() <= 0.1), FIT)
+    men = HELD.rows(np.flatnonzero(SEX == "M"))
+    found = audit(policy, men, labels=Y[SEX == "M"])
+    assert math.isnan(found.cost_after)
+    assert found.to_dict()["cost_after"] is None
+
+
+def test_the_sense_of_a_rule_is_not_read_off_its_text():
+    labels = np.where(Y == 1, "x <= 3", "more")
+    evidence = Evidence(HELD.probabilities, classes=["more", "x <= 3"])
+    policy = solve(Problem(error()), Evidence(FIT.probabilities, classes=["more", "x <= 3"]))
+    found = audit(policy, evidence, labels=labels, rules=selected("x <= 3") >= 0.2).rules[0]
+    assert found.excess == pytest.approx(0.2 - found.estimate)
+
+
 # Rows that chose the policy.
 
 
@@ -433,6 +526,6 @@ def test_a_policy_without_rules_has_nothing_to_judge():
 def test_a_rate_that_everybody_has_is_certain():
     """selected(0) + selected(1) + rejected() is one on every row: no rows are needed to know it."""
     rows = Rows(observed(HELD, Y), LAW, POLICY.decisions, labelled=True)
-    claim = rows.claim(selected(0) + selected(1) + rejected() <= 1.5, 0.05)
+    claim = rows.claim(selected(0) + selected(1) + rejected() <= 1.5, 0.001)
     assert isinstance(claim, Claim)
     assert Judge(claim, "betting", 0.05).p_value == 0.0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bylaw import (
+    ConvergenceWarning,
     Evidence,
     EvidenceError,
     HeldOut,
@@ -16,9 +17,11 @@ from bylaw import (
     Policy,
     PolicyFileError,
     Problem,
+    Status,
     UncertifiedError,
     accepted,
     audit,
+    custom,
     demographic_parity,
     error,
     rejected,
@@ -26,6 +29,7 @@ from bylaw import (
     solve,
 )
 from bylaw import certified as module
+from bylaw.solvers import FullBatch
 
 
 def people(n, seed, *, known=True, tilt=0.0):
@@ -65,7 +69,7 @@ def test_the_policy_carries_its_certificate(policy):
 
 def test_it_passes_its_own_test_and_the_next_in_line_would_not(policy):
     """The audit on the certificate rows agrees; a policy with one step less of margin fails there."""
-    blank = replace(policy, fingerprint=solve(PROBLEM, FIT).fingerprint)
+    blank = replace(policy, fingerprints=solve(PROBLEM, FIT).fingerprints)
     assert audit(blank, HELD).verdict == "certified"
     plain = solve(PROBLEM, FIT)
     assert audit(plain, HELD).verdict != "certified"
@@ -184,6 +188,29 @@ def test_a_group_that_the_certificate_rows_lack_is_an_error():
 def test_bad_options(options, message):
     with pytest.raises((OptionError, EvidenceError), match=message):
         solve(PROBLEM, FIT, **options)
+
+
+def test_a_solver_that_finds_nothing_certifies_nothing():
+    class Gloomy(FullBatch):
+        def __call__(self, dual, **options):
+            return replace(super().__call__(dual, **options), status=Status.INFEASIBLE)
+
+    with pytest.warns(ConvergenceWarning), pytest.raises(OptionError, match="no policy that could be"):
+        guaranteed(solver=Gloomy())
+
+
+def test_custom_costs_are_certified_within_their_limits():
+    rng = np.random.default_rng(0)
+
+    def rows(n):
+        chance = rng.random(n)
+        return Evidence(np.column_stack([1 - chance, chance]), costs={"fee": rng.random((n, 2))})
+
+    problem = Problem(error(), [custom("fee") <= 0.5])
+    fit, held = rows(2000), rows(2000)
+    with pytest.raises(EvidenceError, match="nobody knows how large 'fee'"):
+        guaranteed(problem, fit, held)
+    assert guaranteed(problem, fit, HeldOut(held, limits={"fee": (0, 1)})).certificate.p_value <= 0.05
 
 
 def test_nothing_to_certify():

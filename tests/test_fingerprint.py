@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, PolicyFileError, Problem, Stream, error, rejected, solve
-from bylaw.fingerprint import NO_ROWS, fingerprint_of, fingerprint_of_evidence
+from bylaw.fingerprint import NO_ROWS, fingerprint_of, fingerprint_of_evidence, recognised
 from bylaw.policy import Policy
 
 RNG = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def test_a_policy_knows_its_rows_also_from_a_file(tmp_path):
     for known in (policy, Policy.load(tmp_path / "p.json")):
         for seed, shared in ((0, True), (1, False)):
             assert (
-                known.fingerprint.shares_rows_with(fingerprint_of_evidence(known.recipe, evidence(seed)))
+                recognised(fingerprint_of_evidence(known.recipe, evidence(seed)), known.fingerprints)
                 is shared
             )
 
@@ -106,4 +106,18 @@ def test_streams_add_up(tmp_path):
         stream.save(tmp_path / "s.json")
         stream = Stream.load(tmp_path / "s.json")
     policy = stream.policy()
-    assert policy.fingerprint == fingerprint_of_evidence(policy.recipe, whole)
+    assert policy.fingerprints == (fingerprint_of_evidence(policy.recipe, whole),)
+
+
+def test_parts_are_recognised_by_themselves_and_together():
+    """Coarse scores, where only exact sets are recognised, and a small part beside a large one."""
+    coarse = [np.round(RNG.random((1, 500)), 1) for _ in range(3)]
+    parts = tuple(fingerprint_of([piece]) for piece in coarse)
+    for chosen in ([0], [2], [0, 1], [1, 2], [0, 1, 2]):
+        together = fingerprint_of([np.hstack([coarse[i] for i in chosen])])
+        assert recognised(together, parts)
+    assert not recognised(fingerprint_of([np.round(RNG.random((1, 500)), 1)]), parts)
+    large, small = RNG.random((3, 100_000)), RNG.random((3, 1000))
+    parts = fingerprint_of([large]), fingerprint_of([small])
+    assert recognised(fingerprint_of([small[:, :300]]), parts)
+    assert recognised(fingerprint_of([large[:, ::50]]), parts)

@@ -27,8 +27,13 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.dual import Dual, blocks_of, tally
 from bylaw.frontier import frontier
+from bylaw.linear_form import compile_problem
+from bylaw.path import Walk, lever_of
+from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers.screening import Screen
 from conftest import Rows
 from reference import Reference, error_loss, on, parity, rejection
 
@@ -203,6 +208,57 @@ def test_few_rows_are_passed_over_on_a_path(monkeypatch):
     rows = Rows(n=20_000, K=3, S=3)
     frontier(Problem(error(), [PARITY]), rows.evidence(), {PARITY: np.linspace(0.02, 0.1, 30)})
     assert len(cold) <= 3
+
+
+SCREENED = {
+    "labels": Problem(error(), [PARITY]),
+    "reject": Problem(error(), [PARITY, BUDGET]),
+    "sets": Problem(miscoverage(), [SIZE, size().given(known=1) <= 1.0]),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", SCREENED)
+def test_far_rows_are_decided_alike_wherever_a_screen_covers(name, weighted):
+    """Then the sums over them, which the screen keeps, are those of a pass over all rows."""
+    rng = np.random.default_rng(0)
+    accepted = []
+    for seed in range(6):
+        rows = Rows(n=3000, K=3, S=2, seed=seed)
+        evidence = rows.evidence(weights=rng.integers(1, 4, rows.n)) if weighted else rows.evidence()
+        form = compile_problem(SCREENED[name], evidence)
+        dual = Dual(form, blocks_of(form, evidence), beta=1000.0)
+        here, there = rng.uniform(0, 0.3, (2, dual.n_rules))
+        there = here + rng.choice([0.0, 0.01, 0.1]) * (there - here)
+        start, step = form.weights(here), form.weights(there) - form.weights(here)
+        screen = Screen.ahead(dual, start, step, 1.0)
+        assert 0 < screen.near_mass < screen.mass
+        for size_of_noise in np.geomspace(1e-4, 0.3, 40):
+            way = here + rng.uniform(-0.2, 1.2) * (there - here)
+            weights = form.weights(way + size_of_noise * rng.normal(size=dual.n_rules))
+            accepted.append(screen.covers(weights))
+            if accepted[-1]:
+                whole, near = (
+                    sum(tally(block, weights, dual.beta, form.decisions).moments for block in blocks)
+                    for blocks in (dual.blocks, screen.near)
+                )
+                assert np.abs(whole - near - screen.moments).max() < 1e-3  # one row more or less: about one
+    assert 0.1 < np.mean(accepted) < 0.9
+
+
+def test_every_point_of_a_path_holds_on_all_rows():
+    rows = Rows(n=20_000, K=3, S=3)
+    problem = Problem(error(), [PARITY, BUDGET])
+    evidence = rows.evidence()
+    walk = Walk(problem, evidence, [lever_of(problem, PARITY)], tol=1e-6)
+    for level in np.linspace(0.1, 0.0, 30):
+        point = walk.to([level])
+        dual, found = walk.dual(point.form), point.solution
+        value, gradient = dual.value_and_gradient(found.multipliers)
+        norm = np.linalg.norm(gradient_mapping(found.multipliers, gradient, dual.loss_unit))
+        assert norm <= 1e-6
+        assert norm == pytest.approx(found.gradient_mapping, abs=1e-8)
+        assert value == pytest.approx(found.value, abs=1e-9)
 
 
 @pytest.mark.parametrize("solver", ["linear_program", FullBatch(max_steps=500)])

@@ -31,7 +31,7 @@ from bylaw import (
     solve,
 )
 from bylaw.algebra import Rate
-from bylaw.claims import Claim, Judge, Rows
+from bylaw.claims import SPENT, Claim, Judge, Rows
 from bylaw.observation import observed
 
 HERE = Path(__file__).parent
@@ -97,7 +97,7 @@ def measure(case: Case) -> list[dict[str, Any]]:
     for _ in range(case.repetitions):
         part = rng.integers(case.population, size=case.rows)
         rows = Rows(there.seen.rows(part), there.law[part], there.policy.decisions, labelled=True)
-        claim = rows.claim(rate <= truth, DELTA)
+        claim = rows.claim(rate <= truth, SPENT * DELTA)
         assert isinstance(claim, Claim)
         for method in METHODS:
             judge = Judge(claim, method, DELTA)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from bylaw.algebra import Rule
 from bylaw.audit_text import as_html, as_text
 from bylaw.certificates import METHODS, NotBinaryError, holm
-from bylaw.claims import MOST_ROWS, Claim, Judge, Rows, Unjudged
+from bylaw.claims import MOST_ROWS, SPENT, Claim, Judge, Rows, Unjudged, check_limits, check_weight
 from bylaw.columns import as_vector, frame_of
 from bylaw.decisions import Decisions, Floats
 from bylaw.errors import EvidenceError, OptionError, proportion
 from bylaw.evidence import Evidence, as_evidence, codes_of
-from bylaw.fingerprint import fingerprint_of_evidence
+from bylaw.fingerprint import fingerprint_of_evidence, recognised
 from bylaw.grammar import Statement
-from bylaw.measure import alone
+from bylaw.measure import Limits, alone, has_rows
 from bylaw.observation import observed
 from bylaw.policy import Policy
 from bylaw.problem import Problem
@@ -46,6 +46,7 @@ class RuleAudit:
     """One single rule. Its rate has all rates on the left, its target is the number on the right."""
 
     rule: str
+    sense: Literal["<=", ">="]
     target: float
     estimate: float = math.nan  # the observed rate, with the draws integrated out
     lower: float = math.nan  # one-sided bounds, each right with the audit's confidence
@@ -61,7 +62,7 @@ class RuleAudit:
     @property
     def excess(self) -> float:
         """How far the estimate is from holding; above zero, it is broken."""
-        return self.estimate - self.target if " <= " in self.rule else self.target - self.estimate
+        return self.estimate - self.target if self.sense == "<=" else self.target - self.estimate
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,6 +135,8 @@ def audit(
     rules: Sequence[Statement | str] | Statement | str | None = None,
     decisions: Any = None,
     unlabelled: Evidence | None = None,
+    limits: Limits | None = None,
+    largest_weight: float | None = None,
     confidence: float = 0.95,
     method: Literal["betting", "hoeffding_bentkus", "clopper_pearson"] = "betting",
     fitted_rows: Literal["refuse", "estimate"] = "refuse",
@@ -154,6 +157,10 @@ def audit(
         instead of the policy's probabilities.
     unlabelled
         more rows without labels, which sharpen the bounds of rules that speak of labels.
+    limits
+        {name: (least, most)} of costs in `custom(name)`: without, rules on them are not judged.
+    largest_weight
+        that any row can have. Without, it is taken to be the largest of these rows.
     confidence
         of each bound and each certificate; 0.95 is right in 95 of 100 audits.
     method
@@ -174,22 +181,30 @@ def audit(
         else _law_of(decisions, policy.decisions, evidence)
     )
     seen = observed(evidence, labels, groups)
-    rows = Rows(seen, law, policy.decisions, labels is not None, _more(policy, unlabelled, decisions))
-    found = [
-        _judged(rule, rows, method, delta) if certificate else _estimated(rule, rows, policy)
-        for rule in stated_rules(policy, seen, rules)
-    ]
-    minimize = policy.problem.minimize
-    before, after = (
-        policy.expected(minimize, seen, law=taken) for taken in (alone(policy.problem, evidence), law)
+    rows = Rows(
+        seen,
+        law,
+        policy.decisions,
+        labelled=labels is not None,
+        unlabelled=_more(policy, unlabelled, decisions),
+        limits=check_limits({} if limits is None else limits, evidence),
+        largest_weight=check_weight(largest_weight, evidence),
     )
+    stated = stated_rules(policy, seen, rules)
+    found = [
+        _judged(rule, rows, method, delta, SPENT * delta / len(stated))
+        if certificate
+        else _estimated(rule, rows, policy)
+        for rule in stated
+    ]
+    before, after = _costs(policy, evidence, seen, law)
     return Audit(
         rules=tuple(_with_verdicts(found, delta) if certificate else found),
         confidence=confidence,
         method=method,
         certificate=certificate,
         rows=len(evidence),
-        objective=str(minimize),
+        objective=str(policy.problem.minimize),
         cost_before=before,
         cost_after=after,
         cost_observed=labels is not None,
@@ -198,12 +213,21 @@ def audit(
     )
 
 
+def _costs(policy: Policy, evidence: Evidence, seen: Evidence, law: Floats) -> tuple[float, float]:
+    """Of the model's own answers and of the law; nan where nobody has what the objective speaks of."""
+    minimize = policy.problem.minimize
+    if not (has_rows(minimize, evidence) and has_rows(minimize, seen)):
+        return math.nan, math.nan
+    own = alone(policy.problem, evidence)
+    return policy.expected(minimize, seen, law=own), policy.expected(minimize, seen, law=law)
+
+
 def _held_out(policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str) -> bool:
     """Whether these rows had no say in the policy."""
     if fitted_rows not in ("refuse", "estimate"):
         raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")
     prints = [fingerprint_of_evidence(policy.recipe, part) for part in parts if part is not None]
-    if not any(policy.fingerprint.shares_rows_with(part) for part in prints):
+    if not any(recognised(part, policy.fingerprints) for part in prints):
         return True
     if fitted_rows == "refuse":
         raise EvidenceError(
@@ -235,6 +259,8 @@ def _more(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> Rows |
     if decisions is not None:
         raise OptionError("unlabelled rows are decided by the policy: leave out decisions= or unlabelled=")
     admitted = policy.recipe.admit(as_evidence(unlabelled))
+    if admitted.weights is not None:
+        raise EvidenceError("unlabelled rows take no weights: draw them as the labelled ones were drawn")
     return Rows(admitted, policy.probabilities(admitted), policy.decisions, labelled=False)
 
 
@@ -246,9 +272,9 @@ def stated_rules(policy: Policy, seen: Evidence, rules: Any) -> list[Rule]:
     return [rule for rule, _ in problem.expand(seen.classes, seen.group_values)]
 
 
-def _judged(rule: Rule, rows: Rows, method: str, delta: float) -> RuleAudit:
+def _judged(rule: Rule, rows: Rows, method: str, delta: float, spent: float) -> RuleAudit:
     """Without verdict, which depends on the other rules."""
-    claim = rows.claim(rule, delta)
+    claim = rows.claim(rule, spent)
     if isinstance(claim, Unjudged):
         return _described(rule, claim)
     described = _described(rule, claim)
@@ -274,8 +300,8 @@ def _described(rule: Rule, claim: Claim | Unjudged) -> RuleAudit:
     sign = 1.0 if rule.sense == "<=" else -1.0
     target = -sign * rule.excess.constant + 0.0
     if isinstance(claim, Unjudged):
-        return RuleAudit(str(rule), target, reason=claim.reason)
-    return RuleAudit(str(rule), target, estimate=target + sign * claim.estimate, rows=claim.rows)
+        return RuleAudit(str(rule), rule.sense, target, reason=claim.reason)
+    return RuleAudit(str(rule), rule.sense, target, estimate=target + sign * claim.estimate, rows=claim.rows)
 
 
 def _estimated(rule: Rule, rows: Rows, policy: Policy) -> RuleAudit:

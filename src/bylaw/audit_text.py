@@ -74,7 +74,7 @@ def _remarks(audit: Audit) -> list[str]:
     remarks = [
         f"{audit.objective}: {audit.cost_before:.4g} for the model alone, "
         f"{audit.cost_after:.4g} under the rules, {by}",
-        f"random decisions: {100 * audit.random:.2g} % of the rows",
+        f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
     worst = sorted(audit.reliability, key=lambda line: -abs(line.deviations))
     telling = [line for line in worst if abs(line.deviations) > _TELLING]

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bylaw.claims import MOST_ROWS, Judge, Rows, Unjudged
+from bylaw.claims import MOST_ROWS, SPENT, Judge, Rows, Unjudged, check_limits, check_weight
 from bylaw.correction import Corrected, affordable_share
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.evidence import Evidence
-from bylaw.fingerprint import fingerprint_of_evidence
+from bylaw.fingerprint import fingerprint_of_evidence, recognised
 from bylaw.fitting import Fitting
+from bylaw.measure import Limits
 from bylaw.observation import observed
 from bylaw.policy import Policy
 from bylaw.solution import Certificate
@@ -40,6 +41,8 @@ class HeldOut:
     evidence: Evidence
     labels: Any = None
     groups: Any = None
+    limits: Limits = field(default_factory=dict)  # the least and the most of costs in `custom`, by name
+    largest_weight: float | None = None  # that any row can have; of these rows, if it is not known
 
 
 class _Failure(NamedTuple):
@@ -54,7 +57,7 @@ def certified(fitting: Fitting, begin: Corrected, held_out: HeldOut, confidence:
     recipe = fitting.dual.form.recipe
     outcome = observed(recipe.admit(held_out.evidence), held_out.labels, held_out.groups)
     prints = fingerprint_of_evidence(recipe, held_out.evidence)
-    if fitting.fingerprint.shares_rows_with(prints):
+    if recognised(prints, (fitting.fingerprint,)):
         raise EvidenceError(
             "the certificate rows are rows on which the policy is chosen, and they cannot certify it; split "
             "the rows first"
@@ -62,12 +65,19 @@ def certified(fitting: Fitting, begin: Corrected, held_out: HeldOut, confidence:
     for tried, (margin, found) in enumerate(_candidates(fitting, begin, len(outcome))):
         policy = fitting.policy(found)
         law = policy.probabilities(held_out.evidence)
-        rows = Rows(outcome, law, policy.decisions, held_out.labels is not None)
+        rows = Rows(
+            outcome,
+            law,
+            policy.decisions,
+            labelled=held_out.labels is not None,
+            limits=check_limits(held_out.limits, recipe.admit(held_out.evidence)),
+            largest_weight=check_weight(held_out.largest_weight, outcome),
+        )
         p_value, failure = _test(policy, rows, delta)
         if failure is not None:
             break
         certificate = Certificate(confidence, len(outcome), margin, tried + 1, p_value)
-        accepted = replace(policy, certificate=certificate, fingerprint=policy.fingerprint + prints)
+        accepted = replace(policy, certificate=certificate, fingerprints=(*policy.fingerprints, prints))
     if accepted is not None:
         return accepted
     assert failure is not None
@@ -90,7 +100,7 @@ def _test(policy: Policy, rows: Rows, delta: float) -> tuple[float, _Failure | N
     to fail come first."""
     claims = []
     for rule, _ in policy.problem.expand(rows.seen.classes, rows.seen.group_values):
-        claim = rows.claim(rule, delta)
+        claim = rows.claim(rule, SPENT * delta)
         if isinstance(claim, Unjudged):
             raise EvidenceError(f"the certificate rows cannot judge {str(rule)!r}: {claim.reason}")
         claims.append((claim.estimate * math.sqrt(claim.rows), str(rule), claim))

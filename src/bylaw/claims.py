@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from bylaw.algebra import LABEL, Atom, Conditions, Rate, Rule
 from bylaw.certificates import Sample, curve_of
 from bylaw.decisions import Decisions, Floats
+from bylaw.errors import EvidenceError, OptionError, positive
 from bylaw.evidence import Evidence
 from bylaw.groups import GroupProbabilities, KnownGroup
-from bylaw.measure import contributions, extent
+from bylaw.measure import Limits, contributions, extent
 
 Mask = NDArray[np.bool_]
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
-_SHARE_OF_DELTA = 0.02  # spent on the interval of a group's share
+SPENT = 0.02  # of the error, on the interval of a group's share
 
 
 class Division(NamedTuple):
@@ -51,7 +52,7 @@ class Claim:
     @property
     def estimate(self) -> float:
         """Of the rate."""
-        means = [d.nearness * sum(sample.mean for sample in d.samples) for d in self.divisions]
+        means = [d.nearness * sum(s.mean for s in d.samples if len(s.values)) for d in self.divisions]
         return sum(means) + self.constant
 
     @property
@@ -102,44 +103,47 @@ class Rows:
     decisions: Decisions
     labelled: bool
     unlabelled: Rows | None = None
+    limits: Limits = field(default_factory=dict)  # of the caller's own costs
+    largest_weight: float | None = None  # that any row can have; of these rows, if it is not known
 
     @property
     def random(self) -> bool:
         """Whether some decision is left to chance."""
         return bool(((self.law > 0) & (self.law < 1)).any())
 
-    def claim(self, rule: Rule, delta: float) -> Claim | Unjudged:
-        """That the rule's excess is at most zero."""
+    def claim(self, rule: Rule, spent: float) -> Claim | Unjudged:
+        """That the rule's excess is at most zero; with a probability of `spent`, a group's share in the
+        population is not in its interval."""
         excess = rule.excess
         if reason := self._blind(excess):
             return Unjudged(reason)
         events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
         for event in events:
-            if not self.among(event).any():
+            if self._impossible(event) or not self.among(event).any():
                 return Unjudged(f"there is no row with {_in_words(event)}")
         parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
-        divisions, spent = self._divide(events, parts, delta)
+        divisions, spent = self._divide(events, parts, spent)
         rows = min(self._effective_rows(self.among(event)) for event in events)
         return Claim(divisions, spent, rows, excess.constant)
 
     def _divide(
-        self, events: list[Conditions], parts: list[Rate], delta: float
+        self, events: list[Conditions], parts: list[Rate], spent: float
     ) -> tuple[tuple[Division, ...], float]:
-        if len(events) == 2:
+        """With weights, a group's share and its mean depend on the same weights, and are bounded apart."""
+        if len(events) == 2 and self.seen.weights is None:
             for inner, outer in ((0, 1), (1, 0)):
                 if set(events[outer]) < set(events[inner]):
-                    return self._nested(events[inner], parts[inner], events[outer], parts[outer], delta)
+                    return self._nested(events[inner], parts[inner], events[outer], parts[outer], spent)
         samples = [self._sample(part, event) for event, part in zip(events, parts, strict=True)]
         apart = all(_exclude(one, other) for one, other in itertools.combinations(events, 2))
         return (Division(tuple(samples), apart),), 0.0
 
     def _nested(
-        self, inner: Conditions, part: Rate, outer: Conditions, whole: Rate, delta: float
+        self, inner: Conditions, part: Rate, outer: Conditions, whole: Rate, spent: float
     ) -> tuple[tuple[Division, ...], float]:
         """mean(outer) = q mean(inner) + (1 - q) mean(the rest): two samples for each end of q."""
-        spent = _SHARE_OF_DELTA * delta
         around = self.among(outer)
-        chosen = Sample(self.among(inner)[around].astype(float), 0.0, 1.0, self._weights_of(around))
+        chosen = Sample(self.among(inner)[around].astype(float), 0.0, 1.0)
         wanted = -math.log(spent / 2)
         high = curve_of([chosen], "betting", spent / 2, True).reach(wanted)
         low = -curve_of([chosen.negated], "betting", spent / 2, True).reach(wanted)
@@ -160,7 +164,7 @@ class Rows:
     def _sample(self, rate: Rate, event: Conditions, without: Conditions | None = None) -> Sample:
         """The rate without its conditions, on the rows of an event, or those of them not in another."""
         rate = _bare(rate)
-        low, high = extent(rate, self.seen, self.decisions, dict(event).get(LABEL))
+        low, high = extent(rate, self.decisions, dict(event).get(LABEL), self.limits)
         rows = self.among(event, without)
         values, weights = self.values(rate)[rows], self._weights_of(rows)
         if self.unlabelled is not None and weights is None and self._sharpened(rate, event):
@@ -211,15 +215,19 @@ class Rows:
 
     def _weights_of(self, rows: Mask) -> Floats | None:
         """Relative to the largest; None if all are alike."""
-        weights = None if self.seen.weights is None else self.seen.weights[rows]
-        if weights is None or not len(weights) or np.ptp(weights) == 0:
+        if self.seen.weights is None or not rows.any():
             return None
-        return weights / weights.max()
+        weights = self.seen.weights[rows]
+        return weights / (self.largest_weight or weights.max())
 
     def _effective_rows(self, rows: Mask) -> float:
         """How many rows of equal weight say as much: (sum w)^2 / sum w^2."""
         weights = self._weights_of(rows)
         return float(rows.sum() if weights is None else weights.sum() ** 2 / (weights**2).sum())
+
+    def _impossible(self, event: Conditions) -> bool:
+        groups = ((self.seen.groups.get(name), value) for name, value in event)
+        return any(group is not None and value not in group.values for group, value in groups)
 
     def _blind(self, rate: Rate) -> str:
         """What would have to be seen to judge the rate, in words."""
@@ -229,7 +237,38 @@ class Rows:
         for name in dict.fromkeys(name for a, _ in rate.terms for name, _ in a.conditions if name != LABEL):
             if isinstance(self.seen.groups.get(name), GroupProbabilities):
                 return f"it speaks of {name}, of which there are only probabilities: pass groups="
+        for name in (a.arguments[0] for a, _ in rate.terms if a.name == "custom"):
+            if name not in self.limits:
+                return f"nobody knows how large {name!r} may be: pass limits={{{name!r}: (least, most)}}"
         return ""
+
+
+def check_limits(limits: Any, evidence: Evidence) -> Limits:
+    """The least and the most of costs, which these rows must respect."""
+    if not isinstance(limits, Mapping):
+        raise OptionError(f"limits takes a dict {{cost: (least, most)}}, not {limits!r}")
+    for name, pair in limits.items():
+        try:
+            low, high = map(float, pair)
+        except (TypeError, ValueError):
+            raise OptionError(f"limits[{name!r}] must be a pair (least, most), not {pair!r}") from None
+        cost = evidence.costs.get(name)
+        if cost is not None and not (low <= cost.min() and cost.max() <= high):
+            raise EvidenceError(
+                f"costs[{name!r}] go from {cost.min():g} to {cost.max():g}, beyond limits[{name!r}]={pair!r}"
+            )
+    return {name: (float(low), float(high)) for name, (low, high) in limits.items()}
+
+
+def check_weight(largest: float | None, evidence: Evidence) -> float | None:
+    """The largest weight that any row can have, which these must respect."""
+    if largest is not None:
+        positive(largest, "largest_weight")
+        if evidence.weights is not None and evidence.weights.max() > largest:
+            raise EvidenceError(
+                f"a row has the weight {evidence.weights.max():g}, above largest_weight={largest:g}"
+            )
+    return largest
 
 
 def _bundled(values: Floats, n_rows: int, per_row: int) -> Floats:

@@ -100,7 +100,7 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         "high_probability": all rules hold together on new rows with this confidence. A part of the rows is
         held out, from the models too, and the least cautious policy that it certifies is chosen.
     certificate
-        that part, a fraction.
+        that part, a fraction, drawn at random whatever `cv` is.
     solver, beta, tol
         as in `solve`.
     method
@@ -244,7 +244,7 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         )
         self._warn_of_small_cells(policy, len(training.part))
         looked_at = training.looked_at(trained, policy, known)
-        return trained, replace(policy, fingerprint=policy.fingerprint + looked_at)
+        return trained, replace(policy, fingerprints=(*policy.fingerprints, *looked_at))
 
     def _warn_of_small_cells(self, policy: Policy, n_rows: int) -> None:
         cells = {event: round(share * n_rows) for event, share in policy.frequencies.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -19,7 +20,7 @@ from bylaw.linear_form import Recipe
 
 Hashes = NDArray[np.uint64]
 
-_SKETCH = 256  # of the smallest hashes are kept: a fair sample of the distinct rows
+_SKETCH = 1024  # of the smallest hashes are kept: a fair sample of the distinct rows
 _REPEATED = 0.01  # share of rows like another one, above which likeness says nothing
 _SHARED = 0.05  # share of rows in common, above which they are no accident
 _FEWEST = 3  # rows in common that mean anything
@@ -69,12 +70,14 @@ class Fingerprint:
         return {
             "rows": self.rows,
             "total": f"{self.total:016x}",
-            "sketch": [f"{h:016x}" for h in self.sketch],
+            "sketch": "".join(f"{h:016x}" for h in self.sketch),
         }
 
     @classmethod
     def from_node(cls, node: Node) -> Fingerprint:
-        sketch = [_hexadecimal(item) for item in node["sketch"].list()]
+        text = node["sketch"].text()
+        pieces = [Node(text[i : i + 16], node["sketch"].place) for i in range(0, len(text), 16)]
+        sketch = [_hexadecimal(piece) for piece in pieces]
         rows = node["rows"].count()
         if sketch != sorted(sketch) or len(sketch) != min(rows, _SKETCH):
             node["sketch"].fail(f"the {min(rows, _SKETCH)} smallest hashes, in order")
@@ -82,6 +85,15 @@ class Fingerprint:
 
 
 NO_ROWS = Fingerprint(0, 0, ())
+Fingerprints = tuple[Fingerprint, ...]  # of rows that had different parts in a policy
+
+
+def recognised(rows: Fingerprint, among: Fingerprints) -> bool:
+    """Whether these rows share some with any part, or are several parts together."""
+    together = (
+        sum(parts, NO_ROWS) for n in range(1, len(among) + 1) for parts in itertools.combinations(among, n)
+    )
+    return any(rows.shares_rows_with(part) for part in together)
 
 
 def fingerprint_of(columns: Iterable[Floats]) -> Fingerprint:

@@ -62,7 +62,7 @@ class Fitting:
     def policy(self, found: Corrected) -> Policy:
         form, guarantee = self.dual.form, guarantee_of(found.dual, found.solution)
         tightened = found.shift * form.scales
-        return Policy.fitted(self.problem, form, found.solution, guarantee, tightened, self.fingerprint)
+        return Policy.fitted(self.problem, form, found.solution, guarantee, tightened, (self.fingerprint,))
 
     def _law(self, found: Corrected) -> Floats:
         """(n_rows, n_actions)."""
@@ -90,7 +90,7 @@ class Fitting:
 def policy_of(problem: Problem, dual: Dual, solution: Solution, tightened: Floats) -> Policy:
     """`tightened` (M,) in the rules' own units."""
     rows = fingerprint_of(block.features for block in dual.blocks)
-    return Policy.fitted(problem, dual.form, solution, guarantee_of(dual, solution), tightened, rows)
+    return Policy.fitted(problem, dual.form, solution, guarantee_of(dual, solution), tightened, (rows,))
 
 
 def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:

@@ -197,7 +197,7 @@ def _policies(walk: Walk, points: Sequence[Point], levels: Floats) -> tuple[Poli
             point.form,
             point.solution,
             walk.guarantee(point, norms),
-            fingerprint=walk.fingerprint,
+            fingerprints=(walk.fingerprint,),
         )
         for point, norms in zip(points, _chords(shares, at_corners), strict=True)
     )

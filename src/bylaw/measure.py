@@ -14,6 +14,7 @@ from bylaw.evidence import Evidence
 from bylaw.linear_form import compile_problem
 from bylaw.problem import Problem
 
+Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
 _SAME_COST = 1e-12
 
 
@@ -48,19 +49,18 @@ def alone(problem: Problem, evidence: Evidence) -> Floats:
 
 
 def extent(
-    rate: Rate, evidence: Evidence, decisions: Decisions, label: Value | None = None
+    rate: Rate, decisions: Decisions, label: Value | None = None, limits: Limits | None = None
 ) -> tuple[float, float]:
     """The least and the most that a row can have of a rate without conditions, whatever its label (or with
-    this one) and its decision. Costs of the caller's own are taken to lie within what these rows show."""
+    this one) and its decision. `limits` are those of the caller's own costs."""
     if not rate.terms:
         return rate.constant, rate.constant
-    form = compile_problem(Problem(rate, decisions=decisions.kind, reject=decisions.reject), evidence)
-    costs = form.recipe.admit(evidence).costs
-    limits = [
-        [_limits(rate, costs, decisions, position, y) for position in range(len(decisions.actions))]
-        for y in (evidence.classes if label is None else [label])
+    positions = range(len(decisions.actions))
+    ends = [
+        [_limits(rate, limits or {}, decisions, position, y) for position in positions]
+        for y in (decisions.classes if label is None else [label])
     ]
-    low, high = np.array(limits).transpose(2, 0, 1)  # each (n_labels, n_actions)
+    low, high = np.array(ends).transpose(2, 0, 1)  # each (n_labels, n_actions)
     constant = rate.constant + sum(
         c * atom.meaning(decisions.kind, decisions.classes).constant for atom, c in rate.terms
     )
@@ -70,7 +70,7 @@ def extent(
 
 
 def _limits(
-    rate: Rate, costs: Mapping[str, Floats], decisions: Decisions, position: int, label: Value
+    rate: Rate, limits: Limits, decisions: Decisions, position: int, label: Value
 ) -> tuple[float, float]:
     """Of what one action pays on rows with this label."""
     factors: dict[Source | None, float] = {}
@@ -80,19 +80,16 @@ def _limits(
                 factors[term.source] = factors.get(term.source, 0.0) + coefficient * term.coefficient
     low = high = 0.0
     for source, factor in factors.items():
-        ends = _source_limits(source, costs)
+        ends = _source_limits(source, limits)
         low += min(factor * end for end in ends)
         high += max(factor * end for end in ends)
     return low, high
 
 
-def _source_limits(source: Source | None, costs: Mapping[str, Floats]) -> tuple[float, float]:
+def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]:
     if source is None:
         return 1.0, 1.0
-    if source.kind == "reference":
-        return 0.0, 1.0
-    column = costs[source.name][:, source.item]  # type: ignore[index]
-    return float(column.min()), float(column.max())
+    return (0.0, 1.0) if source.kind == "reference" else limits[source.name]
 
 
 def has_rows(rate: Rate, evidence: Evidence) -> bool:

@@ -29,10 +29,10 @@ from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.screening import Chords, Screen
 from bylaw.solvers.stochastic import beta_of
 
-_POINTS_AHEAD = (12, 0)  # that a screen of all rows should serve, and one of its near rows
+_POINTS_AHEAD = (10, 2)  # that a screen of all rows should serve, and one of its near rows
 _TRIALS = 3  # before all rows are asked
 _PRECISELY = 0.9  # of the tolerance is spent on the near rows
-_WORTHWHILE = 0.5  # of all rows: a screen that keeps more saves nothing
+_WORTHWHILE = 0.7  # of all rows: a screen that keeps more saves nothing
 _MARK = 0.123456789123  # a level that no one writes, to find its place in a text
 _FARTHEST = 3.0  # a secant is followed for so many of its own lengths
 

@@ -23,7 +23,7 @@ from bylaw.decisions import Decisions, Floats
 from bylaw.drawing import balanced, draw, keyed_uniforms
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.evidence import Evidence
-from bylaw.fingerprint import NO_ROWS, Fingerprint
+from bylaw.fingerprint import Fingerprints
 from bylaw.linear_form import LinearForm, Recipe
 from bylaw.measure import contributions
 from bylaw.problem import Problem
@@ -46,7 +46,7 @@ class Policy:
     solution: Solution
     guarantee: Guarantee
     frequencies: Mapping[Any, float] = field(default_factory=dict)
-    fingerprint: Fingerprint = NO_ROWS  # of the rows that it was chosen on
+    fingerprints: Fingerprints = ()  # of the rows that it was chosen on
     certificate: Certificate | None = None
 
     @classmethod
@@ -57,7 +57,7 @@ class Policy:
         solution: Solution,
         guarantee: Guarantee,
         tightened: Floats | None = None,
-        fingerprint: Fingerprint = NO_ROWS,
+        fingerprints: Fingerprints = (),
     ) -> Policy:
         prices = form.prices(solution.multipliers)
         shifts = np.zeros(len(prices)) if tightened is None else tightened
@@ -70,7 +70,7 @@ class Policy:
             solution=solution,
             guarantee=guarantee,
             frequencies=form.frequencies,
-            fingerprint=fingerprint,
+            fingerprints=fingerprints,
         )
 
     @property

@@ -63,7 +63,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "guarantee": asdict(policy.guarantee),
         "multipliers": [price._asdict() for price in policy.rule_prices],
         "frequencies": frequencies_to_list(policy.frequencies),
-        "fingerprint": policy.fingerprint.to_dict(),
+        "fingerprints": [part.to_dict() for part in policy.fingerprints],
         "certificate": policy.certificate and asdict(policy.certificate),
         "solution": {
             "status": solution.status.name,
@@ -104,7 +104,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "solution": _solution(root["solution"], np.array([price.multiplier for price in prices])),
         "guarantee": read_guarantee(root["guarantee"], root["beta"].positive()),
         "frequencies": read_frequencies(root["frequencies"], recipe),
-        "fingerprint": Fingerprint.from_node(root["fingerprint"]),
+        "fingerprints": tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list()),
         "certificate": _certificate(root["certificate"]),
     }
 

@@ -138,6 +138,8 @@ def solve(
         if not shift.any():
             _raise_if_conflicting(problem, evidence, dual, solution, tol, observing)
         _warn(dual, solution, tol)
+    if held_out:
+        raise OptionError("the solver found no policy that could be certified; use solver='auto'")
     return policy_of(problem, dual, solution, shift * form.scales)
 
 

@@ -133,7 +133,7 @@ class Stream:
         terms = fit.guarantee
         steps = fit.walk.steps
         solution = Solution(fit.walk.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps)
-        return Policy.fitted(self.problem, fit.form, solution, terms, fingerprint=fit.fingerprint)
+        return Policy.fitted(self.problem, fit.form, solution, terms, fingerprints=(fit.fingerprint,))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON: a stream that is loaded goes on bit for bit."""

@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
 
 from bylaw import EvidenceError, OptionError, demographic_parity, error, rejected
 from people import SEX, X, Y, classifier, unaware
@@ -36,6 +37,14 @@ def test_rows_of_the_training_are_refused(cv, part):
         model.audit(X[part], Y[part], sensitive_features=SEX[part])
     estimate = model.audit(X[part], Y[part], sensitive_features=SEX[part], fitted_rows="estimate")
     assert not estimate.certificate
+
+
+def test_rows_of_the_training_are_refused_also_where_scores_are_coarse():
+    for options in ({}, {"guarantee": "high_probability", "certificate": 0.4}, {"cv": 0.5}):
+        model = fitted(base=DecisionTreeClassifier(max_depth=3), **options)
+        with pytest.raises(EvidenceError, match="held out"):
+            model.audit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN])
+        model.audit(X[TEST], Y[TEST], sensitive_features=SEX[TEST])
 
 
 def test_other_rules_weights_and_decisions():

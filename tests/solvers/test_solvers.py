@@ -27,7 +27,7 @@ from bylaw import (
 from bylaw.dual import Dual, Hessian, blocks_of
 from bylaw.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.full_batch import FullBatch, _first_damping, _minimize_quadratic, _root, _stages
+from bylaw.solvers.full_batch import FullBatch, _first_damping, minimize_quadratic, _root, _stages
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
 from conftest import Rows
 
@@ -199,7 +199,7 @@ def test_the_quadratic_step_is_optimal(seed):
     np.testing.assert_allclose(hessian @ target, model @ target)
     assert hessian.trace == pytest.approx(np.trace(model))
     for guess in (np.zeros(12, bool), np.ones(12, bool), rng.random(12) < 0.5):
-        point = _minimize_quadratic(hessian, target, guess | (target > 0))
+        point = minimize_quadratic(hessian, target, guess | (target > 0))
         slope = model @ point - target
         assert (point >= 0).all()
         assert slope.min() > -1e-7

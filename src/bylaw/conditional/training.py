@@ -19,12 +19,11 @@ from bylaw.conditional.hidden import HiddenGroup
 from bylaw.decisions import Floats
 from bylaw.errors import OptionError
 from bylaw.evidence import Evidence
-from bylaw.fingerprint import NO_ROWS, Fingerprint, fingerprint_of_evidence
+from bylaw.fingerprint import Fingerprints, fingerprint_of_evidence
 from bylaw.groups import KnownGroup
 from bylaw.policy import Policy
 
 Params = Mapping[str, Any]
-_SAMPLE = 4096  # rows of the training that are recognised later
 
 
 @dataclass(frozen=True)
@@ -101,15 +100,14 @@ class Training:
 
     def looked_at(
         self, trained: Trained, policy: Policy, references: Mapping[str, NDArray[Any]]
-    ) -> Fingerprint:
-        """Of a fair sample of the rows that trained the models, as these see them now."""
+    ) -> Fingerprints:
+        """Of the rows that trained the models, as these see them now."""
         if not self.splits:
-            return NO_ROWS
-        rows = np.arange(len(self)) if len(self.splits) > 1 else self.splits[0][0]
-        part = rows[:: -(-len(rows) // _SAMPLE)]
-        sample = self.rows(part)
+            return ()
+        part = np.arange(len(self)) if len(self.splits) > 1 else self.splits[0][0]
+        rows = self.rows(part)
         columns = {name: column[part] for name, column in references.items()}
-        return fingerprint_of_evidence(policy.recipe, trained.evidence(sample.X, sample.groups, columns))
+        return (fingerprint_of_evidence(policy.recipe, trained.evidence(rows.X, rows.groups, columns)),)
 
     def evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
         """Of the rows of `part`."""

@@ -149,7 +149,7 @@ class _State:
     def step(self, dual: Dual, damping: float, *, curvature: bool) -> _State:
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
         guess = (self.multipliers > 0) | (self.gradient < 0)
-        point = _minimize_quadratic(model, model @ self.multipliers - self.gradient, guess)
+        point = minimize_quadratic(model, model @ self.multipliers - self.gradient, guess)
         move = point - self.multipliers
         promised = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
         return _State.at(dual, point, promised, curvature=curvature)
@@ -172,7 +172,7 @@ def _first_damping(hessian: Hessian, loss_unit: float) -> float:
     return typical if typical > _NO_DAMPING / loss_unit else 1 / loss_unit
 
 
-def _minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Floats:
+def minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Floats:
     """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free.
 
     Few rules bind: the others are left out until their slope asks for them.

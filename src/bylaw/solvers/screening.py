@@ -1,4 +1,4 @@
-"""Rows whose decision does not depend on small moves of the multipliers, set aside."""
+"""Rows whose decision does not depend on small moves of the multipliers, set aside; and small moves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from bylaw.decisions import Floats
 from bylaw.dual import BLOCK_ROWS, Block, Dual, Hessian, Tally
 from bylaw.solution import Solution, Status, Step
 from bylaw.solvers.base import gradient_mapping
+from bylaw.solvers.full_batch import minimize_quadratic
 
 _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line
-_REGULAR = 1e-6  # relative: features may depend on each other
+_REGULAR = 1e-6  # relative, added to diagonals: features and rules may depend on each other
 _CHORDS = 8  # steps, before the start is given up
-_PROGRESS = 0.3  # a step should leave this much of the gradient mapping, or less
+_PROGRESS = 0.2  # a step should leave this much of the gradient mapping, or less
 _ROOM = 0.5  # of the margin that makes sure, to stray on top of that
 
 
@@ -72,7 +73,10 @@ class Screen:
         # Any point of the segment will do for the comparison; this one is about the nearest.
         way, gone = (self.metric(moves).ravel() for moves in (self.way, weights - self.here))
         share = np.clip(way @ gone / (way @ way), 0.0, 1.0) if way.any() else 0.0
-        return self.metric.length(weights - self.here - share * self.way) <= self.allowance
+        aside = weights - self.here - share * self.way
+        # A coefficient of zero hides a feature from the metric: at other levels its weights move, too.
+        hidden = np.delete(aside, self.metric.touched, axis=0).any()
+        return not hidden and self.metric.length(aside) <= self.allowance
 
     def reduced(self, dual: Dual) -> Dual:
         """(mass / near mass) times the dual, but for a constant."""
@@ -98,14 +102,13 @@ class _Metric:
         touched = np.unique(dual.form.couplings.indices // dual.form.base.shape[1])
         features = dual.blocks[0].features[touched]
         square = features @ features.T / features.shape[1]
-        square[np.diag_indices(len(square))] *= 1 + _REGULAR
-        square[np.diag_indices(len(square))] += _REGULAR**2
+        square += np.diag(_REGULAR * np.where(square.diagonal() > 0, square.diagonal(), 1.0))
         return cls(touched, np.linalg.cholesky(square), dual.form.decisions.kind == "sets")
 
     @property
     def typical(self) -> float:
         """E[size^2]^(1/2)."""
-        return math.sqrt(len(self.touched))
+        return math.sqrt(max(len(self.touched), 1))
 
     def __call__(self, moves: Floats) -> Floats:
         """R' D, (T, A), of moves (F, A)."""
@@ -164,30 +167,28 @@ class Chords:
 
     def settle(self, dual: Dual, start: Floats, *, tol: float, alpha: float) -> tuple[Solution, Tally] | None:
         """From a start near the optimum, with the sums over rows there; None if that is not near enough."""
-        point, trace = start, list[Step]()
-        last = math.inf
+        point, trace, last = start, list[Step](), math.inf
         for _ in range(_CHORDS):
             total = dual.tally(point)
             value, gradient = dual.first_order(total, point)
             norm = float(np.linalg.norm(gradient_mapping(point, gradient, alpha)))
             if norm <= tol:
                 return Solution(point, Status.CONVERGED, norm, value, len(trace), tuple(trace)), total
+            if norm > last:
+                break
             if self._curvature is None or norm > _PROGRESS * last:
                 total = dual.tally(point, curvature=True)
                 self._curvature = dual.second_order(total), total.mass
             point = self._step(point, gradient, dual.mass)
             trace.append(Step(len(trace), dual.mass, dual.beta, value, norm))
             last = norm
+        self._curvature = None  # of a point that led nowhere
         return None
 
     def _step(self, point: Floats, gradient: Floats, mass: float) -> Floats:
-        """Of the rules that bind or are broken."""
+        """To the minimum of the local quadratic over lambda >= 0."""
         assert self._curvature is not None
         hessian, its_mass = self._curvature
-        free = (point > 0) | (gradient < 0)
-        matrix = hessian.among(free) * (its_mass / mass)
-        ridge = _REGULAR**2 + _REGULAR * np.trace(matrix) / len(matrix)
-        move = np.linalg.solve(matrix + ridge * np.eye(len(matrix)), gradient[free])
-        found = np.zeros(len(point))
-        found[free] = np.maximum(point[free] - move, 0.0)
-        return found
+        lift = _REGULAR**2 + _REGULAR * hessian.trace / len(point)
+        model = Hessian(hessian.couplings, hessian.half * (its_mass / mass), lift)
+        return minimize_quadratic(model, model @ point - gradient, (point > 0) | (gradient < 0))
