@@ -15,7 +15,7 @@ from bylaw.errors import EvidenceError
 from bylaw.evidence import Evidence
 from bylaw.explanation import Explanation, explain
 from bylaw.groups import GroupProbabilities, KnownGroup
-from bylaw.measure import has_rows
+from bylaw.measure import Limits, has_rows
 from bylaw.observation import observed
 from bylaw.policy import Policy
 from bylaw.problem import Problem
@@ -97,6 +97,8 @@ class Judgement:
         sample_weight: Any = None,
         rules: Any = None,
         decisions: Any = None,
+        limits: Limits | None = None,
+        largest_weight: float | None = None,
         confidence: float = 0.95,
         method: Literal["betting", "hoeffding_bentkus", "clopper_pearson"] = "betting",
         fitted_rows: Literal["refuse", "estimate"] = "refuse",
@@ -111,6 +113,8 @@ class Judgement:
             groups=groups,
             rules=rules,
             decisions=decisions,
+            limits=limits,
+            largest_weight=largest_weight,
             confidence=confidence,
             method=method,
             fitted_rows=fitted_rows,

@@ -27,7 +27,7 @@ from bylaw import (
 from bylaw.dual import Dual, Hessian, blocks_of
 from bylaw.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.full_batch import FullBatch, _first_damping, minimize_quadratic, _root, _stages
+from bylaw.solvers.full_batch import FullBatch, _first_damping, _root, _stages, minimize_quadratic
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
 from conftest import Rows
 
