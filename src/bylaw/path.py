@@ -25,8 +25,9 @@ from bylaw.problem import Problem
 from bylaw.solution import Guarantee, Solution, Status
 from bylaw.solve import as_solver, solve
 from bylaw.solvers.base import Solver, gradient_mapping
+from bylaw.solvers.chords import Chords
 from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.screening import Chords, Screen
+from bylaw.solvers.screening import Screen
 from bylaw.solvers.stochastic import beta_of
 
 _POINTS_AHEAD = (10, 2)  # that a screen of all rows should serve, and one of its near rows
