@@ -355,6 +355,14 @@ def test_costs_are_judged_within_limits_and_not_without():
         audit(POLICY, HELD, rules=rule, limits={"visit": 1})
 
 
+def test_weights_that_are_all_alike_change_nothing():
+    rule = selected(1).given(sex="F") - selected(1) <= 0.05
+    plain, weighted = (
+        audit(POLICY, rows, rules=rule).rules[0] for rows in (HELD, HELD.replaced(weights=np.full(6000, 7.0)))
+    )
+    assert (weighted.lower, weighted.upper) == pytest.approx((plain.lower, plain.upper))
+
+
 def test_the_largest_weight_that_can_be():
     weighted = HELD.replaced(weights=np.where(SEX == "F", 2.0, 1.0))
     seen, known = (
@@ -473,10 +481,15 @@ def test_plain_values_for_json(found):
 
 def test_in_words(found):
     text = repr(found)
-    assert text.startswith("Audit of 6,000 rows at 95 % confidence, by betting: undecided")
+    assert text.startswith(
+        "Audit of 6,000 rows at 95 % confidence, by betting. All rules together: undecided"
+    )
+    assert f"adjusted for {len(found.rules)} rules" in text
+    rejected_share = 100 * LAW[:, 2].mean()
+    assert f"with {rejected_share:.3g} % rejected" in text
     assert "rows would tell" in text
     assert "random decisions" in text
-    assert "for the model alone" in text
+    assert "for the model's own answers" in text
     assert "agree with what was seen" in text
     page = found._repr_html_()
     assert "&lt;=" in page
@@ -517,6 +530,27 @@ def test_bad_calibration_is_said():
 def test_bad_input(options, message):
     with pytest.raises((OptionError, EvidenceError, ValueError), match=message):
         audit(POLICY, HELD, **options)
+
+
+def test_rows_in_another_order_are_noticed():
+    frame = pandas.DataFrame(HELD.probabilities, columns=[0, 1])
+    policy = solve(Problem(error()), Evidence(FIT.probabilities))
+    evidence = Evidence(frame)
+    labels = pandas.Series(Y)
+    shuffled = labels.sample(frac=1, random_state=0)
+    assert audit(policy, evidence, labels=labels, rules=error() <= 0.5).verdict == "certified"
+    for options in ({"labels": shuffled}, {"labels": labels, "decisions": shuffled}):
+        with pytest.raises(EvidenceError, match="in another order"):
+            audit(policy, evidence, rules=error() <= 0.5, **options)
+    part = np.arange(100, 200)
+    with pytest.raises(EvidenceError, match="in another order"):
+        audit(policy, evidence.rows(part), labels=labels[part][::-1], rules=error() <= 0.5)
+
+
+@pytest.mark.parametrize("wrong", [None, Problem(error())])
+def test_only_policies_are_audited(wrong):
+    with pytest.raises(OptionError, match="takes a Policy"):
+        audit(wrong, HELD)
 
 
 def test_a_policy_without_rules_has_nothing_to_judge():

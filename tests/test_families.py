@@ -125,3 +125,15 @@ def test_a_family_at_another_level():
         disparate_impact("sex").at(-1)
     with pytest.raises(RuleError, match="a tolerance per group, and one level cannot replace them"):
         demographic_parity("sex", tol={"F": 0.1, "M": 0.2}).at(0.1)
+
+
+@pytest.mark.parametrize("tol", [1, 2, {"F": 0.01, "M": 5}])
+def test_tolerances_are_fractions(tol):
+    with pytest.raises(RuleError, match=r"write 0\.01 for one point"):
+        demographic_parity("sex", tol=tol)
+
+
+def test_ratios_are_fractions_too():
+    assert disparate_impact("sex", ratio=1).level == 1
+    with pytest.raises(RuleError, match=r"write 0\.8 for four fifths"):
+        disparate_impact("sex", ratio=80)

@@ -44,7 +44,7 @@ class Conflict:
     rules: list[tuple[np.ndarray, float]]  # ((n, A), bound) of mean(cost * pi) <= bound, in order
     statement_of: list[int]  # which statement each single rule belongs to
     conflict: list[int]  # positions of the rules that conflict
-    off: list[float] | None  # of each of them, while the others hold
+    off: list[float] | None  # of each of them, while the other rules listed here hold
     total: float | None  # of the smallest relaxation
     weights: dict[str, float] = field(default_factory=dict)
     sets: bool = False
@@ -350,8 +350,8 @@ def test_the_text_is_advice():
     text = str(diagnose(*_of(two_caps())))
     assert text == repr(diagnose(*_of(two_caps())))
     assert "any policy misses at least one of these by 0.1 or more" in text
-    assert "selected(0) <= 0.3   can reach 0.5 while the others hold" in text
-    assert "selected(1) <= 0.5   can reach 0.7 while the others hold" in text
+    assert "selected(0) <= 0.3   can reach 0.5 while the other rules listed here hold" in text
+    assert "selected(1) <= 0.5   can reach 0.7 while the other rules listed here hold" in text
     assert "loosened by 0.2" in text
 
 

@@ -8,7 +8,7 @@ import bylaw
 from bylaw import RuleError, RuleSyntaxError, parse
 
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e9, max_value=1e9)
-positive = st.floats(min_value=0, max_value=10)
+positive = st.floats(min_value=0, max_value=1, exclude_max=True)
 values = st.one_of(st.text(max_size=8), st.integers(-(10**6), 10**6), st.booleans(), finite)
 names = st.text(min_size=1, max_size=8).filter(lambda name: name != "label")
 

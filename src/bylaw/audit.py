@@ -15,7 +15,7 @@ from bylaw.algebra import Rule
 from bylaw.audit_text import as_html, as_text
 from bylaw.certificates import METHODS, NotBinaryError, holm
 from bylaw.claims import MOST_ROWS, SPENT, Claim, Judge, Rows, Unjudged, check_limits, check_weight
-from bylaw.columns import as_vector, frame_of
+from bylaw.columns import frame_of
 from bylaw.decisions import Decisions, Floats
 from bylaw.errors import EvidenceError, OptionError, proportion
 from bylaw.evidence import Evidence, as_evidence, codes_of
@@ -78,6 +78,7 @@ class Audit:
     cost_before: float  # of the model's own answers: the best labels, without rules
     cost_after: float
     cost_observed: bool  # with true labels, not the model's probabilities
+    rejected: float  # share of rows; nan where nothing can be rejected
     random: float  # share of rows whose likeliest decision has probability below .99
     reliability: tuple[Reliability, ...]
 
@@ -169,6 +170,11 @@ def audit(
     fitted_rows
         "refuse" rows on which the policy was chosen, or call what they say an "estimate".
     """
+    if not isinstance(policy, Policy):
+        raise OptionError(
+            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
+            "audited by its own method, classifier.audit(X, y)"
+        )
     delta = 1 - proportion(confidence, "confidence")
     if method not in METHODS:
         raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
@@ -208,6 +214,7 @@ def audit(
         cost_before=before,
         cost_after=after,
         cost_observed=labels is not None,
+        rejected=_rejected_share(law, policy.decisions, seen),
         random=_random_share(law, policy.decisions),
         reliability=reliability(evidence, seen, labels is not None),
     )
@@ -247,8 +254,7 @@ def _law_of(taken: Any, decisions: Decisions, evidence: Evidence) -> Floats:
                 f"({len(evidence)}, {len(decisions.actions)}), as from policy.decide"
             )
         return law.astype(float)
-    vector = as_vector(taken, "decisions")
-    evidence.check_length(len(vector), "decisions")
+    vector = evidence.vector(taken, "decisions")
     positions = {action: i for i, action in enumerate(decisions.actions)}
     return np.eye(len(decisions.actions))[codes_of(vector, positions, "decisions")]
 
@@ -337,6 +343,10 @@ def _with_verdicts(found: Sequence[RuleAudit], delta: float) -> list[RuleAudit]:
             needed = math.ceil(n) if (n := widening * rule.rows_needed) < MOST_ROWS else math.inf
         judged.append(replace(rule, p_holm=p_kept, verdict=verdict, rows_needed=needed))
     return judged
+
+
+def _rejected_share(law: Floats, decisions: Decisions, seen: Evidence) -> float:
+    return float(np.average(law[:, -1], weights=seen.weights)) if decisions.kind == "reject" else math.nan
 
 
 def _random_share(law: Floats, decisions: Decisions) -> float:

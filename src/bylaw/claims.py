@@ -130,7 +130,7 @@ class Rows:
         self, events: list[Conditions], parts: list[Rate], spent: float
     ) -> tuple[tuple[Division, ...], float]:
         """With weights, a group's share and its mean depend on the same weights, and are bounded apart."""
-        if len(events) == 2 and self.seen.weights is None:
+        if len(events) == 2 and not self._weighted:
             for inner, outer in ((0, 1), (1, 0)):
                 if set(events[outer]) < set(events[inner]):
                     return self._nested(events[inner], parts[inner], events[outer], parts[outer], spent)
@@ -215,10 +215,16 @@ class Rows:
 
     def _weights_of(self, rows: Mask) -> Floats | None:
         """Relative to the largest; None if all are alike."""
-        if self.seen.weights is None or not rows.any():
+        if self.seen.weights is None or not self._weighted or not rows.any():
             return None
         weights = self.seen.weights[rows]
         return weights / (self.largest_weight or weights.max())
+
+    @cached_property
+    def _weighted(self) -> bool:
+        """Whether some rows count more than others."""
+        weights = self.seen.weights
+        return weights is not None and bool(np.ptp(weights[weights > 0]) > 0)
 
     def _effective_rows(self, rows: Mask) -> float:
         """How many rows of equal weight say as much: (sum w)^2 / sum w^2."""

@@ -121,22 +121,29 @@ def named_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str,
     return {} if name is None else {name: column}
 
 
+def index_of(column: Any) -> Any:
+    """The index of a frame or series that has one, or None."""
+    native = _native(column, "a column")
+    return nw.maybe_get_index(native) if isinstance(native, nw.DataFrame | nw.Series) else None
+
+
 def check_alignment(columns: Mapping[str, Any]) -> None:
     """Rows are matched by position. Two indexes with the same labels in another order are a
     sign that the caller meant otherwise."""
-    found = []
-    for name, column in columns.items():
-        native = _native(column, name)
-        if isinstance(native, nw.DataFrame | nw.Series):
-            index = nw.maybe_get_index(native)
-            found += [(name, index)] if index is not None else []
+    found = [(name, index) for name, column in columns.items() if (index := index_of(column)) is not None]
     for name, index in found[1:]:
-        first_name, first = found[0]
-        if len(index) == len(first) and not index.equals(first) and set(index) == set(first):
-            raise EvidenceError(
-                f"{name!r} has the same index as {first_name!r} in another order, and rows are matched by "
-                "position; align them first, for instance with .loc[other.index]"
-            )
+        check_index(index, name, found[0][1], found[0][0])
+
+
+def check_index(index: Any, name: str, first: Any, first_name: str) -> None:
+    """An index, or None, against another."""
+    if index is None or first is None or len(index) != len(first) or index.equals(first):
+        return
+    if set(index) == set(first):
+        raise EvidenceError(
+            f"{name!r} has the same index as {first_name!r} in another order, and rows are matched by "
+            "position; align them first, for instance with .loc[other.index]"
+        )
 
 
 def frame_of(columns: Mapping[str, Any], like: Any = None) -> Any:

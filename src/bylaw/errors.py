@@ -42,11 +42,11 @@ def positive(value: Any, what: str) -> float:
     raise OptionError(f"{what} must be a positive number, not {value!r}")
 
 
-def proportion(value: Any, what: str) -> float:
+def proportion(value: Any, what: str, example: float = 0.95) -> float:
     """A number strictly between zero and one, or an error that names it."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < 1:
         return float(value)
-    raise OptionError(f"{what} must be a number between 0 and 1, such as 0.95, not {value!r}")
+    raise OptionError(f"{what} must be a number between 0 and 1, such as {example}, not {value!r}")
 
 
 class EvidenceError(BylawError, ValueError):
@@ -119,9 +119,9 @@ class UncertifiedError(BylawError):
             f"about {self.rows_needed:,.0f} certificate rows would do; or loosen the rule, or accept a lower "
             "confidence"
             if math.isfinite(self.rows_needed)
-            else "it is missed or just met on these rows, however cautious the policy. Loosen it, give "
-            "better probabilities, or pass labels= and groups= of the fitting rows, so that rules hold as "
-            "observed"
+            else "it is missed or just met on these rows, however cautious the policy. Give more rows or "
+            "better probabilities, loosen it, or pass labels= and groups= of the fitting rows, so that rules "
+            "hold as observed"
         )
         return (
             f"the rule {self.rule!r} cannot be certified with {100 * self.confidence:g} % confidence on "

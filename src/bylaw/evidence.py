@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw.algebra import LABEL, Conditions, Groups, Source, Value, plain, shorten
-from bylaw.columns import as_columns, as_matrix, as_numbers, as_vector, check_alignment
+from bylaw.columns import (
+    as_columns,
+    as_matrix,
+    as_numbers,
+    as_vector,
+    check_alignment,
+    check_index,
+    index_of,
+)
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 from bylaw.groups import GroupProbabilities, KnownGroup, Part, concatenate_groups, factorize
@@ -67,6 +75,7 @@ class Evidence:
         groups, joint = as_columns(groups, "groups"), as_columns(joint, "joint")
         references, costs = as_columns(references, "references"), as_columns(costs, "costs")
         check_alignment({"probabilities": probabilities, **groups, **references, "weights": weights})
+        self.index = index_of(probabilities)  # of a frame that has one
         self.groups = {name: self._group(name, column, normalize) for name, column in groups.items()}
         self._add_margins()
         self.joint = {name: self._joint(name, array, normalize) for name, array in joint.items()}
@@ -99,6 +108,7 @@ class Evidence:
             references={name: array[part] for name, array in self.references.items()},
             costs={name: array[part] for name, array in self.costs.items()},
             weights=None if self.weights is None else self.weights[part],
+            index=None if self.index is None else self.index[part],
             belief=None if self.belief is None else self.belief.rows(part),
         )
 
@@ -180,6 +190,13 @@ class Evidence:
         return self.classes.index(label)
 
     # Validation, one method per kind of column.
+
+    def vector(self, column: Any, what: str) -> NDArray[Any]:
+        """One value per row, (n_rows,)."""
+        check_index(index_of(column), what, self.index, "probabilities")
+        vector = as_vector(column, what)
+        self.check_length(len(vector), what)
+        return vector
 
     def check_length(self, length: int, what: str) -> None:
         if length != len(self):
@@ -309,6 +326,7 @@ def concatenate(parts: Sequence[Evidence]) -> Evidence:
         references=stacked("references"),
         costs=stacked("costs"),
         weights=np.concatenate(weights) if weights else None,
+        index=None,
     )
 
 

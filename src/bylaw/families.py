@@ -233,14 +233,22 @@ def _level(name: str, level: Any) -> Tolerance:
     if isinstance(level, Mapping):
         if not level:
             raise RuleError(f"{name}: {word} has no entries")
-        return tuple((_key(k), _nonnegative(v, f"{name}: {word}[{k!r}]")) for k, v in level.items())
-    return _nonnegative(level, f"{name}: {word}")
+        return tuple((_key(k), _fraction(v, f"{name}: {word}[{k!r}]", word)) for k, v in level.items())
+    return _fraction(level, f"{name}: {word}", word)
 
 
 def _nonnegative(value: Any, what: str) -> float:
     value = number(value, what)
     if value < 0:
         raise RuleError(f"{what} must not be negative, got {value}")
+    return value
+
+
+def _fraction(value: Any, what: str, word: str) -> float:
+    value = _nonnegative(value, what)
+    if value > 1 or (value == 1 and word == "tol"):
+        advice = "0.01 for one point" if word == "tol" else "0.8 for four fifths"
+        raise RuleError(f"{what} is a fraction, and {number_text(value)} is too large: write {advice}")
     return value
 
 

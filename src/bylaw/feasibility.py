@@ -73,9 +73,16 @@ class Diagnosis:
                 "the rules conflict on these rows: any policy misses at least one of these by "
                 f"{self.least_violation:.3g} or more."
             )
-            reach = "can reach {:.4g} while the others hold" if len(self.conflict) > 1 else "can reach {:.4g}"
+            reach = (
+                "can reach {:.4g} while the other rules listed here hold"
+                if len(self.conflict) > 1
+                else "can reach {:.4g}"
+            )
             yield from _aligned({name: reach.format(self.least[name]) for name in self.conflict})
-            yield "Loosen one of them so far, or remove it. The smallest change that lets all rules hold:"
+            yield (
+                "Loosening one of them so far ends this conflict; other rules may then conflict. The "
+                "smallest change that lets all rules hold:"
+            )
             yield from _aligned({name: f"loosened by {slack:.4g}" for name, slack in self.relaxation.items()})
         if self.small_cells:
             yield "Too few rows to judge (give more, merge groups, or leave these out of the rules):"

@@ -42,7 +42,10 @@ def parse(text: str) -> Rate | Statement:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as problem:
         line, column = getattr(problem, "lineno", 1) or 1, getattr(problem, "offset", 1) or 1
-        raise RuleSyntaxError(f"not a rule: {problem.args[0]}", text.strip(), line, column - 1) from None
+        hint = "; write 0.1 for 10 %" if "%" in text else ""
+        raise RuleSyntaxError(
+            f"not a rule: {problem.args[0]}{hint}", text.strip(), line, column - 1
+        ) from None
     except (RecursionError, MemoryError):
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw.columns import as_columns, as_vector
+from bylaw.columns import as_columns
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 from bylaw.evidence import Evidence, codes_of
@@ -46,9 +46,9 @@ def observed(evidence: Evidence, labels: Any = None, groups: Any = None) -> Evid
 
 
 def _label_codes(evidence: Evidence, labels: Any) -> NDArray[np.int64]:
-    vector = as_vector(labels, "labels")
-    evidence.check_length(len(vector), "labels")
-    return codes_of(vector, {label: i for i, label in enumerate(evidence.classes)}, "labels")
+    return codes_of(
+        evidence.vector(labels, "labels"), {label: i for i, label in enumerate(evidence.classes)}, "labels"
+    )
 
 
 def _seen_group(evidence: Evidence, name: str, column: Any) -> KnownGroup:
@@ -56,7 +56,7 @@ def _seen_group(evidence: Evidence, name: str, column: Any) -> KnownGroup:
     what = f"groups[{name!r}]"
     if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
         raise EvidenceError(f"{what} must be what was seen, one value per row")
-    group = column if isinstance(column, KnownGroup) else factorize(as_vector(column, what), what)
+    group = column if isinstance(column, KnownGroup) else factorize(evidence.vector(column, what), what)
     evidence.check_length(len(group.codes), what)
     if name not in evidence.groups:
         return group

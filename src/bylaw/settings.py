@@ -62,7 +62,7 @@ class Settings:
         """The rows that choose, and those that certify, if any."""
         if self.guarantee is None:
             return np.arange(n_rows), None
-        share = proportion(self.certificate, "certificate")
+        share = proportion(self.certificate, "certificate", example=0.3)
         order = self._generator().permutation(n_rows)
         n_kept = round(share * n_rows)
         if not 0 < n_kept < n_rows:
