@@ -30,18 +30,7 @@ from bylaw import (
 )
 from bylaw import certified as module
 from bylaw.solvers import FullBatch
-
-
-def people(n, seed, *, known=True, tilt=0.0):
-    rng = np.random.default_rng(seed)
-    sex = np.where(rng.random(n) < 0.4, "F", "M")
-    x = rng.normal(size=n) + 0.6 * (sex == "M")
-    chance = 1 / (1 + np.exp(-x))
-    labels = (rng.random(n) < 1 / (1 + np.exp(-x - tilt))).astype(int)
-    man = 1 / (1 + np.exp(-(0.6 * x - 0.2)))
-    group = sex if known else {"F": 1 - man, "M": man}
-    return Evidence(np.column_stack([1 - chance, chance]), groups={"sex": group}), labels, sex
-
+from scored import people
 
 FIT, FIT_Y, FIT_SEX = people(3000, 0)
 HELD, HELD_Y, HELD_SEX = people(3000, 1)
