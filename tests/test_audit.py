@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas
@@ -315,6 +316,40 @@ def test_unlabelled_rows_do_no_harm_where_the_model_is_wrong():
         found = audit(POLICY, few, labels=labels, rules=rule, unlabelled=more)
         wrong += found.rules[0].upper < truth
     assert wrong <= 8
+
+
+def test_companions_by_hand():
+    """Two unlabelled rows for each labelled one: Z + 2/3 (mean f of the companions - f), nothing cut off."""
+    few = HELD.rows(slice(0, 300))
+    more = HELD.rows(slice(1000, 1600))
+    law, more_law = LAW[:300], LAW[1000:1600]
+    wrong = law[:, 1] * (Y[:300] == 0) + law[:, 0] * (Y[:300] == 1)
+    predicted = (law[:, :2] * (1 - few.probabilities)).sum(axis=1)
+    companions = (more_law[:, :2] * (1 - more.probabilities)).sum(axis=1)
+    rows = Rows(
+        observed(few, Y[:300]), law, POLICY.decisions, True, Rows(more, more_law, POLICY.decisions, False)
+    )
+    claim = rows.claim(error() <= 0.5, 0.001)
+    assert isinstance(claim, Claim)
+    expected = wrong.mean() + 2 / 3 * (companions.mean() - predicted.mean())
+    assert claim.estimate + 0.5 == pytest.approx(expected)
+    sample = claim.divisions[0].samples[0]
+    assert (sample.lowest, sample.highest) == pytest.approx((-2 / 3, 5 / 3))
+
+
+def test_a_gap_to_everybody_counts_at_the_worse_end_of_the_share():
+    """Both ends of the interval of a group's share are tested, and its own error is added."""
+    few = HELD.rows(slice(0, 200))
+    rows = Rows(observed(few, Y[:200]), LAW[:200], POLICY.decisions, True)
+    claim = rows.claim(selected(1).given(sex="M") - 0.1 * selected(1) <= 0.65, 0.004)
+    assert isinstance(claim, Claim)
+    assert len(claim.divisions) == 2
+    ends = [
+        Judge(replace(claim, divisions=(division,), spent=0.0), "betting", 0.046).p_value
+        for division in claim.divisions
+    ]
+    assert ends[0] != pytest.approx(ends[1], rel=1e-3)
+    assert Judge(claim, "betting", 0.05).p_value == pytest.approx(max(ends) + 0.004)
 
 
 def test_unlabelled_rows_with_weights_are_refused():
