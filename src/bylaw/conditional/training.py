@@ -101,13 +101,11 @@ class Training:
     def looked_at(
         self, trained: Trained, policy: Policy, references: Mapping[str, NDArray[Any]]
     ) -> Fingerprints:
-        """Of the rows that trained the models, as these see them now."""
+        """Of all rows, as the models that were trained on them see them now."""
         if not self.splits:
             return ()
-        part = np.arange(len(self)) if len(self.splits) > 1 else self.splits[0][0]
-        rows = self.rows(part)
-        columns = {name: column[part] for name, column in references.items()}
-        return (fingerprint_of_evidence(policy.recipe, trained.evidence(rows.X, rows.groups, columns)),)
+        evidence = trained.evidence(self.X, self.groups, references)
+        return (fingerprint_of_evidence(policy.recipe, evidence),)
 
     def evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
         """Of the rows of `part`."""
