@@ -113,6 +113,11 @@ def shorten(values: Sequence[Any], most: int = 10) -> str:
     return f"[{shown}{f', ... {len(values)} in all' if len(values) > most else ''}]"
 
 
+def in_words(event: Iterable[tuple[str, Any]]) -> str:
+    """Conditions as they are written in given()."""
+    return ", ".join(f"{name}={value!r}" for name, value in event)
+
+
 def number_text(value: float) -> str:
     return repr(value).removesuffix(".0")
 
@@ -158,7 +163,7 @@ class Atom:
         if not self.conditions:
             return text
         if all(_is_keyword_name(name) for name, _ in self.conditions):
-            return f"{text}.given({', '.join(f'{a}={v!r}' for a, v in self.conditions)})"
+            return f"{text}.given({in_words(self.conditions)})"
         return f"{text}.given(**{dict(self.conditions)!r})"
 
 

@@ -196,7 +196,7 @@ def audit(
         limits=check_limits({} if limits is None else limits, evidence),
         largest_weight=check_weight(largest_weight, evidence),
     )
-    stated = stated_rules(policy, seen, rules)
+    stated = _stated_rules(policy, seen, rules)
     found = [
         _judged(rule, rows, method, delta, SPENT * delta / len(stated))
         if certificate
@@ -270,7 +270,7 @@ def _more(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> Rows |
     return Rows(admitted, policy.probabilities(admitted), policy.decisions, labelled=False)
 
 
-def stated_rules(policy: Policy, seen: Evidence, rules: Any) -> list[Rule]:
+def _stated_rules(policy: Policy, seen: Evidence, rules: Any) -> list[Rule]:
     """The policy's own single rules, or others."""
     problem = policy.problem
     if rules is not None:

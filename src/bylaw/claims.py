@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw.algebra import LABEL, Atom, Conditions, Rate, Rule
+from bylaw.algebra import LABEL, Atom, Conditions, Rate, Rule, in_words
 from bylaw.certificates import Sample, curve_of
 from bylaw.decisions import Decisions, Floats
 from bylaw.errors import EvidenceError, OptionError, positive
@@ -120,7 +120,7 @@ class Rows:
         events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
         for event in events:
             if self._impossible(event) or not self.among(event).any():
-                return Unjudged(f"there is no row with {_in_words(event)}")
+                return Unjudged(f"there is no row with {in_words(event)}")
         parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
         divisions, spent = self._divide(events, parts, spent)
         rows = min(self._effective_rows(self.among(event)) for event in events)
@@ -293,7 +293,3 @@ def _exclude(one: Conditions, other: Conditions) -> bool:
     """No row is in both."""
     other_values = dict(other)
     return any(name in other_values and other_values[name] != value for name, value in one)
-
-
-def _in_words(event: Sequence[tuple[str, object]]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in event)

@@ -18,7 +18,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from bylaw.algebra import Rate
+from bylaw.algebra import Rate, in_words
 from bylaw.conditional.beside import (
     check_known,
     check_two_dimensional,
@@ -250,7 +250,7 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         cells = {event: round(share * n_rows) for event, share in policy.frequencies.items()}
         if small := {event: count for event, count in cells.items() if count < FEW_ROWS}:
             fewest = sorted(small.items(), key=lambda item: item[1])[:3]
-            shown = "; ".join(f"{', '.join(f'{k}={v!r}' for k, v in e)}: {count} rows" for e, count in fewest)
+            shown = "; ".join(f"{in_words(event)}: {count} rows" for event, count in fewest)
             warnings.warn(
                 f"rules speak of {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): nobody can "
                 "tell whether they hold there. Merge small groups, or leave them out of the rules",

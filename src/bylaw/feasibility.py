@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw.algebra import LABEL, Conditions, Rule
+from bylaw.algebra import LABEL, Conditions, Rule, in_words
 from bylaw.correction import FEW_ROWS
 from bylaw.decisions import Floats
 from bylaw.dual import Dual, blocks_of
@@ -190,7 +190,7 @@ def _small_cells(problem: Problem, evidence: Evidence) -> dict[str, float]:
 
 def _event_text(event: Conditions) -> str:
     groups_first = sorted(event, key=lambda condition: condition[0] == LABEL)
-    return ", ".join(f"{name}={value!r}" for name, value in groups_first)
+    return in_words(groups_first)
 
 
 def _worst(rules: NDArray[np.int64], n_rules: int) -> Question:

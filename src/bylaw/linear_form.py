@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from bylaw.algebra import LABEL, Atom, Conditions, Rate, Source, Value
+from bylaw.algebra import LABEL, Atom, Conditions, Rate, Source, Value, in_words
 from bylaw.columns import as_matrix
 from bylaw.decisions import Decisions, Floats
 from bylaw.errors import EvidenceError, RuleError
@@ -202,9 +202,8 @@ class _Compiler:
         if conditions:
             self.used[conditions] = frequency
         if not frequency > 0:
-            shown = ", ".join(f"{name}={value!r}" for name, value in conditions)
             raise EvidenceError(
-                f"a rule speaks of the rows with {shown}, but they have no weight here; "
+                f"a rule speaks of the rows with {in_words(conditions)}, but they have no weight here; "
                 "remove the rule, merge the group with another, or add rows"
             )
         return frequency
