@@ -9,5 +9,6 @@ html_theme = "furo"
 html_title = "bylaw"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+autodoc_mock_imports = ["onnx"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]

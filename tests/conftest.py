@@ -12,6 +12,8 @@ from hypothesis import settings
 from bylaw import Evidence
 from reference import softmax
 
+pytest_plugins = ["command_line"]  # fixtures for tests of commands
+
 # Machines are noisy, so no deadlines; continuous integration repeats the same examples.
 settings.register_profile("bylaw", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("bylaw")

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bylaw import EvidenceError
-from bylaw.drawing import balanced, draw, keyed_uniforms
+from bylaw.drawing import _hashes as hashes
+from bylaw.drawing import balanced, draw, keyed_draws, keyed_uniforms
 
 RNG = np.random.default_rng(0)
 LAW = RNG.dirichlet(np.full(4, 0.4), size=20_000).T  # (4, 20000)
@@ -65,6 +66,29 @@ def test_ids_have_one_spelling():
     assert (uniforms([1, 2]) == as_text).all()
     assert (uniforms(np.array([1, 2], dtype=np.uint8)) == as_text).all()
     assert not (uniforms([1, 2], "other") == as_text).any()
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_only_open_rows_are_hashed_and_nothing_changes(count, monkeypatch):
+    laws = [RNG.dirichlet(np.full(3, 0.3), size=500).T for _ in range(count)]
+    for law in laws:
+        law[:, RNG.random(500) < 0.7] = np.eye(3)[:, [1]]
+    ids = [f"id {i}" for i in range(500)]
+    plain = [
+        draw(law, column) for law, column in zip(laws, keyed_uniforms(ids, "k", 500, count), strict=True)
+    ]
+    hashed = []
+    monkeypatch.setattr(
+        "bylaw.drawing._hashes", lambda prefix, texts: hashed.append(len(texts)) or hashes(prefix, texts)
+    )
+    for mine, theirs in zip(keyed_draws(laws, ids, "k"), plain, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    open_rows = [
+        np.any([(law > 0).sum(axis=0) > 1 for law in laws[i : i + 4]], axis=0).sum()
+        for i in range(0, count, 4)
+    ]
+    assert hashed == open_rows
+    assert hashed[0] < 500 * (0.4 if count == 1 else 0.9)
 
 
 def test_keyed_uniforms_are_uniform():

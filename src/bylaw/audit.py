@@ -290,7 +290,8 @@ def _judged(rule: Rule, rows: Rows, method: str, delta: float, spent: float) -> 
         if rows.random:
             raise
         return replace(described, reason="it has more than two values on a row: use method='betting'")
-    least, most = -broken.upper, kept.upper
+    # A bound by betting depends on the order of rows and may leave the estimate out; none that is shown does.
+    least, most = min(-broken.upper, claim.estimate), max(kept.upper, claim.estimate)
     bounds = (least, most) if rule.sense == "<=" else (-most, -least)
     return replace(
         described,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -13,20 +12,14 @@ import numpy as np
 
 from bylaw.decisions import Floats
 from bylaw.errors import PolicyFileError, RuleError
+from bylaw.whole_file import write_text
 
 T = TypeVar("T")
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:
     """An older file stays until the new one is whole. Floats read back to the last bit."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot save {path}: there is no folder {path.parent}")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:

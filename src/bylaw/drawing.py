@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from bylaw.columns import as_vector
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 
-_HEX_DIGITS = 13  # 52 bits of the hash: exact as a float, and easy to say in SQL
-_PER_DIGEST = 4  # such numbers in its 64 hex digits
+_BITS = 52  # of the hash, 13 hex digits: exact as a float, and easy to say in SQL
+_PER_DIGEST = 4  # such numbers in its 256 bits
 
 
 def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
@@ -25,35 +25,72 @@ def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
     return (heights <= uniforms * heights[-1]).sum(axis=0)
 
 
+def keyed_draws(
+    laws: Sequence[Floats], ids: Any, key: str, suffix: str = "/{}"
+) -> Iterator[NDArray[np.int64]]:
+    """For each law (n_actions, n_rows) the action drawn, (n_rows,): the same id, the same draw, anywhere.
+
+    Draw i takes the uniform number of column i in `keyed_uniforms`. Most rows are decided, and only where
+    something is left to chance is there anything to hash.
+    """
+    checked = _checked_ids(ids, laws[0].shape[1])
+    for first in range(0, len(laws), _PER_DIGEST):
+        part = laws[first : first + _PER_DIGEST]
+        open_rows = np.flatnonzero(np.any([(law > 0).sum(axis=0) > 1 for law in part], axis=0))
+        columns = _uniforms(checked[open_rows], key, suffix.format(first // _PER_DIGEST), len(part))
+        for law, uniforms in zip(part, columns, strict=True):
+            drawn = law.argmax(axis=0)
+            drawn[open_rows] = draw(law[:, open_rows], uniforms)
+            yield drawn
+
+
 def keyed_uniforms(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str = "/{}") -> Iterator[Floats]:
     """`count` columns of uniform numbers per id, each (n_rows,), the same on any machine.
 
     Column i comes from the SHA-256 of "key/id" and the suffix, in which {} stands for i // 4: its
     13 hex digits from place 13 (i % 4) on, as a fraction.
     """
-    texts = _id_texts(as_vector(ids, "ids"))
-    if len(texts) != n_rows:
-        raise EvidenceError(f"ids has {len(texts)} rows, but the evidence has {n_rows}")
-    prefix = hashlib.sha256(f"{key}/".encode())
+    checked = _checked_ids(ids, n_rows)
     for first in range(0, count, _PER_DIGEST):
-        ending = suffix.format(first // _PER_DIGEST).encode()
-        digests = [_hex_digest(prefix, text.encode() + ending) for text in texts]
-        for place in range(0, _HEX_DIGITS * min(_PER_DIGEST, count - first), _HEX_DIGITS):
-            digits = slice(place, place + _HEX_DIGITS)
-            yield np.array([int(digest[digits], 16) for digest in digests]) / 16.0**_HEX_DIGITS
+        ending = suffix.format(first // _PER_DIGEST)
+        yield from _uniforms(checked, key, ending, min(_PER_DIGEST, count - first))
 
 
-def _hex_digest(prefix: Any, message: bytes) -> str:
-    digest = prefix.copy()
-    digest.update(message)
-    return digest.hexdigest()
+def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:
+    """The columns of one digest."""
+    words = _hashes(hashlib.sha256(f"{key}/".encode()), [f"{name}{ending}" for name in ids.tolist()])
+    return (_bits(words, _BITS * place) / 2.0**_BITS for place in range(count))
 
 
-def _id_texts(ids: NDArray[Any]) -> list[str]:
-    texts = [str(v) for v in ids.tolist() if isinstance(v, str | int) and not isinstance(v, bool)]
-    if len(texts) != len(ids):
+def _checked_ids(ids: Any, n_rows: int) -> NDArray[Any]:
+    vector = as_vector(ids, "ids")
+    if len(vector) != n_rows:
+        raise EvidenceError(f"ids has {len(vector)} rows, but the evidence has {n_rows}")
+    kinds = set() if vector.dtype.kind in "iuU" else set(map(type, vector.tolist()))
+    if not all(issubclass(kind, str | int) and kind is not bool for kind in kinds):
         raise EvidenceError("ids must be strings or whole numbers, so that they have one spelling everywhere")
-    return texts
+    return vector
+
+
+def _hashes(prefix: Any, texts: list[str]) -> NDArray[np.uint64]:
+    """The SHA-256 of each text after the prefix, (n_rows, 4)."""
+    copy = prefix.copy
+
+    def digest(message: bytes) -> bytes:
+        hashed = copy()
+        hashed.update(message)
+        return hashed.digest()
+
+    digests = b"".join(map(digest, map(str.encode, texts)))
+    return np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
+
+
+def _bits(words: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
+    """52 bits of each row from bit `start` on, as whole numbers, (n_rows,)."""
+    word, skipped = divmod(start, 64)
+    kept = words[:, word] << np.uint64(skipped) >> np.uint64(64 - _BITS)
+    missing = skipped + _BITS - 64
+    return kept | (words[:, word + 1] >> np.uint64(64 - missing)) if missing > 0 else kept
 
 
 def balanced(law: Floats, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -69,7 +69,8 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
     except TypeError:
         raise EvidenceError(f"{what} mixes types of values: {found[:5]}; convert them to one type") from None
     positions = {value: i for i, value in enumerate(values)}
-    return KnownGroup(values, np.fromiter((positions[v] for v in rows), dtype=np.int64, count=len(rows)))
+    codes = np.fromiter(map(positions.__getitem__, rows), dtype=np.int64, count=len(rows))
+    return KnownGroup(values, codes)
 
 
 def concatenate_groups(parts: Sequence[Any]) -> KnownGroup | GroupProbabilities:

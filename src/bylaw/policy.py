@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +16,10 @@ from numpy.typing import NDArray
 
 from bylaw import policy_file
 from bylaw.algebra import Rate, Value, shorten
+from bylaw.card import Card
 from bylaw.checked_json import write_json
 from bylaw.decisions import Decisions, Floats
-from bylaw.drawing import balanced, draw, keyed_uniforms
+from bylaw.drawing import balanced, draw, keyed_draws
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.evidence import Evidence
 from bylaw.fingerprint import Fingerprints
@@ -48,6 +47,7 @@ class Policy:
     frequencies: Mapping[Any, float] = field(default_factory=dict)
     fingerprints: Fingerprints = ()  # of the rows that it was chosen on
     certificate: Certificate | None = None
+    card: Card = field(default_factory=Card.today)
 
     @classmethod
     def fitted(
@@ -189,9 +189,7 @@ class Policy:
                     "method='systematic' depends on the whole batch, so it takes rng=, not ids="
                 )
             name = self.digest if key is None else key
-            return lambda laws, suffix: map(
-                draw, laws, keyed_uniforms(ids, name, laws[0].shape[1], len(laws), suffix)
-            )
+            return lambda laws, suffix: keyed_draws(laws, ids, name, suffix)
         generator = np.random.default_rng(rng)
         if method == "systematic":
             return lambda laws, _: (balanced(law, generator) for law in laws)
@@ -218,8 +216,7 @@ class Policy:
     @cached_property
     def digest(self) -> str:
         """A fingerprint of the law; equal digests decide alike."""
-        law = {k: v for k, v in policy_file.to_dict(self).items() if k in policy_file.LAW}
-        return hashlib.sha256(json.dumps(law, sort_keys=True).encode()).hexdigest()
+        return policy_file.digest_of(policy_file.law_to_dict(self))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as JSON; an older file stays until the new one is whole."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bylaw.algebra import KIND_IN_WORDS, LABEL, Source
+from bylaw.card import Card
 from bylaw.checked_json import BadValueError, Node, read_json
 from bylaw.decisions import Decisions, Floats
 from bylaw.fingerprint import Fingerprint
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
 
 FORMAT = "bylaw-policy"
 VERSION = 1
-LAW = ("decisions", "features", "attributes", "weights", "beta")  # what decisions depend on
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
@@ -50,16 +52,25 @@ def frequencies_to_list(frequencies: Mapping[Any, float]) -> list[dict[str, Any]
     return [{"event": dict(event), "frequency": f} for event, f in frequencies.items()]
 
 
+def law_to_dict(policy: Policy) -> dict[str, Any]:
+    """What decisions depend on."""
+    return {**recipe_to_dict(policy.recipe), "weights": policy.weights.tolist(), "beta": policy.beta}
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def to_dict(policy: Policy) -> dict[str, Any]:
     """The policy as plain values. Floats are written so that they read back to the last bit."""
     solution = policy.solution
-    return {
+    content = {
         "format": FORMAT,
         "version": VERSION,
+        "hash": policy.digest,
+        "card": policy.card.to_dict(),
         **problem_to_dict(policy.problem),
-        **recipe_to_dict(policy.recipe),
-        "weights": policy.weights.tolist(),
-        "beta": policy.beta,
+        **law_to_dict(policy),
         "guarantee": asdict(policy.guarantee),
         "multipliers": [price._asdict() for price in policy.rule_prices],
         "frequencies": frequencies_to_list(policy.frequencies),
@@ -72,6 +83,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
             "steps": solution.steps,
         },
     }
+    return {**content, "checksum": digest_of(content)}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -96,7 +108,7 @@ def _fields(root: Node) -> dict[str, Any]:
     with np.errstate(over="ignore"):
         if not np.isfinite(root["beta"].positive() * weights).all():
             raise BadValueError("its beta and weights are too large together")
-    return {
+    content = {
         "problem": read_problem(root, decisions),
         "recipe": recipe,
         "weights": weights,
@@ -106,7 +118,12 @@ def _fields(root: Node) -> dict[str, Any]:
         "frequencies": read_frequencies(root["frequencies"], recipe),
         "fingerprints": tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list()),
         "certificate": _certificate(root["certificate"]),
+        "card": Card.from_node(root["card"]),
     }
+    rest = {name: value for name, value in root.value.items() if name != "checksum"}
+    if root["checksum"].text() != digest_of(rest):
+        raise BadValueError("its checksum is not that of its content: it was changed after it was saved")
+    return content
 
 
 def read_problem(root: Node, decisions: Decisions) -> Problem:

@@ -33,6 +33,8 @@ class Columns:
         for each custom cost, one column per action.
     weights
         a column.
+    normalize
+        divide each row of probabilities by its sum, where they were rounded.
     """
 
     probabilities: Sequence[str]
@@ -42,6 +44,7 @@ class Columns:
     references: Mapping[str, Any] = field(default_factory=dict)
     costs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     weights: str | None = None
+    normalize: bool = False
 
     def evidence(self, table: Any) -> Evidence:
         """The rows of a frame, of an Arrow table or of an Arrow record batch."""
@@ -57,6 +60,7 @@ class Columns:
             },
             costs={name: self._matrix(frame, names) for name, names in self.costs.items()},
             weights=None if self.weights is None else self._column(frame, self.weights),
+            normalize=self.normalize,
         )
 
     def _group(self, frame: nw.DataFrame[Any], roles: Any) -> Any:

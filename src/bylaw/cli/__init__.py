@@ -1,0 +1,16 @@
+"""The command line: `bylaw`. Needs the extra bylaw[cli]."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The entry point: 0 is well, 1 a rule that does not hold, 2 something that cannot be done as asked."""
+    try:
+        from bylaw.cli.app import run
+    except ModuleNotFoundError as missing:
+        if missing.name and missing.name.split(".")[0] in ("typer", "rich", "pyarrow"):
+            sys.exit(f"the command line needs {missing.name}: pip install 'bylaw[cli]'")
+        raise
+    sys.exit(run())

@@ -1,0 +1,119 @@
+"""bylaw audit: what rows that were held out say of a policy."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from bylaw.audit import Audit, RuleAudit, Verdict, audit
+from bylaw.cli import options
+from bylaw.cli.console import show_json, show_table, tell
+from bylaw.cli.inputs import Flags, policy_roles, rows_of
+from bylaw.errors import EvidenceError
+from bylaw.policy import Policy
+from bylaw.table_files import TableFile
+
+_EXIT = {Verdict.CERTIFIED: 0, Verdict.VIOLATED: 1, Verdict.BROKEN: 1}  # 2 for the others
+
+
+def audited(
+    policy: options.PolicyPath,
+    table: options.Table,
+    label: options.Label = None,
+    rule: Annotated[list[str] | None, typer.Option("--rule", help="Judge these rules, not its own.")] = None,
+    decisions: Annotated[
+        str | None, typer.Option(help="Judge what was decided, in this column, not the policy's law.")
+    ] = None,
+    confidence: options.Confidence = 0.95,
+    method: Annotated[
+        str, typer.Option(help="betting, hoeffding_bentkus or clopper_pearson; choose before you look.")
+    ] = "betting",
+    fitted_rows: Annotated[
+        str, typer.Option(help="'estimate' to see what fitted rows say; they certify nothing.")
+    ] = "refuse",
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    reference: options.Reference = None,
+    weight: options.Weight = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Judge each rule on rows that had no say in the policy.
+
+    Exit codes, for gates: 0 all rules are certified, 1 a rule is violated, 2 undecided, or an error.
+
+    [bold]Examples[/bold]
+
+      bylaw audit policy.json labelled.parquet --label y
+
+      bylaw audit policy.json log.csv --label y --decisions decision --json > audit.json
+    """
+    chosen = Policy.load(policy)
+    flags = Flags(
+        group=group, group_probabilities=group_probabilities, reference=reference, label=label, weight=weight
+    )
+    rows = rows_of(table, policy_roles(chosen, table, flags))
+    taken = None if decisions is None else _taken(table, decisions, chosen)
+    found = audit(
+        chosen,
+        rows.evidence,
+        **rows.seen,
+        rules=rule,
+        decisions=taken,
+        confidence=confidence,
+        method=method,  # type: ignore[arg-type]
+        fitted_rows=fitted_rows,  # type: ignore[arg-type]
+    )
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        _show(found, {} if rule else {price.rule: price.statement for price in chosen.rule_prices})
+    raise typer.Exit(_EXIT.get(found.verdict, 2))
+
+
+def _taken(table: Path, column: str, policy: Policy) -> Any:
+    """Decisions as `bylaw decide` writes them: actions, or their text; sets as lists, or with semicolons."""
+    values = TableFile(table, text=(column,)).read([column])[column].to_pylist()
+    by_text = {str(action): action for action in policy.actions}
+    if policy.decisions.kind != "sets":
+        return np.array([by_text.get(str(value), value) for value in values], dtype=object)
+    sets = [value.split(";") if isinstance(value, str) else value or () for value in values]
+    chosen = [{str(label) for label in row if label != ""} for row in sets]
+    if unknown := set().union(*chosen) - set(by_text):
+        raise EvidenceError(f"{table}: {column} speaks of {min(unknown)!r}, which is no label of the policy")
+    return np.array([[text in row for text in by_text] for row in chosen])
+
+
+def _show(found: Audit, statements: Mapping[str, str]) -> None:
+    """One line for each rule or family as it was stated: its worst member."""
+    families: dict[str, list[RuleAudit]] = {}
+    for rule in found.rules:
+        families.setdefault(statements.get(rule.rule, rule.rule), []).append(rule)
+    lines = [_line(statement, members) for statement, members in families.items()]
+    heads = ("rule", "worst", "estimate", f"{100 * found.confidence:g} % bounds", "verdict")
+    show_table("", heads, lines)
+    kind = "observed" if found.cost_observed else "predicted"
+    tell(
+        f"{found.rows:,} rows; {found.objective}, {kind}: {found.cost_before:.4g} without rules, "
+        f"{found.cost_after:.4g} with them"
+    )
+    tell(f"all rules together: {found.verdict} (--json has every single rule)")
+
+
+def _line(statement: str, members: list[RuleAudit]) -> tuple[str, ...]:
+    worst = max(members, key=lambda rule: -math.inf if math.isnan(rule.excess) else rule.excess)
+    verdicts = Counter(str(rule.verdict) for rule in members)
+    summary = worst.verdict if len(verdicts) == 1 else ", ".join(f"{n} {v}" for v, n in verdicts.items())
+    reasons = {rule.reason for rule in members if rule.reason}
+    return (
+        statement,
+        "" if len(members) == 1 and worst.rule == statement else worst.rule,
+        f"{worst.estimate:.4f}",
+        f"{worst.lower:.4f} to {worst.upper:.4f}",
+        f"{summary}{f' ({min(reasons)})' if reasons else ''}",
+    )

@@ -1,0 +1,103 @@
+"""bylaw export: policies that leave Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bylaw.algebra import LABEL
+from bylaw.cli import options
+from bylaw.cli.console import say, tell
+from bylaw.cli.inputs import check_outputs
+from bylaw.errors import OptionError
+from bylaw.export.dialects import DialectName
+from bylaw.policy import Policy
+from bylaw.roles import Roles
+from bylaw.tables import Columns
+from bylaw.whole_file import whole_file, write_text
+
+export = typer.Typer(no_args_is_help=True, help="Policies that leave Python: as SQL, ONNX or plain Python.")
+Output = Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")]
+
+
+@export.command()
+def sql(
+    policy: options.PolicyPath,
+    output: Output,
+    dialect: Annotated[DialectName, typer.Option(help="Whose SQL.")],
+    table: Annotated[str, typer.Option(help="The table that the statement reads.")] = "scores",
+    id_column: options.IdColumn = None,
+    key: Annotated[str | None, typer.Option(help="Of the draws; by default the policy's hash.")] = None,
+) -> None:
+    """One SELECT statement: the probability of each action and, with ids, the decision.
+
+    [bold]Example[/bold]
+
+      bylaw export sql policy.json --dialect postgres --table scores --id-column id -o policy.sql
+    """
+    from bylaw.export import to_sql
+
+    check_outputs([output], [policy])
+    chosen = Policy.load(policy)
+    roles = _roles(chosen)
+    text = to_sql(
+        chosen,
+        roles.columns,
+        dialect=dialect,
+        table=table,
+        id_column=id_column or roles.id,
+        key=key,
+    )
+    write_text(output, text)
+    tell(f"written: {output}")
+
+
+@export.command()
+def python(policy: options.PolicyPath, output: Output) -> None:
+    """A Python file that needs only the standard library.
+
+    [bold]Example[/bold]
+
+      bylaw export python policy.json -o policy.py
+    """
+    from bylaw.export import to_python
+
+    check_outputs([output], [policy])
+    chosen = Policy.load(policy)
+    write_text(output, to_python(chosen, _roles(chosen).columns))
+    tell(f"written: {output}")
+
+
+@export.command()
+def onnx(policy: options.PolicyPath, output: Output) -> None:
+    """An ONNX model of the probabilities.
+
+    [bold]Example[/bold]
+
+      bylaw export onnx policy.json -o policy.onnx
+    """
+    from bylaw.export import to_onnx
+
+    check_outputs([output], [policy])
+    with whole_file(output) as partial:
+        to_onnx(Policy.load(policy), partial)
+    tell(f"written: {output}")
+
+
+def _roles(policy: Policy) -> Roles:
+    """Those it was fitted on; of a policy fitted in Python, columns named as `bylaw fit` would guess."""
+    if policy.card.columns:
+        return Roles.from_dict(policy.card.columns)
+    if policy.problem.arrays or any(len(set(dict(f.event)) - {LABEL}) > 1 for f in policy.recipe.features):
+        raise OptionError("the policy does not say which columns it reads; fit it with `bylaw fit`")
+    classes = policy.decisions.classes
+    groups = {
+        name: name if attribute.known else {value: f"{name}_{value}" for value in attribute.values}
+        for name, attribute in policy.recipe.attributes.items()
+    }
+    references = {name: name for name in policy.problem.references}
+    columns = Columns([f"p_{label}" for label in classes], classes, groups, references=references)
+    say(f"the policy does not say which columns it reads; the export reads {Roles(columns).needed}")
+    return Roles(columns)

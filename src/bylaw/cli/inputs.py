@@ -1,0 +1,181 @@
+"""From files and flags to a problem and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bylaw.certified import HeldOut
+from bylaw.cli.console import say
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.evidence import Evidence
+from bylaw.policy import Policy
+from bylaw.problem import Problem
+from bylaw.roles import Roles, find_roles, named, values_of
+from bylaw.rules_file import RulesFile
+from bylaw.table_files import TableFile
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What was said on the command line about columns; it goes before what a file says."""
+
+    probabilities: str | None = None
+    classes: str | None = None
+    group: Sequence[str] | None = None
+    group_probabilities: Sequence[str] | None = None
+    reference: Sequence[str] | None = None
+    label: str | None = None
+    weight: str | None = None
+    id_column: str | None = None
+    normalize: bool = False
+
+    def said(self) -> dict[str, Any]:
+        lists: dict[str, Any] = {
+            "groups": _pairs(self.group, "group"),
+            "group_probabilities": _pairs(self.group_probabilities, "group-probabilities"),
+            "references": _pairs(self.reference, "reference"),
+        }
+        singles = {
+            "label": self.label,
+            "weight": self.weight,
+            "id": self.id_column,
+            "normalize": self.normalize,
+        }
+        if self.probabilities is not None:
+            names = self.probabilities.split(",")
+            lists["probabilities"] = names if len(names) > 1 else self.probabilities
+        if self.classes is not None:
+            lists["classes"] = values_of(self.classes.split(","))
+        return {name: value for name, value in {**lists, **singles}.items() if value}
+
+
+def _pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
+    cut = [text.partition("=") for text in texts or ()]
+    pairs = {name: column if equals else name for name, equals, column in cut}
+    if "" in pairs or "" in pairs.values():
+        raise OptionError(f"--{flag} is NAME=COLUMN")
+    return pairs
+
+
+def rules_of(path: Path | None, rule: Sequence[str] | None, minimize: str | None) -> RulesFile:
+    """The rules of a file, those of the command line, or both."""
+    if path is None and not rule:
+        raise OptionError("which rules? Give --rules FILE or --rule 'rejected() <= 0.1'; see `bylaw rules`")
+    file = RulesFile.read(path) if path else RulesFile(Problem("error()"))
+    if rule or minimize:
+        own = file.problem
+        changed = Problem(
+            minimize or own.minimize, [*own.rules, *(rule or ())], None, own.decisions, own.reject
+        )
+        file = replace(file, problem=changed)
+    return file
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table in memory, by the roles of its columns."""
+
+    evidence: Evidence
+    roles: Roles
+    labels: Any = None
+    groups: Mapping[str, Any] | None = None  # as they were seen, where the evidence has probabilities
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """For `solve`, `audit` and others."""
+        return {"labels": self.labels, "groups": self.groups}
+
+    @property
+    def held_out(self) -> HeldOut:
+        return HeldOut(self.evidence, self.labels, self.groups)
+
+
+def rows_of(path: Path, roles: Roles) -> Rows:
+    """All rows of a file; it need not have labels and true groups, though the fitted one had."""
+    file = TableFile(path)
+    label = roles.label if roles.label in file.names else None
+    truth = {name: column for name, column in roles.true_groups.items() if column in file.names}
+    extra = [*truth.values(), *([] if label is None else [label])]
+    table = file.read(list(dict.fromkeys([*roles.needed, *extra])))
+    if not len(table):
+        raise EvidenceError(f"{path} has no rows")
+    try:
+        evidence = roles.columns.evidence(table)
+    except EvidenceError as problem:
+        raise EvidenceError(f"{path}: {problem}") from None
+    seen = {name: table[column] for name, column in truth.items()}
+    return Rows(evidence, roles, None if label is None else table[label], seen or None)
+
+
+def fitting_rows(path: Path, rules: RulesFile, flags: Flags) -> Rows:
+    """The rows of a table for a problem; what was guessed is said."""
+    return rows_of(path, _found(_merged(rules.columns, flags.said()), path, rules.problem))
+
+
+def _merged(file: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The command line goes first, name by name."""
+    merged = {**file, **said}
+    for role in ("groups", "group_probabilities", "references"):
+        if role in file and role in said:
+            merged[role] = {**named(file[role]), **said[role]}
+    return merged
+
+
+def _found(said: Mapping[str, Any], path: Path, problem: Problem) -> Roles:
+    """What was guessed is said."""
+    try:
+        roles = find_roles(said, TableFile(path).names, problem)
+    except EvidenceError as trouble:
+        if str(path) in str(trouble):
+            raise
+        raise EvidenceError(f"{path}: {trouble}") from None
+    for guess in roles.guessed:
+        say(f"{path.name}: {guess}")
+    return roles
+
+
+def policy_roles(policy: Policy, path: Path, flags: Flags) -> Roles:
+    """The columns that the policy was fitted on, or what the command line says instead."""
+    said, names = flags.said(), TableFile(path).names
+    if policy.card.columns:
+        fitted = Roles.from_dict(policy.card.columns)
+        for what, name in (("label", fitted.label), ("id", fitted.id), ("weight", fitted.columns.weights)):
+            if name is not None and name not in names and what not in said:
+                say(f"{path.name}: there is no column {name!r}, the {what} of the fitted table")
+        remembered = fitted.said(names)
+    else:
+        attributes = policy.recipe.attributes
+        remembered = {
+            "classes": list(policy.decisions.classes),
+            "groups": [name for name, attribute in attributes.items() if attribute.known and name in names],
+        }
+    roles = _found(_merged(remembered, said), path, policy.problem)
+    columns = roles.columns
+    if policy.card.columns and not (remembered.get("weight") or flags.weight):
+        columns = replace(columns, weights=None)
+    return replace(roles, columns=replace(columns, groups=_as_fitted(columns.groups, policy)))
+
+
+def _as_fitted(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
+    """Probabilities of a group in the order of the policy's values, which joint probabilities follow."""
+    ordered = dict(groups)
+    for name, attribute in policy.recipe.attributes.items():
+        if not attribute.known and isinstance(columns := groups.get(name), Mapping):
+            if missing := [value for value in attribute.values if value not in columns]:
+                raise EvidenceError(f"{name} has no column for {missing[0]!r}, which the policy knows")
+            ordered[name] = {value: columns[value] for value in attribute.values}
+    return ordered
+
+
+def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
+    """Nothing that is read, or written before, is written over; and folders are there."""
+    known = [path.resolve() for path in inputs if path is not None]
+    for path in [path for path in outputs if path is not None]:
+        if not path.parent.is_dir():
+            raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
+        if path.resolve() in known:
+            raise OptionError(f"{path} is an input or another output of this command; choose another name")
+        known.append(path.resolve())

@@ -1,0 +1,88 @@
+"""bylaw rules: the language, with examples."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bylaw.cli.console import show_table, tell
+
+LANGUAGE = {
+    "Rates, of all rows": {
+        "error()": "wrong answers",
+        "rejected()": "cases left to a human",
+        "accepted()": "the others",
+        "selected('approve')": "cases that get this answer",
+        "cost([[0, 5], [1, 0]])": "a cost for each true label (row) and answer (column)",
+        "disagreement('old')": "answers that differ from an earlier model's",
+        "miscoverage()": "sets of labels without the true one",
+        "size()": "labels in a set, on average",
+        "omits('old')": "sets without the earlier model's answer",
+        "custom('visit')": "a cost of your own, one column per action",
+    },
+    "Rates, of some rows": {
+        "selected('approve').given(race='black')": "among one group",
+        "error().given(label='deny')": "among those whose true label this is",
+    },
+    "Rules": {
+        "rejected() <= 0.1": "at most 10 % of the cases",
+        "error() <= 0.05 * accepted()": "at most 5 % of the answers are wrong",
+        "selected('yes').given(sex='F') >= 0.8 * selected('yes').given(sex='M')": "the four-fifths rule",
+        "abs(error().given(sex='F') - error()) <= 0.02": "within two points of each other",
+    },
+    "Families: one rule for each group, label and side": {
+        "demographic_parity('sex', tol=0.02)": "each answer as often in every group as overall",
+        "demographic_parity(['sex', 'race'], tol=0.02)": "of each attribute; a tuple for intersections",
+        "equalized_odds('sex', tol=0.02)": "the same among those with the same true label",
+        "equal_opportunity('sex', tol=0.02)": "among those who deserve it",
+        "disparate_impact('sex', ratio=0.8)": "no group's rate below 0.8 of another's",
+        "error_parity('sex', tol=0.02)": "wrong answers",
+        "rejection_parity('sex', tol=0.02)": "cases left to a human",
+        "coverage_parity('sex', tol=0.02)": "sets that contain the true label",
+    },
+}
+EXAMPLE = """\
+minimize = "error()"
+rules = [
+  "demographic_parity('race', tol=0.02)",
+  "rejected() <= 0.1",
+]
+# reject = "refer"              # what a rejection is called, where "reject" is a class
+# decisions = "sets"            # labels, reject or sets, where the rules leave it open
+
+[columns]                       # what is obvious may be left out
+probabilities = "p_*"           # or a list; the star is the class
+groups = ["race"]               # known when a decision is made
+label = "outcome"               # the truth: rules then hold as observed
+id = "id"
+# weight = "w"
+# references = { old = "old_label" }
+# group_probabilities = { race = "race_*" }   # unknown: P(race | x)
+# true_groups = { race = "race" }             # what was seen, for fits and audits
+# joint = { race = "race_*_label_*" }         # P(race, label | x), for rules on both
+# costs = { visit = "visit_*" }               # for custom('visit')
+# normalize = true                            # probabilities were rounded: divide by their sum
+
+# [solve]
+# margin = 1.0                  # standard errors to spare, for new rows
+"""
+
+
+def rules(
+    example: Annotated[bool, typer.Option("--example", help="Only a rules file to begin with.")] = False,
+) -> None:
+    """The language of rules, with examples.
+
+    [bold]Example[/bold]
+
+      bylaw rules --example > rules.toml
+    """
+    if example:
+        tell(EXAMPLE.rstrip())
+        return
+    for title, words in LANGUAGE.items():
+        show_table(title, ("", ""), [(f"  {text}", meaning) for text, meaning in words.items()])
+        tell("")
+    tell("A rules file", style="bold")
+    tell(EXAMPLE)

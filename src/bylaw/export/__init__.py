@@ -1,0 +1,23 @@
+"""Policies that leave Python: as SQL, as an ONNX graph, or as a file for the standard library alone."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bylaw.export.onnx_graph import onnx_model, to_onnx
+    from bylaw.export.python_source import to_python
+    from bylaw.export.sql import to_sql
+
+__all__ = ["onnx_model", "to_onnx", "to_python", "to_sql"]
+
+
+def __getattr__(name: str) -> Any:
+    """Each is imported when it is asked for."""
+    if name in ("onnx_model", "to_onnx"):
+        from bylaw.export import onnx_graph as module
+    elif name == "to_python":
+        from bylaw.export import python_source as module
+    elif name == "to_sql":
+        from bylaw.export import sql as module
+    else:
+        raise AttributeError(f"module 'bylaw.export' has no attribute {name!r}")
+    return getattr(module, name)

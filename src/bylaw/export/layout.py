@@ -1,0 +1,179 @@
+"""Which column holds what, checked against what a policy needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from bylaw.algebra import LABEL, Value, plain
+from bylaw.errors import OptionError
+from bylaw.linear_form import Attribute, Recipe
+from bylaw.tables import Columns
+
+ReferenceForm = Literal["labels", "probabilities"]
+
+
+class Layout:
+    """The columns that a policy reads; what is missing is said by name."""
+
+    def __init__(self, recipe: Recipe, columns: Columns) -> None:
+        if columns.normalize:
+            raise OptionError(
+                "an export takes probabilities as they are: divide them by their sum in the table"
+            )
+        self.recipe = recipe
+        self.columns = columns
+        self.references = _named(recipe, "reference")
+        self.costs = _named(recipe, "cost")
+        self._check_classes()
+        for name, attribute in recipe.attributes.items():
+            self._check_group(name, attribute)
+        for name in self.references:
+            self._check_reference(name)
+        for name in self.costs:
+            self._check_cost(name)
+
+    def says_labels(self, reference: str) -> bool:
+        return isinstance(self.columns.references[reference], str)
+
+    def values_of(self, name: Any) -> tuple[Any, ...]:
+        """The values of an unknown attribute, in the order of its columns; of several, tuples."""
+        model = self.model_of(name)
+        values = tuple(_plain_value(value, name) for value in self.columns.groups[model])
+        if model == name:
+            return values
+        return tuple(dict.fromkeys(value[model.index(name)] for value in values))
+
+    def model_of(self, name: Any) -> Any:
+        """The attribute itself, or the attributes that it is only known together with."""
+        if name in self.columns.groups:
+            return name
+        found = [names for names in self.columns.groups if isinstance(names, tuple) and name in names]
+        if not found:
+            raise OptionError(
+                f"the policy needs {name!r} to decide; say which columns hold it: "
+                f"Columns(groups={{{name!r}: ...}})"
+            )
+        return found[0]
+
+    def together(self, hidden: Mapping[str, Value]) -> tuple[Any, Any]:
+        """The model of these unknown attributes, and their value in it."""
+        if len(hidden) == 1:
+            return next(iter(hidden.items()))
+        for name in self.columns.groups:
+            if isinstance(name, tuple) and set(name) == set(hidden):
+                return name, tuple(hidden[attribute] for attribute in name)
+        raise OptionError(
+            f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are known: pass "
+            f"the columns of their combinations, Columns(groups={{{tuple(hidden)!r}: "
+            f"{{{tuple(hidden.values())!r}: a column, ...}}}})"
+        )
+
+    def need_joint(self, name: Any) -> None:
+        classes = self.recipe.decisions.classes
+        shape = (len(self.values_of(name)), len(classes))
+        rows = self.columns.joint.get(name)
+        if rows is None or (len(rows), *{len(row) for row in rows}) != shape:
+            raise OptionError(
+                f"a rule on {name!r} and the label together, with unknown {name!r}, needs the columns of "
+                f"P({name}, label | x): Columns(joint={{{name!r}: ...}}), {shape[0]} rows of {shape[1]} each"
+            )
+
+    def _check_classes(self) -> None:
+        classes = self.columns.probabilities if self.columns.classes is None else self.columns.classes
+        wanted = self.recipe.decisions.classes
+        if tuple(plain(label, "a class") for label in classes) != wanted:
+            raise OptionError(
+                f"the policy decides among the classes {list(wanted)}, in this order; the columns are of "
+                f"{list(classes)}. Pass Columns(probabilities=[one column each], classes={list(wanted)})"
+            )
+        if len(self.columns.probabilities) != len(wanted):
+            raise OptionError(f"probabilities takes one column for each class of {list(wanted)}")
+
+    def _check_group(self, name: str, fitted: Attribute) -> None:
+        model = self.model_of(name)
+        if isinstance(self.columns.groups[model], str) != fitted.known:
+            was = "values" if fitted.known else "probabilities"
+            wanted = "one column" if fitted.known else "a dict {value: column of probabilities}"
+            raise OptionError(f"the policy was fitted with {was} of {name!r}; pass {wanted}, as then")
+        if not fitted.known and set(self.values_of(name)) != set(fitted.values):
+            raise OptionError(
+                f"{name} has columns for {list(self.values_of(name))}; pass one for each value that the "
+                f"policy knows, {list(fitted.values)}"
+            )
+
+    def _check_reference(self, name: str) -> None:
+        roles = self.columns.references.get(name)
+        if roles is None:
+            raise OptionError(
+                f"a rule speaks of {name!r}; say which column holds its labels: "
+                f"Columns(references={{{name!r}: ...}})"
+            )
+        if not isinstance(roles, str) and len(roles) != len(self.recipe.decisions.classes):
+            raise OptionError(f"references[{name!r}] takes one column of labels, or one column per class")
+
+    def _check_cost(self, name: str) -> None:
+        actions = self.recipe.decisions.actions
+        if len(self.columns.costs.get(name, ())) != len(actions):
+            raise OptionError(
+                f"a rule speaks of custom({name!r}); say which columns hold it, one for each action of "
+                f"{list(actions)}: Columns(costs={{{name!r}: [...]}})"
+            )
+
+
+def default_columns(recipe: Recipe, references: Mapping[str, ReferenceForm] | None = None) -> Columns:
+    """A column for everything that the policy may read, named after it."""
+    classes = recipe.decisions.classes
+    forms = dict.fromkeys(_named(recipe, "reference"), "labels") | dict(references or {})
+    for name, form in forms.items():
+        if name not in _named(recipe, "reference"):
+            raise OptionError(f"no rule speaks of an earlier model {name!r}; leave it out of references=")
+        if form not in ("labels", "probabilities"):
+            raise OptionError(f"references[{name!r}] must be 'labels' or 'probabilities', not {form!r}")
+    for feature in recipe.features:
+        hidden = [n for n, _ in feature.event if n != LABEL and not recipe.attributes[n].known]
+        if len(hidden) > 1:
+            raise OptionError(
+                f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are known; "
+                "say which columns hold their combinations, which SQL and Python can read"
+            )
+    hidden_names = [name for name, attribute in recipe.attributes.items() if not attribute.known]
+    return Columns(
+        probabilities=[str(label) for label in classes],
+        classes=classes,
+        groups={
+            name: name if a.known else {value: f"{name}={value}" for value in a.values}
+            for name, a in recipe.attributes.items()
+        },
+        joint={
+            name: [
+                [f"{name}={v}, label={label}" for label in classes] for v in recipe.attributes[name].values
+            ]
+            for name in hidden_names
+        },
+        references={
+            name: name if form == "labels" else [f"{name}: {label}" for label in classes]
+            for name, form in forms.items()
+        },
+        costs={name: [f"{name}: {a}" for a in recipe.decisions.actions] for name in _named(recipe, "cost")},
+    )
+
+
+def column_of(columns: Columns, part: str, name: Any, place: Sequence[int]) -> str:
+    """The name of one column."""
+    roles: Any = columns.probabilities if part == "probabilities" else getattr(columns, part)[name]
+    for i in place:
+        roles = list(roles.values() if isinstance(roles, Mapping) else roles)[i]
+    return roles
+
+
+def _named(recipe: Recipe, kind: str) -> list[str]:
+    return list(dict.fromkeys(f.source.name for f in recipe.features if f.source and f.source.kind == kind))
+
+
+def _plain_value(value: Any, name: Any) -> Any:
+    return (
+        tuple(plain(v, f"a value of {name}") for v in value)
+        if isinstance(value, tuple)
+        else plain(value, name)
+    )

@@ -1,0 +1,215 @@
+"""A policy as an ONNX graph. The only file that imports onnx."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bylaw.algebra import Value
+from bylaw.errors import OptionError
+from bylaw.export.layout import ReferenceForm, default_columns
+from bylaw.export.terms import HIGHEST, LOWEST, Cell, Equals, Product, Terms, Total, statements, terms_of
+from bylaw.policy import Policy
+from bylaw.probabilities import SUM_TOLERANCE
+
+OPSET = 13  # of the standard operators, of 2020
+OPSET_ML = 2  # of the operators for classical models: LabelEncoder
+IR_VERSION = 7  # of the file format, as old as these
+OUTPUT = "decision_probabilities"
+_PREFIX = {"groups": "group_", "joint": "joint_", "references": "reference_", "costs": "cost_"}
+
+
+def to_onnx(
+    policy: Policy, path: str | PathLike[str], *, references: Mapping[str, ReferenceForm] | None = None
+) -> None:
+    """Write `onnx_model(policy)` to a file."""
+    Path(path).write_bytes(onnx_model(policy, references=references))
+
+
+def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None = None) -> bytes:
+    """The graph of `policy.probabilities`, in 64-bit floats, opset 13 and ai.onnx.ml 2.
+
+    Inputs, of which a policy has those that it needs: "probabilities" (N, K); "group_<name>", of a
+    known attribute (N,), text, int64, double or bool as its values are, of an unknown one its
+    probabilities (N, S) in the order of `policy.recipe.attributes`; "joint_<name>" (N, S, K);
+    "reference_<name>" labels (N,), or probabilities (N, K) if `references` says "probabilities";
+    "cost_<name>" (N, A). The output "decision_probabilities" is (N, A). An earlier model whose labels
+    are numbers cannot say "reject" here.
+
+    A row that the policy would refuse (an unseen value, probabilities that do not sum to one) gets
+    NaN. The metadata of the file hold the digest, the rules, the actions and the classes as JSON.
+    """
+    onnx = _onnx()
+    terms = terms_of(policy, default_columns(policy.recipe, references))
+    graph = _Graph(onnx, policy, terms)
+    graph.write()
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(graph.nodes, "bylaw_policy", graph.inputs, [graph.output()], graph.constants),
+        producer_name="bylaw",
+        producer_version=version("bylaw"),
+        ir_version=IR_VERSION,
+        opset_imports=[
+            onnx.helper.make_opsetid("", OPSET),
+            onnx.helper.make_opsetid("ai.onnx.ml", OPSET_ML),
+        ],
+        doc_string="\n".join(statements(policy)),
+    )
+    onnx.helper.set_model_props(model, _metadata(policy))
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+def _metadata(policy: Policy) -> dict[str, str]:
+    return {
+        "digest": policy.digest,
+        "minimize": str(policy.problem.minimize),
+        "rules": json.dumps([str(rule) for rule in policy.problem.rules]),
+        "actions": json.dumps(policy.actions),
+        "classes": json.dumps(policy.decisions.classes),
+        "groups": json.dumps({name: a.values for name, a in policy.recipe.attributes.items()}),
+    }
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise OptionError("an ONNX graph needs onnx: install bylaw[onnx]") from None
+    return onnx
+
+
+class _Graph:
+    """Nodes in the order of their computation; methods return the name of a value, its shape stated."""
+
+    def __init__(self, onnx: Any, policy: Policy, terms: Terms) -> None:
+        self.onnx = onnx
+        self.policy = policy
+        self.terms = terms
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+        self.columns: dict[Cell, tuple[str, int]] = {}  # the matrix of each cell, and its column there
+        self.values: dict[Cell, str] = {}  # of known values, (N, S) indicators
+
+    def write(self) -> None:
+        conditions = [self._distribution(cells) for cells in self.terms.distributions]
+        conditions += [self._known(cell, values) for cell, values in self.terms.known.items()]
+        costs = dict.fromkeys(cell.name for cell in self.terms.numbers)
+        conditions += [self._numbers([c for c in self.terms.numbers if c.name == name]) for name in costs]
+        valid = reduce(lambda one, other: self._node("And", one, other), conditions)  # (N, 1)
+        weighted = self.terms.weighted or [0]
+        features = [self._product(self.terms.features[k]) for k in weighted]
+        matrix = self._node("Concat", *features, axis=1)  # (N, F)
+        scores = self._node("MatMul", matrix, self._constant(self.terms.scale[weighted]))  # (N, A)
+        sets = self.policy.decisions.kind == "sets"
+        law = self._node("Sigmoid", scores) if sets else self._node("Softmax", scores, axis=1)
+        self._node("Where", valid, law, self._constant(np.nan), output=OUTPUT)
+
+    def output(self) -> Any:
+        shape = ["N", len(self.policy.actions)]
+        return self.onnx.helper.make_tensor_value_info(OUTPUT, self.onnx.TensorProto.DOUBLE, shape)
+
+    def _distribution(self, cells: tuple[Cell, ...]) -> str:
+        """Reads probabilities; whether each row has them, (N, 1)."""
+        given = self._matrix(cells)
+        low = self._node("ReduceMin", given, axes=[1], keepdims=1)
+        high = self._node("ReduceMax", given, axes=[1], keepdims=1)
+        total = self._node("ReduceSum", given, self._constant([1]), keepdims=1)
+        off = self._node("Abs", self._node("Sub", total, self._constant(1.0)))
+        clean = self._node("Max", given, self._constant(0.0))
+        self.columns |= {cell: (clean, i) for i, cell in enumerate(cells)}
+        above = self._node("LessOrEqual", self._constant(LOWEST), low)
+        below = self._node("LessOrEqual", high, self._constant(HIGHEST))
+        summing = self._node("LessOrEqual", off, self._constant(SUM_TOLERANCE))  # not if one is no number
+        return self._node("And", self._node("And", above, below), summing)
+
+    def _numbers(self, cells: Sequence[Cell]) -> str:
+        """Reads costs; whether all of a row are finite, (N, 1)."""
+        given = self._matrix(cells)
+        self.columns |= {cell: (given, i) for i, cell in enumerate(cells)}
+        finite = self._node("LessOrEqual", self._node("Abs", given), self._constant(np.finfo(float).max))
+        count = self._node("ReduceSum", self._as_double(finite), self._constant([1]), keepdims=1)
+        return self._node("LessOrEqual", self._constant(float(len(cells))), count)
+
+    def _known(self, cell: Cell, values: tuple[Value, ...]) -> str:
+        """Reads values; whether each row has one that the policy knows, (N, 1)."""
+        if cell.part == "references" and not all(isinstance(value, str) for value in values):
+            values = self.policy.decisions.classes  # numbers, among which there is no "reject"
+        kinds = {type(value) for value in values}
+        if str in kinds and len(kinds) > 1:
+            raise OptionError(
+                f"{cell.name!r} has text and numbers, which no ONNX tensor holds; rename the classes, or "
+                f"pass references={{{cell.name!r}: 'probabilities'}}"
+            )
+        column, places = self._codes(cell, values, kinds)
+        self.values[cell] = self._as_double(self._node("Equal", column, self._constant([places])))
+        count = self._node("ReduceSum", self.values[cell], self._constant([1]), keepdims=1)
+        return self._node("Less", self._constant(0.5), count)
+
+    def _codes(self, cell: Cell, values: tuple[Value, ...], kinds: set[type]) -> tuple[str, list[Any]]:
+        """A column of values (N, 1), and what to compare it with: text by its positions."""
+        tensor = self.onnx.TensorProto
+        types = {str: tensor.STRING, int: tensor.INT64, bool: tensor.BOOL}
+        kind = types.get(next(iter(kinds)), tensor.DOUBLE) if len(kinds) == 1 else tensor.DOUBLE
+        name = self._input(cell, kind, ["N"])
+        places: list[Any] = [float(value) for value in values] if kind == tensor.DOUBLE else list(values)
+        if kind == tensor.STRING:
+            places = list(range(len(values)))
+            codes = {"keys_strings": values, "values_int64s": places, "default_int64": -1}
+            name = self._node("LabelEncoder", name, domain="ai.onnx.ml", **codes)
+        return self._node("Unsqueeze", name, self._constant([1])), places
+
+    def _product(self, product: Product) -> str:
+        """A feature, (N, 1)."""
+        if not product:
+            matrix, _ = self.columns[self.terms.distributions[0][0]]
+            one = self.onnx.numpy_helper.from_array(np.ones(1))
+            return self._node("ConstantOfShape", self._node("Shape", self._gather(matrix, [0])), value=one)
+        factors = [self._indicator(f) if isinstance(f, Equals) else self._total(f) for f in product]
+        return reduce(lambda one, other: self._node("Mul", one, other), factors)
+
+    def _indicator(self, factor: Equals) -> str:
+        return self._gather(self.values[factor.cell], [self.terms.known[factor.cell].index(factor.value)])
+
+    def _total(self, factor: Total) -> str:
+        matrix = self.columns[factor.cells[0]][0]
+        columns = self._gather(matrix, [self.columns[cell][1] for cell in factor.cells])
+        if len(factor.cells) == 1:
+            return columns
+        return self._node("ReduceSum", columns, self._constant([1]), keepdims=1)
+
+    def _matrix(self, cells: Sequence[Cell]) -> str:
+        """The input that holds these cells, flat: (N, C)."""
+        shape = ["N", *(place + 1 for place in cells[-1].place)]
+        name = self._input(cells[0], self.onnx.TensorProto.DOUBLE, shape)
+        return name if len(shape) == 2 else self._node("Flatten", name, axis=1)
+
+    def _input(self, cell: Cell, kind: Any, shape: list[Any]) -> str:
+        name = cell.part if cell.part == "probabilities" else f"{_PREFIX[cell.part]}{cell.name}"
+        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+    def _gather(self, matrix: str, places: list[int]) -> str:
+        """Some columns, (N, len(places))."""
+        return self._node("Gather", matrix, self._constant(places), axis=1)
+
+    def _as_double(self, name: str) -> str:
+        return self._node("Cast", name, to=self.onnx.TensorProto.DOUBLE)
+
+    def _node(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
+        name = output or f"value_{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], **attributes))
+        return name
+
+    def _constant(self, values: Any) -> str:
+        """Whole numbers as int64, others as double."""
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(values), name))
+        return name

@@ -1,0 +1,105 @@
+"""A policy as one Python file that needs only the standard library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import resources
+from importlib.metadata import version
+from typing import Any
+
+from bylaw.algebra import Value
+from bylaw.errors import OptionError
+from bylaw.export.layout import column_of, default_columns
+from bylaw.export.terms import Cell, Equals, Product, statements, terms_of
+from bylaw.policy import Policy
+from bylaw.tables import Columns
+
+_LINE = f"# {'-' * 100}\n"  # in standalone.py, above what is copied
+_IMPORTS = """
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from typing import Any
+
+"""
+
+
+def to_python(policy: Policy, columns: Columns | None = None) -> str:
+    """The source of a module with `ACTIONS`, `probabilities(row)` and `decide(row, id)`.
+
+    A row is a dict from columns to values. By default a probability is under the label, a known
+    attribute or an earlier model's label under its name, and an unknown attribute's probability
+    under "name=value"; `COLUMNS` in the file lists them all. Decisions are those of
+    `policy.decide(evidence, ids=...)`. A row that the policy would refuse raises `ValueError`.
+    """
+    roles = columns or default_columns(policy.recipe)
+    terms = terms_of(policy, roles)
+    names = {cell: column_of(roles, *cell) for cell in terms.cells}
+    if columns is None and len(set(names.values())) < len(names):
+        raise OptionError(
+            f"several things would be under one name in a row: {_repeated(names.values())}; pass columns="
+        )
+
+    def product(factors: Product) -> list[Any]:
+        return [
+            (names[f.cell], f.value) if isinstance(f, Equals) else [names[c] for c in f.cells]
+            for f in factors
+        ]
+
+    def weights(k: int) -> dict[Value, float]:
+        return {a: w for a, w in zip(policy.actions, terms.scale[k].tolist(), strict=True) if w}
+
+    tables = [
+        f"DIGEST = {policy.digest!r}",
+        f"ACTIONS = {policy.actions!r}",
+        f"SETS = {policy.decisions.kind == 'sets'}  # decisions are sets of labels",
+        _table("COLUMNS", "what a row must have", list(dict.fromkeys(names.values()))),
+        _mapping("KNOWN", "columns of values, and the values that the policy knows", terms.known, names),
+        _table(
+            "DISTRIBUTIONS",
+            "columns that together are probabilities and sum to one",
+            [[names[cell] for cell in cells] for cells in terms.distributions],
+        ),
+        _table("NUMBERS", "columns of other numbers", [names[cell] for cell in terms.numbers]),
+        _table(
+            "FEATURES",
+            "products of (column, value), one if they agree, and of [sums of columns]; weight by action",
+            [(product(terms.features[k]), weights(k)) for k in terms.weighted],
+            [terms.names[k] for k in terms.weighted],
+        ),
+    ]
+    return f"{_header(policy)}\n{_IMPORTS}{chr(10).join(tables)}\n{_body()}"
+
+
+def _header(policy: Policy) -> str:
+    lines = [f"Written by bylaw {version('bylaw')}.", *statements(policy)]
+    return "\n".join(
+        ['"""A policy: how to decide on a row, with the standard library alone."""', *map(_comment, lines)]
+    )
+
+
+def _body() -> str:
+    source = resources.files("bylaw.export").joinpath("standalone.py").read_text(encoding="utf-8")
+    return source.partition(_LINE)[2]
+
+
+def _comment(text: str) -> str:
+    return f"# {' '.join(text.replace(chr(0), ' ').split())}"
+
+
+def _table(name: str, meaning: str, rows: Iterable[Any], comments: Iterable[str] = ()) -> str:
+    notes = [f"  {_comment(text)}" for text in comments]
+    lines = [f"    {row!r},{notes[i] if notes else ''}" for i, row in enumerate(rows)]
+    return "\n".join([f"{name} = [  # {meaning}", *lines, "]"])
+
+
+def _mapping(name: str, meaning: str, known: Any, names: dict[Cell, str]) -> str:
+    lines = [f"    {names[cell]!r}: {values!r}," for cell, values in known.items()]
+    return "\n".join([f"{name} = {{  # {meaning}", *lines, "}"])
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    seen = list(names)
+    return sorted({name for name in seen if seen.count(name) > 1})

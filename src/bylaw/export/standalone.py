@@ -1,0 +1,111 @@
+"""How an exported policy decides. `to_python` copies what is below the line into its files, under the
+tables of one policy; it needs only the standard library, of Python 3.10 or later."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from typing import Any
+
+DIGEST = ""  # of the policy
+ACTIONS: tuple[Any, ...] = ()
+SETS = False  # decisions are sets of labels
+KNOWN: dict[str, tuple[Any, ...]] = {}  # columns of values, and the values that the policy knows
+DISTRIBUTIONS: list[list[str]] = []  # columns that together are probabilities and sum to one
+NUMBERS: list[str] = []  # columns of other numbers
+# Products of (column, value), one if they agree, and of [sums of columns]; the weight for each action.
+FEATURES: list[tuple[list[Any], dict[Any, float]]] = []
+
+# ----------------------------------------------------------------------------------------------------
+
+
+def probabilities(row: dict[str, Any]) -> list[float]:
+    """The chance of each of ACTIONS on a row, a dict from columns to values; for sets, the chance that
+    each label is in. A `ValueError` says what is missing, or was not seen when the policy was fitted."""
+    cells = _checked(row)
+    pulls = dict.fromkeys(ACTIONS, 0.0)
+    for product, weights in FEATURES:
+        feature = math.prod(_factor(cells, factor) for factor in product)
+        for action, weight in weights.items():
+            pulls[action] += feature * weight
+    scores = list(pulls.values())
+    if SETS:
+        small = [_exp(-abs(score)) for score in scores]
+        law = [(1.0 if s > 0 else e) / (1.0 + e) for s, e in zip(scores, small, strict=True)]
+    else:
+        peak = max(scores)
+        weights = [_exp(score - peak) for score in scores]
+        total = sum(weights)
+        law = [weight / total for weight in weights]
+    if not all(map(math.isfinite, law)):
+        raise ValueError("the scores overflow; are the costs in order?")
+    return law
+
+
+def decide(row: dict[str, Any], row_id: str | int, key: str = DIGEST) -> Any:
+    """The action that this id draws, always the same one; for sets, the list of labels that are in."""
+    if isinstance(row_id, bool) or not isinstance(row_id, str | int):
+        raise ValueError(f"an id is text or a whole number, not {row_id!r}")
+    law = probabilities(row)
+    if SETS:
+        uniforms = [_uniform(f"{key}/{row_id}/{i // 4}", i % 4) for i in range(len(law))]
+        chances = zip(ACTIONS, law, uniforms, strict=True)
+        return [label for label, chance, uniform in chances if chance > uniform * (chance + (1 - chance))]
+    heights = list(itertools.accumulate(law))
+    threshold = _uniform(f"{key}/{row_id}", 0) * heights[-1]
+    return ACTIONS[sum(height <= threshold for height in heights)]
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    cells = {}
+    for column, values in KNOWN.items():
+        cells[column] = _cell(row, column)
+        if cells[column] not in values:
+            raise ValueError(f"{column!r} is {cells[column]!r}; the policy knows {list(values)}")
+    for column in NUMBERS:
+        cells[column] = _number(row, column)
+    for columns in DISTRIBUTIONS:
+        for column in columns:
+            number = _number(row, column)
+            if not -1e-9 <= number <= 1.0001:
+                raise ValueError(f"{column!r} is {number!r}, which is no probability")
+            cells[column] = max(number, 0.0)
+        total = sum(cells[column] for column in columns)
+        if abs(total - 1) > 1e-4:
+            raise ValueError(f"the probabilities {columns} sum to {total!r}, not to one")
+    return cells
+
+
+def _cell(row: dict[str, Any], column: str) -> Any:
+    if row.get(column) is None:
+        raise ValueError(f"the row has no {column!r}")
+    return row[column]
+
+
+def _number(row: dict[str, Any], column: str) -> float:
+    value = _cell(row, column)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{column!r} is {value!r}, which is no finite number")
+    return number
+
+
+def _factor(cells: dict[str, Any], factor: Any) -> float:
+    if isinstance(factor, tuple):
+        column, value = factor
+        return 1.0 if cells[column] == value else 0.0
+    return sum(cells[column] for column in factor)
+
+
+def _exp(score: float) -> float:
+    return 0.0 if score <= -40 else math.exp(score)
+
+
+def _uniform(message: str, place: int) -> float:
+    """A number that anyone can compute: 13 hex digits of a hash, as a fraction."""
+    digits = hashlib.sha256(message.encode()).hexdigest()[13 * place : 13 * place + 13]
+    return int(digits, 16) / 16.0**13

@@ -1,0 +1,65 @@
+"use strict";
+(function () {
+  const root = document.documentElement;
+
+  // The theme: the reader's setting until the button is pressed.
+  const button = document.getElementById("theme");
+  const dark = () =>
+    root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const name = () => {
+    button.textContent = dark() ? "Light" : "Dark";
+    button.setAttribute("aria-label", "Switch to " + (dark() ? "light" : "dark") + " colours");
+  };
+  button.addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    name();
+  });
+  button.hidden = false;
+  name();
+
+  // The frontier: each point carries its own words, the slider picks one.
+  const panels = [...document.querySelectorAll("div.curve")];
+  panels.forEach((panel) => {
+    const points = [...panel.querySelectorAll("circle[data-say]")];
+    const slider = panel.querySelector("input[type=range]");
+    const said = panel.querySelector(".said");
+    const marker = panel.querySelector("circle.marker");
+    const plot = panel.querySelector("svg.plot");
+    const show = (index) => {
+      const point = points[index];
+      slider.value = index;
+      slider.setAttribute("aria-valuetext", point.dataset.level);
+      said.textContent = point.dataset.say;
+      if (marker) {
+        marker.setAttribute("cx", point.getAttribute("cx"));
+        marker.setAttribute("cy", point.getAttribute("cy"));
+      }
+    };
+    slider.addEventListener("input", () => show(Number(slider.value)));
+    plot.addEventListener("pointermove", (event) => {
+      const far = (point) => {
+        const box = point.getBoundingClientRect();
+        return Math.abs(box.left + box.width / 2 - event.clientX);
+      };
+      show(points.reduce((best, point, i) => (far(point) < far(points[best]) ? i : best), 0));
+    });
+    slider.closest(".control").hidden = false;
+  });
+
+  const choice = document.getElementById("curve-choice");
+  if (choice) {
+    const choose = () => panels.forEach((panel, i) => (panel.hidden = i !== Number(choice.value)));
+    choice.addEventListener("change", choose);
+    choice.closest(".control").hidden = false;
+    choose();
+  }
+
+  // On paper everything is open.
+  const folds = [...document.querySelectorAll("details")];
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = folds.filter((fold) => !fold.open);
+    closed.forEach((fold) => (fold.open = true));
+  });
+  addEventListener("afterprint", () => closed.forEach((fold) => (fold.open = false)));
+})();

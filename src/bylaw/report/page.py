@@ -1,0 +1,71 @@
+"""The page around the sections: one file that needs nothing else, and may load nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+
+from bylaw.report.markup import Html, escape, join, tag
+from bylaw.report.palette import variables
+
+
+def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, Html]]) -> str:
+    """The whole document, of (anchor, short name, section)."""
+    style = variables() + _file("page.css")
+    script = _file("page.js")
+    links = [tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in sections]
+    button = tag("button", "Dark", type="button", id="theme", hidden=True, aria_pressed="false")
+    header = tag(
+        "header",
+        tag("div", tag("h1", title), button, class_="top"),
+        tag("p", subtitle, class_="note"),
+        tag("nav", tag("ul", *links), aria_label="Contents"),
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_security(style, script)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        Html(f"<style>{style}</style>"),
+    )
+    body = tag(
+        "body",
+        tag("a", "Skip to the report", href="#main", class_="skip"),
+        header,
+        tag("main", join(section for *_, section in sections), id="main"),
+        tag("footer", tag("p", "Made with bylaw. This file is complete: it loads nothing from anywhere.")),
+        Html(f"<script>{script}</script>"),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def framed(document: str) -> str:
+    """The page inside a notebook, apart from the notebook's own."""
+    return tag(
+        "iframe",
+        srcdoc=document,
+        sandbox="allow-scripts",
+        width="100%",
+        height=720,
+        title=escape("Policy report"),
+        frameborder=0,
+    )
+
+
+def _security(style: str, script: str) -> str:
+    """Nothing may be loaded, and nothing run but our own script."""
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _file(name: str) -> str:
+    return resources.files("bylaw.report").joinpath(name).read_text(encoding="utf-8")

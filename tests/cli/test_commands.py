@@ -1,0 +1,322 @@
+"""Every command, as somebody with a table of scores would call it."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet as parquet
+import pytest
+
+from bylaw import Columns, Evidence, Policy, Problem, rejected, solve
+from bylaw.table_files import TableFile, table_writer
+
+
+def evidence(path):
+    rows = parquet.read_table(path)
+    scores = np.column_stack([rows["p_no"], rows["p_yes"]])
+    return Evidence(scores, classes=["no", "yes"], groups={"sex": rows["sex"].to_pylist()})
+
+
+def test_fit_is_solve(policy, folder):
+    saved, rows = Policy.load(policy), parquet.read_table("scores.parquet")
+    problem = Problem("error()", ["demographic_parity('sex', tol=0.02)", "rejected() <= 0.1"])
+    same = solve(problem, evidence("scores.parquet"), labels=rows["outcome"].to_pylist())
+    np.testing.assert_allclose(saved.weights, same.weights, atol=1e-9)
+    assert saved.card.source == "scores.parquet"
+    assert saved.card.columns["probabilities"] == ["p_no", "p_yes"]
+
+
+def test_fit_says_what_it_guessed_and_what_came_out(folder, bylaw):
+    answer = bylaw("fit", "scores.parquet", "--rule", "rejected() <= 0.1", "-o", "p.json")
+    assert answer.code == 0
+    assert "probabilities are the columns p_*" in answer.err
+    assert "label is the column outcome" in answer.err
+    assert "3,000 rows: error(), observed, is" in answer.out
+    assert "rejected() <= 0.1" in answer.out
+
+
+def test_fit_for_machines(folder, bylaw):
+    answer = bylaw(
+        "fit",
+        "scores.parquet",
+        "--rules",
+        "rules.toml",
+        "-o",
+        "p.json",
+        "--certify",
+        "held.parquet",
+        "--json",
+    )
+    found = json.loads(answer.out)
+    assert found["hash"] == Policy.load("p.json").digest
+    assert found["cost_after"] < found["cost_before"]
+    assert found["certificate"]["confidence"] == 0.95
+    assert found["certificate"]["rows"] == 40_000
+    assert set(found["prices"]) == {"demographic_parity('sex', tol=0.02)", "rejected() <= 0.1"}
+
+
+def test_decisions_are_those_of_the_policy(policy, bylaw):
+    answer = bylaw("decide", "policy.json", "new.parquet", "-o", "decisions.parquet", "--probabilities")
+    assert answer.code == 0
+    assert answer.out == "2,000 decisions: decisions.parquet\n"
+    decided, chosen = parquet.read_table("decisions.parquet"), Policy.load(policy)
+    assert decided.column_names == ["id", "decision", "p_no", "p_yes", "p_reject"]
+    rows = evidence("new.parquet")
+    assert decided["decision"].to_pylist() == chosen.decide(rows, ids=range(2000)).tolist()
+    law = np.column_stack([decided[name] for name in decided.column_names[2:]])
+    np.testing.assert_array_equal(law, chosen.probabilities(rows))
+
+
+@pytest.mark.parametrize("ending", ["csv", "arrow", "jsonl"])
+def test_decisions_do_not_depend_on_the_format_or_the_order(ending, policy, bylaw):
+    bylaw("decide", "policy.json", "new.parquet", "-o", "decisions.parquet")
+    expected = parquet.read_table("decisions.parquet")
+    rows = parquet.read_table("new.parquet").take(np.arange(1999, -1, -1))
+    source, target = policy.with_name(f"rows.{ending}"), policy.with_name(f"out.{ending}")
+    with table_writer(source, rows.schema) as write:
+        for batch in rows.to_batches(max_chunksize=300):
+            write(batch)
+    assert bylaw("decide", "policy.json", source, "--id-column", "id", "-o", target).code == 0
+    found = TableFile(target).read().sort_by("id")
+    assert found.to_pydict() == expected.to_pydict()
+
+
+def test_a_key_of_ones_own(policy, bylaw):
+    for key, name in (("a", "one"), ("a", "two"), ("b", "three")):
+        bylaw("decide", "policy.json", "new.parquet", "-o", f"{name}.csv", "--key", key)
+    one, two, three = (policy.with_name(f"{name}.csv").read_text() for name in ("one", "two", "three"))
+    assert one == two != three
+
+
+def test_audit_exit_codes_are_a_gate(policy, folder, bylaw):
+    certified = bylaw("audit", "policy.json", "held.parquet", "--rule", "rejected() <= 0.15")
+    violated = bylaw("audit", "policy.json", "held.parquet", "--rule", "rejected() <= 0.05")
+    undecided = bylaw("audit", "policy.json", "held.parquet", "--rule", "rejected() <= 0.1")
+    assert [certified.code, violated.code, undecided.code] == [0, 1, 2]
+    assert "all rules together: certified" in certified.out
+    fitted = bylaw("audit", "policy.json", "scores.parquet")
+    assert fitted.code == 2
+    assert "cannot certify it" in fitted.err
+    estimate = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate", "--json")
+    assert (estimate.code, json.loads(estimate.out)["verdict"]) == (2, "estimated to hold")
+
+
+def test_what_was_decided_can_be_judged(policy, bylaw):
+    bylaw("decide", "policy.json", "held.parquet", "-o", "decisions.parquet")
+    rows = parquet.read_table("held.parquet")
+    log = rows.append_column("decision", parquet.read_table("decisions.parquet")["decision"])
+    parquet.write_table(log, "log.parquet")
+    rule = ["--rule", "rejected() <= 0.15"]
+    answer = bylaw("audit", "policy.json", "log.parquet", "--decisions", "decision", *rule, "--json")
+    share = np.mean(np.array(log["decision"].to_pylist()) == "reject")
+    assert answer.code == 0
+    assert json.loads(answer.out)["rules"][0]["estimate"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["numbers", "sets"])
+def test_an_audit_reads_what_decide_writes(kind, ending, folder, bylaw):
+    rows = parquet.read_table("held.parquet").rename_columns(["id", "p_0", "p_1", "sex", "outcome"])
+    rows = rows.set_column(
+        4, "outcome", pyarrow.array([int(v == "yes") for v in rows["outcome"].to_pylist()])
+    )
+    parquet.write_table(rows, "numbers.parquet")
+    rules = ["--rule", "rejected() <= 0.1"]
+    if kind == "sets":
+        rules = ["--minimize", "miscoverage()", "--rule", "size() <= 1.2"]
+    parquet.write_table(rows.slice(0, 5000), "few.parquet")
+    assert bylaw("fit", "few.parquet", *rules, "-o", "p.json").code == 0
+    parquet.write_table(rows.slice(5000), "rest.parquet")
+    assert bylaw("decide", "p.json", "rest.parquet", "-o", f"d.{ending}").code == 0
+    taken = TableFile(folder / f"d.{ending}").read()["decision"]
+    log = rows.slice(5000).append_column("decision", taken)
+    with table_writer(folder / f"log.{ending}", log.schema) as write:
+        for batch in log.combine_chunks().to_batches():
+            write(batch)
+    answer = bylaw("audit", "p.json", f"log.{ending}", "--decisions", "decision", "--json")
+    (rule,) = json.loads(answer.out)["rules"]
+    values = taken.to_pylist()
+    if kind == "sets":
+        counts = [
+            len([v for v in row.split(";") if v]) if isinstance(row, str) else len(row or ())
+            for row in values
+        ]
+        assert rule["estimate"] == pytest.approx(np.mean(counts))
+    else:
+        assert rule["estimate"] == pytest.approx(np.mean([str(v) == "reject" for v in values]))
+
+
+def test_a_certified_policy_gets_its_report(folder, bylaw):
+    arguments = [
+        "fit",
+        "scores.parquet",
+        "--rules",
+        "rules.toml",
+        "-o",
+        "p.json",
+        "--certify",
+        "held.parquet",
+    ]
+    answer = bylaw(*arguments, "--report", "r.html", "--held-out", "new.parquet")
+    assert answer.code == 0, answer.err
+    page = (folder / "r.html").read_text()
+    assert re.search(r"2,000\s+cases that had no part in choosing", page)
+    assert bylaw(*arguments, "--report", "r.html").code == 0
+    assert bylaw("report", "p.json", "scores.parquet", "-o", "s.html", "--title", "For <Ann>").code == 0
+    assert "For &lt;Ann&gt;" in (folder / "s.html").read_text()
+
+
+def test_frontier_costs_less_where_more_is_allowed(folder, bylaw):
+    pytest.importorskip("matplotlib")
+    answer = bylaw(
+        "frontier", "scores.parquet", "--rules", "rules.toml", "--sweep", "rejected() <= 0.1",
+        "--levels", "0:0.2:5", "-o", "frontier.csv", "--plot", "frontier.png", "--json",
+    )  # fmt: skip
+    costs = [point["cost"] for point in json.loads(answer.out)]
+    assert answer.code == 0
+    assert len(costs) == 5
+    assert costs == sorted(costs, reverse=True)
+    assert pyarrow.csv.read_csv("frontier.csv")["cost"].to_pylist() == costs
+    assert (folder / "frontier.png").stat().st_size > 5000
+    assert "no rule reads" in bylaw("frontier", "scores.parquet", "--rules", "rules.toml", "--sweep", "x").err
+    assert (
+        "first:last:count"
+        in bylaw("frontier", "scores.parquet", "--rules", "rules.toml", "--levels", "a").err
+    )
+
+
+def test_diagnose_names_a_conflict(folder, bylaw):
+    assert bylaw("diagnose", "scores.parquet", "--rules", "rules.toml").code == 0
+    answer = bylaw(
+        "diagnose", "scores.parquet", "--rule", "rejected() <= 0", "--rule", "error() <= 0.01", "--json"
+    )
+    found = json.loads(answer.out)
+    assert answer.code == 1
+    assert not found["feasible"]
+    assert set(found["conflict"]) == {"rejected() <= 0", "error() <= 0.01"}
+    fit = bylaw(
+        "fit", "scores.parquet", "--rule", "rejected() <= 0", "--rule", "error() <= 0.01", "-o", "p.json"
+    )
+    assert fit.code == 1
+    assert "conflict" in fit.err
+    assert not (folder / "p.json").exists()
+
+
+def test_explain_adds_up(policy, bylaw):
+    by_number = json.loads(bylaw("explain", "policy.json", "new.parquet", "--row", 7, "--json").out)
+    by_id = json.loads(bylaw("explain", "policy.json", "new.parquet", "--id", 7, "--json").out)
+    row = parquet.read_table("new.parquet").slice(7, 1).to_pylist()[0]
+    inline = json.loads(bylaw("explain", "policy.json", "--row", json.dumps(row), "--json").out)
+    assert by_number == by_id == inline
+    law = Policy.load(policy).probabilities(evidence("new.parquet"))[7]
+    assert [line["probability"] for line in by_number] == pytest.approx(law)
+    for line in by_number:
+        rest = [v for k, v in line.items() if k not in ("row", "action", "probability", "score")]
+        assert sum(rest) == pytest.approx(line["score"])
+    text = bylaw("explain", "policy.json", "new.parquet", "--row", 7).out
+    assert "the best decision." in text
+    assert "(1)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["new.parquet"], "either --row"),
+        (["new.parquet", "--row", "-1"], "from 0"),
+        (["--row", "{}", "--id", "5"], "which row"),
+        (["--row", "[" * 9000], "as JSON"),
+        (["new.parquet", "--row", "9999"], "2,000 rows"),
+        (["new.parquet", "--id", "nobody"], "no row with the id"),
+        (["--row", "[1]"], "as JSON"),
+        ([], "which row"),
+    ],
+)
+def test_explain_asks_for_a_row(arguments, message, policy, bylaw):
+    answer = bylaw("explain", "policy.json", *arguments)
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_show_is_the_card(policy, bylaw):
+    text, found = bylaw("show", "policy.json").out, json.loads(bylaw("show", "policy.json", "--json").out)
+    assert found["hash"] == Policy.load(policy).digest
+    assert found["fitted on"] == "scores.parquet, 3,000 rows"
+    for part in (found["hash"], "scores.parquet", "rejected() <= 0.1", "numpy", "certificate"):
+        assert part in text
+
+
+def test_exports_are_those_of_the_library(policy, folder, bylaw):
+    from bylaw.export import to_sql
+
+    for command, name in (
+        (["sql", "--dialect", "duckdb", "--table", "rows"], "policy.sql"),
+        (["python"], "policy.py"),
+        (["onnx"], "policy.onnx"),
+    ):
+        answer = bylaw("export", command[0], "policy.json", *command[1:], "-o", name)
+        assert (answer.code, answer.out) == (0, f"written: {name}\n")
+    chosen = Policy.load(policy)
+    columns = Columns(["p_no", "p_yes"], ["no", "yes"], groups={"sex": "sex"})
+    statement = to_sql(chosen, columns, dialect="duckdb", table="rows", id_column="id")
+    assert (folder / "policy.sql").read_text() == statement
+    code = runpy.run_path("policy.py")
+    first = parquet.read_table("new.parquet").to_pylist()[:50]
+    expected = chosen.decide(evidence("new.parquet"), ids=range(2000))[:50]
+    assert [code["decide"](row, row["id"]) for row in first] == expected.tolist()
+    assert (folder / "policy.onnx").stat().st_size > 500
+    assert bylaw("export", "sql", "policy.json", "--dialect", "oracle", "-o", "x.sql").code == 2
+
+
+def test_rules_is_the_language(bylaw, folder):
+    text = bylaw("rules").out
+    assert "four-fifths" in text
+    assert "probabilities = " in text
+    (folder / "mine.toml").write_text(bylaw("rules", "--example").out.replace("race", "sex"))
+    assert bylaw("fit", "scores.parquet", "--rules", "mine.toml", "-o", "p.json").code == 0
+
+
+def test_sets_are_lists_of_labels(folder, bylaw):
+    rules = ["--minimize", "miscoverage()", "--rule", "size() <= 1.2"]
+    assert bylaw("fit", "scores.parquet", *rules, "-o", "p.json").code == 0
+    bylaw("decide", "p.json", "new.parquet", "-o", "sets.parquet")
+    bylaw("decide", "p.json", "new.parquet", "-o", "sets.csv")
+    lists = parquet.read_table("sets.parquet")["decision"].to_pylist()
+    expected = Policy.load("p.json").decide(evidence("new.parquet").replaced(groups={}), ids=range(2000))
+    assert [len(row) for row in lists] == expected.sum(axis=1).tolist()
+    text = pyarrow.csv.read_csv(
+        "sets.csv", convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=False)
+    )
+    assert text["decision"].to_pylist() == [";".join(row) for row in lists]
+
+
+def test_help_has_an_example_for_each_command(bylaw):
+    commands = (
+        "fit",
+        "decide",
+        "audit",
+        "report",
+        "frontier",
+        "diagnose",
+        "explain",
+        "show",
+        "rules",
+        "demo",
+    )
+    for command in commands:
+        answer = bylaw(command, "--help")
+        assert answer.code == 0
+        assert f"bylaw {command}" in answer.out
+        assert "Example" in answer.out
+
+
+def test_numbers_beside_a_rejection_are_text(folder, bylaw):
+    rows = parquet.read_table("scores.parquet").rename_columns(["id", "p_0", "p_1", "sex", "outcome"])
+    parquet.write_table(rows.drop(["outcome"]), "numbers.parquet")
+    bylaw("fit", "numbers.parquet", "--rule", str(rejected() <= 0.1), "-o", "p.json")
+    bylaw("decide", "p.json", "numbers.parquet", "-o", "d.parquet")
+    assert set(parquet.read_table("d.parquet")["decision"].to_pylist()) == {"0", "1", "reject"}

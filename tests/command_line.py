@@ -1,0 +1,75 @@
+"""A folder with scores, new rows and rules, and a way to call the command line in this process."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from bylaw.cli import main
+
+RULES = """\
+rules = [
+  "demographic_parity('sex', tol=0.02)",
+  "rejected() <= 0.1",
+]
+[columns]
+label = "outcome"
+"""
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def bylaw(monkeypatch, capsys):
+    """Exit code, standard output and standard error of a command."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bylaw", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return Answer(int(ended.value.code or 0), captured.out, captured.err)
+
+    monkeypatch.setenv("COLUMNS", "200")
+    return call
+
+
+def table(rows, seed):
+    """Calibrated scores that depend on sex; the outcome is drawn from them."""
+    rng = np.random.default_rng(seed)
+    sex = rng.choice(["F", "M"], rows)
+    yes = 1 / (1 + np.exp(-(rng.normal(size=rows) * 1.5 + 0.6 * (sex == "M"))))
+    outcome = np.where(rng.random(rows) < yes, "yes", "no")
+    return pyarrow.table(
+        {
+            "id": np.arange(rows),
+            "p_no": 1 - yes,
+            "p_yes": yes,
+            "sex": sex.tolist(),
+            "outcome": outcome.tolist(),
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, rows, seed in (("scores", 3000, 0), ("new", 2000, 1), ("held", 40_000, 2)):
+        pyarrow.parquet.write_table(table(rows, seed), f"{name}.parquet")
+    (tmp_path / "rules.toml").write_text(RULES)
+    return tmp_path
+
+
+@pytest.fixture
+def policy(folder, bylaw):
+    assert bylaw("fit", "scores.parquet", "--rules", "rules.toml", "-o", "policy.json").code == 0
+    return folder / "policy.json"

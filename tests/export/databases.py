@@ -1,0 +1,125 @@
+"""Databases that run what was exported: DuckDB in this process, PostgreSQL in one of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pandas
+import psycopg
+import pytest
+from psycopg import sql
+
+_TYPES = {"f": "double precision", "i": "bigint", "b": "boolean"}
+
+
+def in_duckdb(statement: str, frame: pandas.DataFrame, *before: str) -> pandas.DataFrame:
+    with duckdb.connect() as connection:
+        for preparation in before:
+            connection.execute(preparation)
+        connection.register("rows", frame)
+        return as_frame(connection.execute(statement))
+
+
+def in_postgres(connection: psycopg.Connection, statement: str, frame: pandas.DataFrame) -> pandas.DataFrame:
+    names = sql.SQL(", ").join(map(sql.Identifier, frame.columns))
+    types = [sql.SQL(_TYPES.get(dtype.kind, "text")) for dtype in frame.dtypes]
+    fields = [
+        sql.SQL("{} {}").format(sql.Identifier(n), t) for n, t in zip(frame.columns, types, strict=True)
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS rows")
+        cursor.execute(sql.SQL("CREATE TABLE rows ({})").format(sql.SQL(", ").join(fields)))
+        with cursor.copy(sql.SQL("COPY rows ({}) FROM STDIN").format(names)) as copy:
+            for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None):
+                copy.write_row(row)
+        return as_frame(cursor.execute(statement))
+
+
+def as_frame(cursor) -> pandas.DataFrame:
+    names = [column[0] for column in cursor.description]
+    return pandas.DataFrame(cursor.fetchall(), columns=names, dtype=object)
+
+
+@contextmanager
+def postgres_server() -> Iterator[psycopg.Connection]:
+    """A new PostgreSQL that nobody else can reach, as long as it takes."""
+    programs = _programs()
+    account = _account()
+    folder = Path(tempfile.mkdtemp(prefix="bylaw-"))  # short: the path of a socket has a limit
+    try:
+        if account:
+            shutil.chown(folder, account)
+        subprocess.run(
+            [
+                programs / "initdb",
+                "-D",
+                folder / "data",
+                "-U",
+                "bylaw",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "-N",
+            ],
+            check=True,
+            capture_output=True,
+            user=account,
+            cwd=folder,
+        )
+        options = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", folder]
+        with (folder / "log").open("w") as log:
+            server = subprocess.Popen(
+                [programs / "postgres", "-D", folder / "data", *options],
+                stdout=log,
+                stderr=log,
+                user=account,
+                cwd=folder,
+            )
+        try:
+            with _connect(folder, server) as connection:
+                yield connection
+        finally:
+            server.send_signal(signal.SIGINT)  # disconnect everybody and stop
+            server.wait(timeout=30)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        reason = "needs PostgreSQL: apt-get install postgresql"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found[-1].parent
+
+
+def _account() -> str | None:
+    """PostgreSQL refuses to run as root: then its own account, which its package creates."""
+    if os.geteuid() != 0:
+        return None
+    return pwd.getpwnam("postgres").pw_name
+
+
+def _connect(folder: Path, server: subprocess.Popen) -> psycopg.Connection:
+    for _ in range(300):
+        try:
+            return psycopg.connect(host=str(folder), user="bylaw", dbname="postgres", autocommit=True)
+        except psycopg.OperationalError:
+            if server.poll() is not None:
+                break
+            time.sleep(0.1)
+    raise RuntimeError(f"PostgreSQL did not start: {(folder / 'log').read_text()}")

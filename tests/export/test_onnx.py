@@ -1,0 +1,149 @@
+"""Exported graphs, run by onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from cases import AWKWARD_CASES, REAL_CASES, TOLERANCE
+
+from bylaw import Evidence, OptionError, Problem, custom, disagreement, error, solve
+from bylaw.export import onnx_model, to_onnx
+from bylaw.groups import KnownGroup
+
+CASES = {name: build for name, build in {**AWKWARD_CASES, **REAL_CASES}.items() if name != "unknown_together"}
+
+
+def session(model):
+    return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+
+def feeds(case, model):
+    """The inputs that the graph asks for, out of the evidence."""
+    evidence, frame = case.evidence, case.frame
+    found = {"probabilities": evidence.probabilities}
+    for name, group in evidence.groups.items():
+        known = isinstance(group, KnownGroup)
+        found[f"group_{name}"] = np.array(group.values)[group.codes] if known else group.probabilities
+    found |= {f"joint_{name}": array for name, array in evidence.joint.items()}
+    found |= {f"cost_{name}": array for name, array in evidence.costs.items()}
+    for name, roles in case.columns.references.items():
+        found[f"reference_{name}"] = frame[roles].to_numpy()
+    arrays = {}
+    for wanted in model.get_inputs():
+        array = found[wanted.name]
+        arrays[wanted.name] = array.astype(object) if wanted.type == "tensor(string)" else array
+    return arrays
+
+
+def run(case, **options):
+    model = session(onnx_model(case.policy, **options))
+    return model.run(["decision_probabilities"], feeds(case, model))[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_law_is_the_policys(name):
+    case = CASES[name]()
+    law = run(case)
+    assert law.dtype == np.float64
+    assert law.shape == case.law.shape
+    assert np.abs(law - case.law).max() <= TOLERANCE
+
+
+def test_an_earlier_model_may_come_as_probabilities():
+    rng = np.random.default_rng(0)
+    P, old = rng.dirichlet(np.ones(3), 400), rng.dirichlet(np.ones(3), 400)
+    evidence = Evidence(P, references={"old": old})
+    policy = solve(Problem(error(), [disagreement("old") <= 0.5]), evidence)
+    model = session(onnx_model(policy, references={"old": "probabilities"}))
+    law = model.run(None, {"probabilities": P, "reference_old": old})[0]
+    assert policy.prices["disagreement('old') <= 0.5"] > 0.01
+    assert np.abs(law - policy.probabilities(evidence)).max() <= TOLERANCE
+
+
+BROKEN = {
+    "group_sex": "X",
+    "group_dept": 7,
+    "reference_old": 9,
+    "probabilities": np.nan,
+    "group_race": 0.999,
+    "joint_race": 0.999,
+    "cost_visit": np.inf,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_rows_that_the_policy_refuses_get_nan(name):
+    case = CASES["everything"]()
+    model = session(onnx_model(case.policy))
+    arrays = feeds(case, model)
+    arrays[name] = arrays[name].copy()
+    arrays[name][(5,) + (0,) * (arrays[name].ndim - 1)] = BROKEN[name]
+    law = model.run(None, arrays)[0]
+    assert np.isnan(law[5]).all()
+    others = np.arange(len(law)) != 5
+    assert np.abs(law[others] - case.law[others]).max() <= TOLERANCE
+
+
+def test_negative_and_missing_probabilities_get_nan():
+    case = CASES["decided"]()
+    model = session(onnx_model(case.policy))
+    P = case.evidence.probabilities[:5].copy()
+    P[1, :2] += [0.6, -0.6]
+    P[2, 3] += 2e-4
+    P[3] = np.inf
+    law = model.run(None, {"probabilities": P})[0]
+    assert np.isnan(law).all(axis=1).tolist() == [False, True, True, True, False]
+
+
+def test_batches_of_any_size():
+    case = CASES["everything"]()
+    model = session(onnx_model(case.policy))
+    arrays = feeds(case, model)
+    for size in (0, 1, 7):
+        law = model.run(None, {name: array[:size] for name, array in arrays.items()})[0]
+        assert law.shape == (size, 4)
+        assert np.abs(law - case.law[:size]).max(initial=0) <= TOLERANCE
+
+
+def test_the_file_says_what_it_is(tmp_path):
+    case = CASES["everything"]()
+    to_onnx(case.policy, tmp_path / "policy.onnx")
+    model = onnx.load(tmp_path / "policy.onnx")
+    opsets = {opset.domain: opset.version for opset in model.opset_import}
+    assert opsets == {"": 13, "ai.onnx.ml": 2}
+    metadata = {item.key: item.value for item in model.metadata_props}
+    assert metadata["digest"] == case.policy.digest
+    assert json.loads(metadata["actions"]) == [0, 1, 2, "reject"]
+    assert json.loads(metadata["rules"])[0] == "rejected() <= 0.1"
+    assert json.loads(metadata["groups"])["race"] == ["b", "w"]
+
+
+def test_what_has_no_place_is_said(monkeypatch):
+    with pytest.raises(OptionError, match="race and sex together"):
+        onnx_model(AWKWARD_CASES["unknown_together"]().policy)
+    case = CASES["everything"]()
+    with pytest.raises(OptionError, match="'labels' or 'probabilities'"):
+        onnx_model(case.policy, references={"old": "scores"})
+    with pytest.raises(OptionError, match="no rule speaks of an earlier model 'new'"):
+        onnx_model(case.policy, references={"new": "labels"})
+    policy = solve(
+        Problem(error() + custom(lambda rows: rows.probabilities, name="f")), Evidence([[0.2, 0.8]])
+    )
+    with pytest.raises(OptionError, match="cannot leave Python"):
+        onnx_model(policy)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(OptionError, match=r"install bylaw\[onnx\]"):
+        onnx_model(case.policy)
+
+
+def test_labels_of_several_types_come_as_probabilities():
+    evidence = Evidence([[0.2, 0.8]] * 4, classes=["a", 1], references={"old": ["a", "a", 1, 1]})
+    policy = solve(Problem(error(), [disagreement("old") <= 0.4]), evidence)
+    with pytest.raises(OptionError, match="text and numbers"):
+        onnx_model(policy)
+    onnx_model(policy, references={"old": "probabilities"})

@@ -1,0 +1,172 @@
+"""Exported files, run by an interpreter that has nothing but the standard library."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import AWKWARD_CASES, REAL_CASES, check
+
+from bylaw import Columns, Evidence, OptionError, Problem, custom, error, selected, solve
+from bylaw.export import to_python
+
+RUN = """
+import importlib.util, json, sys
+assert importlib.util.find_spec("numpy") is None
+sys.path.insert(0, sys.argv[1])
+import policy
+asked = json.load(sys.stdin)
+law = [policy.probabilities(row) for row in asked["rows"]]
+decisions = [policy.decide(row, row["id"], **asked["options"]) for row in asked["rows"]]
+print(json.dumps([law, decisions, policy.ACTIONS, policy.DIGEST]))
+"""
+
+
+def run(folder, source, rows, **options):
+    """(law, decisions, actions, digest), by a bare interpreter."""
+    (folder / "policy.py").write_text(source, encoding="utf-8")
+    asked = json.dumps({"rows": rows, "options": options})
+    bare = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", RUN, str(folder)],
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert bare.returncode == 0, bare.stderr
+    return json.loads(bare.stdout)
+
+
+def as_decided(case, decisions):
+    if case.policy.decisions.kind == "sets":
+        return np.array([[label in chosen for label in case.policy.actions] for chosen in decisions])
+    if len({type(action) for action in case.policy.actions}) == 1:
+        return np.array(decisions)
+    return np.array(decisions, dtype=object)
+
+
+@pytest.mark.parametrize("name", [*AWKWARD_CASES, *REAL_CASES])
+def test_the_law_and_every_decision_are_the_policys(name, tmp_path):
+    case = {**AWKWARD_CASES, **REAL_CASES}[name]()
+    source = to_python(case.policy, case.columns)
+    law, decisions, actions, digest = run(tmp_path, source, case.frame.to_dict("records"))
+    check(case, np.array(law), as_decided(case, decisions))
+    assert tuple(actions) == case.policy.actions
+    assert digest == case.policy.digest
+
+
+def test_another_key(tmp_path):
+    case = AWKWARD_CASES["everything"]()
+    rows = case.frame.to_dict("records")
+    law, decisions, _, _ = run(tmp_path, to_python(case.policy, case.columns), rows, key="release 'ü'")
+    check(case, np.array(law), as_decided(case, decisions), "release 'ü'")
+
+
+@pytest.mark.parametrize("name", AWKWARD_CASES)
+def test_only_the_standard_library_is_imported(name):
+    case = AWKWARD_CASES[name]()
+    tree = ast.parse(to_python(case.policy, case.columns))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"__future__", "hashlib", "itertools", "math", "typing"}
+
+
+def module(source):
+    namespace = {}
+    exec(compile(source, "policy.py", "exec"), namespace)
+    return namespace
+
+
+def test_default_names_of_columns():
+    case = AWKWARD_CASES["everything"]()
+    exported = module(to_python(case.policy))
+    names = dict(
+        zip(exported["COLUMNS"], module(to_python(case.policy, case.columns))["COLUMNS"], strict=True)
+    )
+    assert list(names)[:7] == ["0", "1", "2", "race=b", "race=w", "race=b, label=0", "race=b, label=1"]
+    assert {"sex", "dept", "old", "visit: 0", "visit: reject"} <= set(names)
+    rows = [{name: row[mine] for name, mine in names.items()} for row in case.frame.to_dict("records")]
+    check(case, np.array([exported["probabilities"](row) for row in rows]), case.decisions())
+
+
+BROKEN = [
+    ("sex", "X", r"'sex' is 'X'; the policy knows \['F', 'M'\]"),
+    ("sex", None, "has no 'sex'"),
+    ("old", 9, "'old' is 9"),
+    ("p1", None, "has no 'p1'"),
+    ("p1", float("nan"), "no finite number"),
+    ("p1", "much", "'p1' is 'much', which is no finite number"),
+    ("p0", -0.01, "'p0' is -0.01, which is no probability"),
+    ("p2", 0.99999, "sum to"),
+    ("j01", 0.99999, "sum to"),
+    ("c2", float("inf"), "'c2' is inf"),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "message"), BROKEN)
+def test_rows_that_the_policy_refuses_are_refused_by_name(column, value, message):
+    case = AWKWARD_CASES["everything"]()
+    exported = module(to_python(case.policy, case.columns))
+    row = case.frame.to_dict("records")[5]
+    exported["decide"](row, 5)
+    with pytest.raises(ValueError, match=message):
+        exported["decide"]({**row, column: value}, 5)
+    if value is None:
+        with pytest.raises(ValueError, match=message):
+            exported["probabilities"]({name: cell for name, cell in row.items() if name != column})
+
+
+@pytest.mark.parametrize("bad", [1.5, None, True, b"a"])
+def test_ids_have_one_spelling(bad):
+    case = AWKWARD_CASES["decided"]()
+    exported = module(to_python(case.policy, case.columns))
+    with pytest.raises(ValueError, match="text or a whole number"):
+        exported["decide"](case.frame.to_dict("records")[0], bad)
+
+
+def test_scores_that_overflow_are_refused():
+    case = AWKWARD_CASES["everything"]()
+    exported = module(to_python(case.policy, case.columns))
+    row = case.frame.to_dict("records")[0] | {"c0": 1e308, "c1": -1e308, "c2": 1e308, "c3": -1e308}
+    with pytest.raises(ValueError, match="overflow"):
+        exported["probabilities"](row)
+
+
+def test_the_file_says_what_it_is():
+    case = AWKWARD_CASES["everything"]()
+    source = to_python(case.policy, case.columns)
+    assert f"# digest {case.policy.digest}" in source
+    assert "# subject to rejected() <= 0.1" in source
+
+
+def test_names_must_differ():
+    evidence = Evidence([[0.5, 0.5]] * 4, classes=["sex", "b"], groups={"sex": ["F", "M"] * 2})
+    policy = solve(Problem(error(), [selected("b").given(sex="F") <= 0.4]), evidence)
+    with pytest.raises(OptionError, match=r"under one name in a row: \['sex'\]"):
+        to_python(policy)
+
+
+def test_functions_stay_in_python():
+    evidence = Evidence([[0.2, 0.8]] * 3)
+    policy = solve(Problem(error() + custom(lambda rows: rows.probabilities, name="f")), evidence)
+    with pytest.raises(OptionError, match="cannot leave Python"):
+        to_python(policy)
+
+
+def test_combinations_of_unknown_groups_need_columns():
+    case = AWKWARD_CASES["unknown_together"]()
+    with pytest.raises(OptionError, match="race and sex together"):
+        to_python(case.policy)
+
+
+def test_policies_without_weights_are_fair_coins():
+    evidence = Evidence([[0.2, 0.8]] * 3)
+    policy = solve(Problem(error()), evidence)
+    still = replace(policy, weights=0 * policy.weights)
+    exported = module(to_python(still, Columns(["a", "b"], classes=[0, 1])))
+    assert exported["probabilities"]({"a": 0.2, "b": 0.8}) == [0.5, 0.5]

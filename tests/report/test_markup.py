@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from reported import HOSTILE, attacking, page_of, parsed
+
+from bylaw.report.amounts import amount, count, percent, plural, points, rounded, short
+from bylaw.report.markup import Html, escape, join, table, tag
+
+
+def test_text_is_escaped_and_markup_is_not():
+    assert tag("p", "<b>&\"'") == "<p>&lt;b&gt;&amp;&quot;&#x27;</p>"
+    assert tag("p", tag("b", "x")) == "<p><b>x</b></p>"
+    assert escape(Html("<b>")) == "<b>"
+    assert join(["<", Html("<i>")], "&") == "&lt;&amp;<i>"
+
+
+def test_attributes_are_always_escaped():
+    assert tag("a", href=Html('"><script>')) == '<a href="&quot;&gt;&lt;script&gt;"></a>'
+    assert tag("input", class_="x", aria_label="a b", hidden=True, id=None, open=False) == (
+        '<input class="x" aria-label="a b" hidden>'
+    )
+
+
+def test_joining_plain_strings_gives_no_markup():
+    assert not isinstance(Html("a") + "b", Html)
+
+
+def test_tables_have_captions_and_scopes():
+    tree = parsed(table("C", ["a", "b"], [["x", "<y>"]]))
+    assert [th.attributes["scope"] for th in tree.all("th")] == ["col", "col", "row"]
+    assert tree.all("caption")[0].text == "C"
+    assert tree.all("td")[0].text == "<y>"
+
+
+def test_hostile_names_stay_text():
+    html = page_of("attacking")
+    tree = parsed(html)
+    assert len(tree.all("script")) == 1  # our own
+    assert not tree.all("img")
+    assert not tree.all("b")
+    assert tree.all("h1")[0].text == HOSTILE
+    assert tree.all("title")[0].text == HOSTILE
+    assert not re.findall(r"<[^>]*\son\w+=", re.sub(r'"[^"]*"', "", html))  # no handler
+    group_names = {th.text for th in tree.all("th", scope="row")}
+    policy, _ = attacking()
+    assert any("x' onload='alert(2)" in name for name in group_names)
+    assert str(policy.problem.rules[0]) in {code.text for code in tree.all("code")}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (percent(0.1), "10 %"),
+        (percent(0.1234), "12.3 %"),
+        (percent(0.00321), "0.32 %"),
+        (percent(0.00001), "under 0.01 %"),
+        (percent(0.123456, exactly=True), "12.3456 %"),
+        (percent(1 - 1e-9), "100 %"),
+        (points(-0.01), "−1 point"),
+        (points(0.1 + 0.2 - 0.3), "under 0.01 points"),
+        (points(0.07, exactly=True), "7 points"),
+        (rounded(1234567.0), "1,234,567"),
+        (rounded(0.012345), "0.0123"),
+        (rounded(float("inf")), "unlimited"),
+        (rounded(-0.0), "0"),
+        (amount(2.5, "plain"), "2.5"),
+        (count(1234.4), "1,234"),
+        (plural(1, "rule"), "1 rule"),
+        (plural(2, "case"), "2 cases"),
+        (short("x" * 50, 10), "xxxxxxxxx…"),
+    ],
+)
+def test_amounts(text, expected):
+    assert text.replace("\N{NO-BREAK SPACE}", " ") == expected

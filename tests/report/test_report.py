@@ -1,0 +1,423 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from reported import HOSTILE, WHEN, guessing, in_sets, page_of, parsed, referring
+
+from bylaw import (
+    ConvergenceWarning,
+    Evidence,
+    EvidenceError,
+    HeldOut,
+    OptionError,
+    Policy,
+    Problem,
+    audit,
+    custom,
+    demographic_parity,
+    disagreement,
+    error,
+    frontier,
+    rejected,
+    selected,
+    size,
+    solve,
+)
+from bylaw.report import report
+from bylaw.report.amounts import count, percent, points
+from bylaw.report.bars import bars_of
+from bylaw.report.cases import cases_of
+from bylaw.report.curves import curves_of
+from bylaw.solvers.full_batch import FullBatch
+from scored import people
+
+ICONS = {"violated": "✕", "undecided": "?", "certified": "✓"}
+NAMES = ["referring", "audited", "guessing", "sets", "attacking"]
+
+
+def tables(tree):
+    """Captions -> rows of texts."""
+    found = {}
+    for table in tree.all("table"):
+        rows = [[cell.words() for cell in row.children] for row in table.all("tr")]
+        found.setdefault(table.all("caption")[0].words(), rows)
+    return found
+
+
+def section(tree, anchor):
+    return next(s for s in tree.all("section") if s.attributes["id"] == anchor)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_is_whole_and_alone(name):
+    html = page_of(name)
+    tree = parsed(html)
+    assert [h.name for h in tree.all("h1")] == ["h1"]
+    anchors = [s.attributes["id"] for s in tree.all("section")]
+    assert anchors == [a.attributes["href"][1:] for a in tree.all("nav")[0].all("a")]
+    assert len(anchors) == 11
+    assert not re.search(r"https?:|src=|url\(|@import", re.sub(r"&[^;]*;", "", html.split("<main")[0]))
+    (policy,) = tree.all("meta", http_equiv="Content-Security-Policy")
+    assert policy.attributes["content"].startswith("default-src 'none'; style-src 'sha256-")
+    assert len(html) < 150_000
+
+
+def test_before_and_after_are_the_policys_own_rates():
+    policy, evidence, labels, _ = referring()
+    shown = tables(section(parsed(page_of("referring")), "groups"))
+    law = policy.probabilities(evidence)
+    sex = np.array(evidence.groups["sex"].values)[evidence.groups["sex"].codes]
+    own = evidence.probabilities.argmax(axis=1)
+    for a, caption in ((0, "Decided 0"), (1, "Decided 1"), (2, "Referred (reject)")):
+        for name, _, before, after in shown[caption][1:]:
+            rate = selected(a).given(sex=name) if a < 2 else rejected().given(sex=name)
+            assert after == percent(policy.expected(rate, evidence))
+            assert after == percent(law[sex == name, a].mean())
+            assert before == percent((own[sex == name] == a).mean())
+    for name, _, before, after in shown["Answered wrongly, as observed"][1:]:
+        here = sex == name
+        assert before == percent((own != labels)[here].mean())
+        wrong = law[np.arange(len(labels)), 1 - labels]
+        assert after == percent(wrong[here].mean())
+
+
+def test_changed_decisions_are_counted():
+    policy, evidence, _, _ = referring()
+    shown = tables(section(parsed(page_of("referring")), "affected"))
+    law, own = policy.probabilities(evidence), evidence.probabilities.argmax(axis=1)
+    changed = 1 - law[np.arange(len(own)), own]
+    sex = np.array(evidence.groups["sex"].values)[evidence.groups["sex"].codes]
+    rows = {row[0]: row for row in shown["Changed decisions by group"][1:]}
+    assert rows["All cases"][2] == percent(changed.mean())
+    for value in "FM":
+        assert rows[f"sex: {value}"][2] == percent(changed[sex == value].mean())
+    rows = {row[0]: row for row in shown["Changed decisions by the model’s own answer"][1:]}
+    for a in (0, 1):
+        assert rows[str(a)][2] == percent(changed[own == a].mean())
+        assert rows[str(a)][3] == percent((own == a).mean())
+    flows = next(rows for caption, rows in shown.items() if caption.startswith("From what"))
+    assert flows[1][1:] == [percent(law[own == 0, b].sum() / len(own)) for b in range(3)]
+
+
+def test_the_summary_counts_errors_referrals_changes_and_draws():
+    policy, evidence, labels, _ = referring()
+    numbers = [
+        s.words() for s in section(parsed(page_of("referring")), "summary").all("span", class_="number")
+    ]
+    law, own = policy.probabilities(evidence), evidence.probabilities.argmax(axis=1)
+    wrong = law[np.arange(len(labels)), 1 - labels].mean()
+    changed = 1 - law[np.arange(len(own)), own].mean()
+    assert numbers == [
+        f"{percent((own != labels).mean())} → {percent(wrong)}",
+        percent(policy.expected(rejected(), evidence)),
+        percent(changed),
+        percent((law.max(axis=1) < 0.99).mean()),
+    ]
+
+
+def test_weights_count():
+    evidence, labels, _ = people(400, seed=2)
+    weights = np.random.default_rng(0).random(400)
+    evidence = evidence.replaced(weights=weights)
+    policy = solve(Problem(error(), [demographic_parity("sex", tol=0.05)]), evidence)
+    cases = cases_of(policy, HeldOut(evidence, labels), held_out=False)
+    assert cases.rate(error()) == pytest.approx(
+        np.average(1 - policy.probabilities(evidence)[np.arange(400), labels], weights=weights)
+    )
+    assert cases.shares(cases.everybody)[1] == pytest.approx(policy.expected(selected(1), evidence))
+
+
+def test_guessed_groups_are_as_observed_where_they_were_seen():
+    policy, evidence, _, group = guessing()
+    law = policy.probabilities(evidence)
+    shown = tables(section(parsed(page_of("guessing")), "groups"))
+    for name, _, _, after in shown["Decided highest"][1:]:
+        assert after == percent(law[group == name, 4].mean())
+    alone = report(policy, evidence, levels=0)
+    shown = tables(section(parsed(alone.html), "groups"))
+    for name, _, _, after in shown["Decided highest"][1:]:
+        assert after == percent(policy.expected(selected("highest").given(gender=name), evidence))
+    assert "The true gender of these cases is not known here" in alone.html
+
+
+def test_bars_of_an_audit_are_the_audits():
+    policy, _, _, held_out = referring()
+    found = audit(policy, held_out.evidence, labels=held_out.labels)
+    bars = bars_of(cases_of(policy, held_out, held_out=True), found)
+    assert sorted(rule for bar in bars for rule in bar.rules) == sorted(rule.rule for rule in found.rules)
+    for rule in found.rules:
+        bar = next(bar for bar in bars if rule.rule in bar.rules)
+        assert (bar.estimate, bar.lower, bar.upper) == pytest.approx((rule.estimate, rule.lower, rule.upper))
+        assert (bar.high if rule.sense == "<=" else bar.low) == pytest.approx(rule.target)
+    order = ["violated", "undecided", "certified"]
+    for bar in bars:  # as bad as its worst rule
+        verdicts = [rule.verdict for rule in found.rules if rule.rule in bar.rules]
+        assert bar.verdict == min(verdicts, key=order.index)
+    cards = section(parsed(page_of("audited")), "kept").all("ul", class_="cards")[0].children
+    assert len(cards) == len(bars)
+    for card, bar in zip(cards, bars, strict=True):
+        assert card.all("span", class_="badge")[0].words() == f"{bar.verdict} {ICONS[bar.verdict]}"
+        assert (percent if bar.unit == "share" else points)(bar.estimate) in card.words()
+
+
+def test_estimates_on_fitted_rows_are_those_of_an_audit():
+    policy, evidence, labels, _ = referring()
+    found = audit(policy, evidence, labels=labels, fitted_rows="estimate")
+    bars = bars_of(cases_of(policy, HeldOut(evidence, labels), held_out=False), None)
+    for rule in found.rules:
+        bar = next(bar for bar in bars if rule.rule in bar.rules)
+        assert bar.estimate == pytest.approx(rule.estimate)
+        assert bar.rows == rule.rows
+        assert bar.verdict == rule.verdict == "estimated to hold"
+
+
+def test_pairs_of_groups_are_drawn_once():
+    evidence, _, _ = people(300, seed=3)
+    problem = Problem(error(), [demographic_parity("sex", tol=0.04, between="groups", labels=[1])])
+    policy = solve(problem, evidence)
+    (bar,) = bars_of(cases_of(policy, HeldOut(evidence), held_out=False), None)
+    assert (bar.low, bar.high, len(bar.rules)) == (-0.04, 0.04, 2)
+    gap = policy.expected(selected(1).given(sex="F") - selected(1).given(sex="M"), evidence)
+    assert bar.estimate == pytest.approx(gap)
+    assert bar.verdict == "estimated to hold"
+
+
+def test_without_held_out_rows_nothing_is_called_certified():
+    text = parsed(page_of("referring")).words()
+    assert "estimated to hold" in text
+    assert "certified" not in text
+    assert "--held-out on the command line" in text
+    assert "No case was set aside" in text
+
+
+def test_a_broken_rule_is_said_to_be_broken():
+    rows, labels, _ = people(900, seed=1)
+    policy = solve(Problem(error(), [error() <= 0.2, rejected() <= 0.5]), rows)
+    wrong = 1 - labels  # the model is mostly mistaken
+    observed = policy.probabilities(rows)[np.arange(900), 1 - wrong].mean()
+    assert observed > 0.2 > policy.expected(error(), rows) - 1e-6
+    text = parsed(report(policy, rows, labels=wrong, levels=0).html).words()
+    assert "estimated to be broken" in text
+    assert percent(observed) in text
+    new, seen, _ = people(900, seed=2)
+    text = parsed(report(policy, rows, held_out=HeldOut(new, 1 - seen), levels=0).html).words()
+    assert "that at least one rule does not hold" in text
+    assert "violated" in text
+
+
+def test_rules_that_cannot_be_judged_are_said_to_be():
+    rows, _, _ = people(400, seed=1)
+    policy = solve(Problem(error(), [error() <= 0.3, rejected() <= 0.9]), rows)
+    new, _, _ = people(400, seed=2)
+    text = parsed(report(policy, rows, held_out=HeldOut(new), levels=0).html).words()
+    assert "not judged" in text
+    assert "1 of 2\N{NO-BREAK SPACE}rates could not be judged at all" in text
+    assert "nan" not in text
+
+
+def test_rows_of_others_are_called_so():
+    policy, _, _, held_out = referring()
+    text = parsed(report(policy, held_out.evidence, levels=3).html).words()
+    assert "given to this report" in text
+    assert "on which the policy was chosen, by" in text  # what the policy itself guarantees
+
+
+def test_a_solver_that_stopped_early_guarantees_nothing():
+    rows, _, _ = people(400, seed=1)
+    problem = Problem(error(), [demographic_parity("sex", tol=0.01)])
+    with pytest.warns(ConvergenceWarning):
+        policy = solve(problem, rows, solver=FullBatch(max_steps=1))
+    text = parsed(report(policy, rows, levels=0).html).words()
+    assert "the solver stopped before its tolerance" in text
+    assert "all rules together are missed by no more than" not in text
+
+
+def test_prices_are_in_words():
+    policy, _, _, _ = referring()
+    text = section(parsed(page_of("referring")), "prices").words()
+    for price in policy.prices.values():
+        assert f"One more point of room would save {points(price * 0.01)} of error." in text
+
+
+def test_the_frontier_is_the_frontiers():
+    policy, evidence, _, _ = referring()
+    panels = parsed(page_of("referring")).all("div", class_="curve")
+    assert len(panels) == 2
+    for panel, statement in zip(panels, policy.problem.rules, strict=True):
+        circles = [c for c in panel.all("circle") if "data-say" in c.attributes]
+        rows = next(iter(tables(panel).values()))[1:]
+        assert len(circles) == len(rows) == int(panel.all("input")[0].attributes["max"]) + 1
+        curve = next(c for c in _curves() if c.statement == statement)
+        exact = frontier(policy.problem, evidence, {statement: curve.levels}, beta=policy.beta)
+        assert [row[1] for row in rows] == [percent(cost) for cost in exact.cost]
+        assert curve.levels[curve.now] == statement.level
+        heights = [float(c.attributes["cy"]) for c in circles]
+        assert np.allclose(np.polyval(np.polyfit(exact.cost, heights, 1), exact.cost), heights, atol=0.1)
+        assert np.polyfit(exact.cost, heights, 1)[0] < 0  # more cost is higher up
+
+
+def _curves():
+    policy, evidence, _, _ = referring()
+    return curves_of(cases_of(policy, HeldOut(evidence), held_out=False), 7, None)[0]
+
+
+def test_curves_reach_from_tight_to_free():
+    parity, budget = _curves()
+    assert parity.levels[0] == budget.levels[0] == 0
+    assert parity.prices[-1] == pytest.approx(0, abs=0.05)  # hardly binds any more
+    assert parity.level in parity.levels
+
+
+def test_given_frontiers_are_shown():
+    policy, evidence, _, _ = referring()
+    path = frontier(policy.problem, evidence, {"rejected() <= 0.1": [0.05, 0.1, 0.2]})
+    html = report(policy, evidence, frontiers=[path]).html
+    panels = parsed(html).all("div", class_="curve")
+    assert len(panels) == 1
+    assert [row[1] for row in next(iter(tables(panels[0]).values()))[1:]] == [percent(c) for c in path.cost]
+
+
+def test_conflicts_on_a_frontier_are_said():
+    evidence, _, _ = people(300, seed=3)
+    policy = solve(Problem(error(), [selected(1) >= 0.5, selected(0) >= 0.3]), evidence)
+    html = report(policy, evidence, levels=9).html
+    assert "the rules conflict: no policy keeps them all" in html
+    assert "nan" not in html.split("<main")[1].split("<script")[0].lower().replace("resonan", "")
+
+
+def test_sets_are_counted():
+    policy, evidence = in_sets()
+    tree = parsed(page_of("sets"))
+    shown = tables(section(tree, "affected"))
+    law = policy.probabilities(evidence)
+    chance = np.zeros(6)
+    for row in law:
+        for members in np.ndindex(2, 2, 2, 2):
+            p = np.prod([q if m else 1 - q for q, m in zip(row, members, strict=True)])
+            chance[sum(members)] += p / len(law)
+    assert [row[2] for row in shown["How many labels the sets have"][1:]] == [percent(c) for c in chance]
+    numbers = [s.words() for s in section(tree, "summary").all("span", class_="number")]
+    assert numbers[1] == f"{policy.expected(size(), evidence):.2f}".rstrip("0").rstrip(".")
+
+
+def test_calibration_needs_labels_and_uses_them():
+    assert "the true labels of these cases were not given" in page_of("sets")
+    tree = section(parsed(page_of("audited")), "calibration")
+    _, _, _, held_out = referring()
+    rows = {row[0]: row for row in tables(tree)["Worst first"][1:]}
+    predicted = held_out.evidence.probabilities[:, 1].mean()
+    assert rows["label “1”"][1:3] == [percent(predicted), percent(held_out.labels.mean())]
+    (plot,) = tree.all("svg", class_="square")
+    assert len(plot.all("circle")) == 10
+
+
+def test_the_fingerprint_names_the_policy():
+    policy, evidence, _, _ = referring()
+    text = section(parsed(page_of("audited")), "fingerprint").words()
+    assert policy.digest in text
+    assert WHEN in text
+    assert count(len(evidence)) in text
+
+
+def test_many_classes_make_no_large_page():
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.full(100, 0.1), size=400)
+    evidence = Evidence(P, classes=[f"class {i}" for i in range(100)], groups={"g": rng.integers(0, 4, 400)})
+    problem = Problem(error(), [demographic_parity("g", tol=0.05), rejected() <= 0.2])
+    html = report(solve(problem, evidence, tol=1e-3), evidence).html
+    assert len(html) < 500_000
+    tree = parsed(html)
+    assert len(section(tree, "kept").all("ul", class_="cards")[0].children) == 12
+    assert "most critical of 401" in html.replace("\N{NO-BREAK SPACE}", " ")
+    assert "101 rates not shown" in html.replace("\N{NO-BREAK SPACE}", " ")
+    assert "No curve was computed, for 801" in html
+
+
+def test_other_problems_have_pages():
+    evidence, labels, _ = people(300, seed=5)
+    bare = Evidence(evidence.probabilities)
+    for policy, rows in [
+        (solve(Problem(error()), bare), bare),
+        (solve(Problem(error(), [rejected() <= 0.1]), bare), bare),
+        (solve(Problem(rejected(), [error() <= 0.2]), evidence), evidence),
+        (solve(Problem(error(), [disagreement("old") <= 0.1]), evidence), evidence),
+        (solve(Problem(error(), [custom("visit") <= 0.5], decisions="reject"), evidence), evidence),
+        (solve(Problem(error() + 0.2 * rejected()), evidence), evidence),
+    ]:
+        parsed(report(policy, rows, levels=3).html)
+        parsed(report(policy, rows, labels=labels, levels=0).html)
+
+
+def test_a_loaded_policy_has_the_same_page(tmp_path):
+    policy, evidence, labels, _ = referring()
+    policy.save(tmp_path / "p.json")
+    again = report(Policy.load(tmp_path / "p.json"), evidence, labels=labels, levels=7, created=WHEN)
+    assert again.html == page_of("referring")
+
+
+def test_a_certificate_is_told():
+    evidence, _, _ = people(3000, seed=6)
+    held, _, _ = people(3000, seed=7)
+    problem = Problem(error(), [rejected() <= 0.1])
+    policy = solve(problem, evidence, guarantee="high_probability", certificate=held)
+    text = parsed(report(policy, evidence, levels=0).html).words()
+    assert "3,000 held-out cases certified that all rules hold together" in text
+
+
+def test_saving_is_all_or_nothing(tmp_path, monkeypatch):
+    policy, evidence, _, _ = referring()
+    made = report(policy, evidence, levels=0)
+    made.save(tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == made.html
+    (tmp_path / "r.html").write_text("old")
+
+    def broken(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("pathlib.Path.replace", broken)
+    with pytest.raises(OSError, match="disk full"):
+        made.save(tmp_path / "r.html")
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+    assert (tmp_path / "r.html").read_text() == "old"
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        made.save(tmp_path / "none" / "r.html")
+
+
+def test_in_a_notebook_it_is_framed():
+    policy, evidence, _, _ = referring()
+    made = report(policy, evidence, levels=0)
+    (frame,) = parsed(made._repr_html_()).all("iframe")
+    assert frame.attributes["srcdoc"] == made.html
+    assert "KB" in repr(made)
+
+
+def test_bad_arguments_are_refused():
+    policy, evidence, labels, held_out = referring()
+    with pytest.raises(OptionError, match="takes a Policy"):
+        report(evidence, policy)
+    with pytest.raises(OptionError, match="HeldOut"):
+        report(policy, evidence, held_out=held_out.evidence)
+    with pytest.raises(EvidenceError, match="cannot certify"):
+        report(policy, evidence, held_out=HeldOut(evidence, labels))
+    for levels in (1, -3, 2.5, True, 10**6):
+        with pytest.raises(OptionError, match="levels"):
+            report(policy, evidence, levels=levels)
+    with pytest.raises(OptionError, match="confidence"):
+        report(policy, evidence, confidence=95)
+    grid = frontier(policy.problem, evidence, {r: [0.05, 0.1] for r in policy.problem.rules})
+    with pytest.raises(OptionError, match="one rule each"):
+        report(policy, evidence, frontiers=[grid])
+    other = frontier(Problem(error(), [rejected() <= 0.1]), evidence, {"rejected() <= 0.1": [0.1]})
+    assert report(policy, evidence, frontiers=[other]).html
+    foreign = frontier(Problem(error(), [error() <= 0.4]), evidence, {"error() <= 0.4": [0.4]})
+    with pytest.raises(OptionError, match="no rule"):
+        report(policy, evidence, frontiers=[foreign])
+
+
+def test_nothing_is_shown_as_nan():
+    for name in NAMES:
+        words = parsed(page_of(name)).all("main")[0].words()
+        assert not re.search(r"\b(nan|inf|None)\b", words), name
+    assert HOSTILE in parsed(page_of("attacking")).words()
