@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test lint bench rates observed fairlearn certificates guarantee fuzz docs clean
+.PHONY: help setup demo test lint bench rates paper peers showcases observed fairlearn certificates guarantee fuzz docs clean
 
 help:
-	@echo "make demo    fit a policy to real mortgage decisions, print a table, save a plot"
+	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
 	@echo "make test    linters, type checks, import contract and all tests"
 	@echo "make bench   speed, as ratios measured in one run"
 	@echo "make rates   how fast the paper's algorithm learns: table and figure"
+	@echo "make paper   the paper's experiments: tables and figures"
+	@echo "make peers   the race against other libraries"
+	@echo "make showcases  five real problems, each a page with figures"
 	@echo "make observed   whether rules hold on new rows, before and after the correction"
 	@echo "make fairlearn  beside fairlearn, on the same rows with the same learner"
 	@echo "make certificates  how often certificates are wrong, by simulation"
@@ -32,6 +35,7 @@ setup: $(VENV)/.installed-test $(VENV)/.installed-docs
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/mortgages.py
+	$(BIN)/bylaw demo out
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -46,9 +50,20 @@ bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/stochastic.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/frontier.py
+	$(BIN)/python benchmarks/decide.py
 
 rates: $(VENV)/.installed-test
 	$(BIN)/python experiments/rates/run.py
+
+paper: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.paper.run
+
+peers: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks.peers.run
+
+SHOWCASES := upgrade referrals sets wages toxicity
+showcases: $(VENV)/.installed-test
+	for name in $(SHOWCASES); do $(BIN)/python -m experiments.showcases.$$name || exit 1; done
 
 observed: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.observed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from conftest import shared
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page, language):
@@ -28,14 +29,26 @@ def test_snippets_run(page, tmp_path, monkeypatch):
     assert namespace
 
 
+def lines_of(page, program):
+    return [line for line in "".join(blocks(page, "bash")).splitlines() if line.startswith(program)]
+
+
 def test_commands_are_targets():
-    commands = [
-        line.split("#")[0].split() for line in "".join(blocks(ROOT / "README.md", "bash")).splitlines()
-    ]
+    commands = [line.split("#")[0].split() for line in lines_of(ROOT / "README.md", "make")]
     assert ["make", "demo"] in commands
     for command in commands:
         made = subprocess.run([*command, "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if lines_of(p, "bylaw")], ids=lambda page: page.name)
+def test_commands_run_as_printed(page, tmp_path):
+    """All lines of a page, one after the other, in an empty folder."""
+    here = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = "set -e\n" + "\n".join(lines_of(page, "bylaw"))
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, env=here, check=True, capture_output=True)
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "out" / "decisions.parquet").exists()
 
 
 def test_links_lead_somewhere():
@@ -66,6 +79,50 @@ def test_the_experiment_on_rates_runs(tmp_path):
     assert table == (tmp_path / "rates.md").read_text()
     assert (tmp_path / "rates.png").stat().st_size > 10_000
     assert len((tmp_path / "rates.csv").read_text().splitlines()) == 1 + 2 * 2 * 2 * 3
+
+
+def test_the_papers_experiments_run(tmp_path):
+    shared("paper/communities.csv")
+    run("-m", "experiments.paper.run", "--quick", "--out", tmp_path)
+    for name, lines in (("rejection", 2 * 2 * 7), ("parity", 2 * (1 + 5))):
+        assert (tmp_path / f"paper_{name}.png").stat().st_size > 10_000
+        assert len((tmp_path / f"{name}_means.csv").read_text().splitlines()) == 1 + lines
+        assert len((tmp_path / f"{name}.csv").read_text().splitlines()) == 1 + 2 * lines
+
+
+@pytest.mark.parametrize(
+    ("name", "needs", "figures"),
+    [
+        ("upgrade", "cosmosqa_llm_logits.npz", 2),
+        ("referrals", None, 1),
+        ("sets", "cifar100_logits.npy", 2),
+        ("wages", "gss_wages.csv.gz", 2),
+        ("toxicity", "toxicity_annotations.tsv.gz", 1),
+    ],
+)
+def test_the_showcases_run(name, needs, figures, tmp_path):
+    if needs:
+        shared(needs)
+    shown = run("-m", f"experiments.showcases.{name}", "--quick", "--out", tmp_path)
+    assert (tmp_path / f"{name}.md").read_text() in shown
+    assert len((tmp_path / f"{name}.csv").read_text().splitlines()) > 5
+    assert sum(image.stat().st_size > 10_000 for image in tmp_path.glob("*.png")) == figures
+
+
+def test_the_race_against_peers_runs(tmp_path):
+    for name in ("adult.parquet", "toxicity_annotations.tsv.gz", "cifar100_logits.npy", "news20_labels.npy"):
+        shared(name)
+    shown = run("-m", "benchmarks.peers.run", "--quick", "--out", tmp_path)
+    assert shown == (tmp_path / "peers.md").read_text()
+    assert shown.count("\n| ") == 50
+    assert "failed" not in shown
+    assert "crashed" not in shown
+
+
+def test_the_benchmark_of_decisions_runs(tmp_path):
+    command = ("benchmarks/decide.py", "--rows", 20_000, "--rounds", 1, "--out", tmp_path / "decide.md")
+    assert run(*command).count("\n| ") == 4
+    assert "MB" in (tmp_path / "decide.md").read_text()
 
 
 def test_an_optimiser_from_another_library_runs():
