@@ -21,7 +21,7 @@ from bylaw.decisions import Floats
 from bylaw.dual import Block, Dual, blocks_of, one_blas_thread
 from bylaw.evidence import Evidence
 from bylaw.groups import GroupProbabilities
-from bylaw.linear_form import LinearForm, compile_problem
+from bylaw.linear_form import LinearForm, compile_problem, scores_of
 from bylaw.observation import observed
 from bylaw.problem import Problem
 from bylaw.solution import Solution, Status
@@ -52,11 +52,11 @@ class Observed:
 
     def excess(self, dual: Dual, multipliers: Floats) -> Floats:
         """How far each rule, as stated, is from holding on what was seen, (M,)."""
-        weights = (dual.beta * self.form.weights(multipliers)).T
+        weights = dual.beta * self.form.weights(multipliers)
         moments = np.zeros(self.form.base.shape)
         with one_blas_thread():
             for block, seen in zip(dual.blocks, self.blocks, strict=True):
-                law = weights @ block.features
+                law = scores_of(weights, block.features)
                 dual.form.decisions.soften(law)
                 moments += seen.features @ (law * block.row_weights).T
         return self.couplings @ (moments.ravel() / dual.mass) - self.form.bounds

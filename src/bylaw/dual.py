@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 
 from bylaw.decisions import Decisions, Floats
 from bylaw.evidence import Evidence
-from bylaw.linear_form import LinearForm
+from bylaw.linear_form import LinearForm, scores_of
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
@@ -94,10 +94,14 @@ class Support:
     """The Q places (feature, action) that rules touch; curvature is wanted there alone."""
 
     features: NDArray[np.int64]  # (Q,)
-    actions: NDArray[np.int64]  # (Q,)
+    actions: NDArray[np.int64]  # (Q,), in order
 
-    def of_action(self, action: int) -> NDArray[np.int64]:
-        return np.flatnonzero(self.actions == action)
+    @cached_property
+    def by_action(self) -> list[tuple[int, slice]]:
+        """Every action that is touched, and its places."""
+        actions, starts, counts = np.unique(self.actions, return_index=True, return_counts=True)
+        ranges = zip(actions.tolist(), starts.tolist(), counts.tolist(), strict=True)
+        return [(action, slice(start, start + count)) for action, start, count in ranges]
 
 
 def tally(
@@ -105,7 +109,7 @@ def tally(
 ) -> Tally:
     """One pass over one block. `weights` (F, A) turn features into scores; with `support`, the
     curvature at those places is tallied too."""
-    scores = (beta * weights).T @ block.features
+    scores = scores_of(beta * weights, block.features)
     potential = decisions.soften(scores)
     bend = None if support is None else _curvature(block, scores, decisions, beta, support)
     if block.weights is None:
@@ -127,12 +131,12 @@ def _curvature(block: Block, law: Floats, decisions: Decisions, beta: float, sup
     if not sets:
         spread = features[support.features] * (law[support.actions] * mass)
         total -= spread @ spread.T  # of a matrix and itself: half the work
-    for a, chance in enumerate(law):
-        here = support.of_action(a)
-        bend = chance * (1 - chance) if sets else chance
-        rows = np.flatnonzero(bend > _DECIDED)
-        columns = features[np.ix_(support.features[here], rows)] * (np.sqrt(bend) * mass)[rows]
-        total[np.ix_(here, here)] += columns @ columns.T
+    bend = law * (1 - law) if sets else law
+    open_ = bend > _DECIDED
+    for action, here in support.by_action:
+        rows = np.flatnonzero(open_[action])
+        columns = features[support.features[here, None], rows] * (np.sqrt(bend[action]) * mass)[rows]
+        total[here, here] += columns @ columns.T
     return total
 
 
@@ -184,6 +188,7 @@ class Dual:
     def _support(self) -> tuple[Support, sparse.csr_array]:
         """The places that rules touch, and the couplings there, (M, Q)."""
         places = np.unique(self.form.couplings.indices)
+        places = places[np.argsort(places % self.form.base.shape[1], kind="stable")]
         features, actions = np.divmod(places, self.form.base.shape[1])
         return Support(features, actions), self.form.couplings[:, places]
 
@@ -232,7 +237,7 @@ class Dual:
         moments = np.zeros_like(weights)
         with one_blas_thread():
             for block in self.blocks:
-                losses = weights.T @ block.features
+                losses = scores_of(weights, block.features)
                 if self.form.decisions.kind == "sets":
                     law = (losses < 0).astype(np.float64)
                 else:
@@ -253,7 +258,7 @@ class Dual:
 
     def _mean(self, statistic: Callable[[Floats], Floats], weights: Floats) -> float:
         """E[statistic of the row's (n_actions,) products with these weights (F, A)]."""
-        sums = (float(b.row_weights @ statistic(weights.T @ b.features)) for b in self.blocks)
+        sums = (float(b.row_weights @ statistic(scores_of(weights, b.features))) for b in self.blocks)
         return sum(sums) / self.mass
 
     @property
@@ -294,17 +299,30 @@ class _CostNorms:
 
     def __init__(self, form: LinearForm) -> None:
         n_actions = form.base.shape[1]
-        self.used = np.unique(form.couplings.indices // n_actions)  # features that rules touch
-        columns = [form.couplings[:, a::n_actions][:, self.used] for a in range(n_actions)]  # (M, F) each
-        self.grams = [(column.T @ column).toarray() for column in columns]
-        self.crosses = np.array([column.T @ form.bounds for column in columns])
-        self.offset = float(form.bounds @ form.bounds)
+        self.costs = [_ActionCosts(form.couplings[:, a::n_actions], form.bounds) for a in range(n_actions)]
+        self.bounds = float(form.bounds @ form.bounds)
         self.sets = form.decisions.kind == "sets"
 
     def __call__(self, features: Floats) -> Floats:
-        features = features[self.used]
-        squares = np.array([np.einsum("fn,fn->n", features, gram @ features) for gram in self.grams])
+        squares = np.array([cost.squares(features, bounds=not self.sets) for cost in self.costs])
         if self.sets:
-            return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + np.sqrt(self.offset)
-        squares += self.offset - 2 * self.crosses @ features
-        return np.sqrt(np.maximum(squares.max(axis=0), 0.0))
+            return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + np.sqrt(self.bounds)
+        return np.sqrt(np.maximum(squares.max(axis=0) + self.bounds, 0.0))
+
+
+class _ActionCosts:
+    """Of one action: ||c||^2 on each row, from the features that rules touch there."""
+
+    def __init__(self, couplings: sparse.csr_array, bounds: Floats) -> None:  # (M, F), (M,)
+        self.used = np.unique(couplings.indices)
+        touched = couplings[:, self.used]
+        self.gram = (touched.T @ touched).toarray()
+        self.cross = touched.T @ bounds
+
+    def squares(self, features: Floats, bounds: bool) -> Floats:
+        """(n_rows,): of B phi, or of B phi - b but for the last term of its square."""
+        part = features[self.used]
+        product = self.gram @ part
+        if bounds:
+            product -= 2 * self.cross[:, None]
+        return np.einsum("fn,fn->n", part, product)

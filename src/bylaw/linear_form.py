@@ -25,6 +25,8 @@ from bylaw.problem import Problem
 Frequencies = Mapping[Conditions, float]
 _ORDINARY = (1e-2, 1e3)  # sizes of rules that are left as they are
 _SAMPLE = 4096  # rows that show how large features are
+_FEW = 20  # where less than one weight in so many is not zero, products leave out the zeros
+_SMALL = 1000  # weights: too few for that to pay
 
 
 class Feature(NamedTuple):
@@ -119,6 +121,17 @@ class LinearForm:
     def weights(self, multipliers: Floats) -> Floats:
         """Scores = features' weights: -(L + C' lambda) but for the bounds, (F, A)."""
         return -(self.base + (self.couplings.T @ multipliers).reshape(self.base.shape))
+
+
+def scores_of(weights: Floats, features: Floats) -> Floats:
+    """weights' features, (A, n_rows), of weights (F, A) and features (F, n_rows).
+
+    With many classes most weights are zero: a label's score depends on its own probability, not on those of
+    the others.
+    """
+    if weights.size < _SMALL or np.count_nonzero(weights) * _FEW > weights.size:
+        return weights.T @ features
+    return sparse.csr_array(weights.T) @ features
 
 
 def compile_problem(

@@ -23,7 +23,7 @@ from bylaw.drawing import balanced, draw, keyed_draws
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.evidence import Evidence
 from bylaw.fingerprint import Fingerprints
-from bylaw.linear_form import LinearForm, Recipe
+from bylaw.linear_form import LinearForm, Recipe, scores_of
 from bylaw.measure import contributions
 from bylaw.problem import Problem
 from bylaw.solution import Certificate, Guarantee, RulePrice, Solution
@@ -119,14 +119,14 @@ class Policy:
     def _law(self, evidence: Evidence) -> Floats:
         """(n_actions, n_rows)."""
         evidence = self.recipe.admit(evidence)
-        scale = (self.beta * self.weights).T
-        features = np.zeros((scale.shape[1], _TILE))
+        scale = self.beta * self.weights
+        features = np.zeros((len(scale), _TILE))
         law = np.empty((len(self.actions), len(evidence)))
         for start in range(0, len(evidence), _TILE):
             rows = slice(start, min(start + _TILE, len(evidence)))
             width = rows.stop - start
             self.recipe.columns(evidence, rows, features[:, :width])
-            scores = scale @ features
+            scores = scores_of(scale, features)
             self.decisions.soften(scores)
             law[:, rows] = scores[:, :width]
         if not np.isfinite(law).all():

@@ -161,8 +161,8 @@ def test_one_tolerance_per_group():
 
 
 def test_a_rows_answer_does_not_depend_on_its_batch():
-    """Even where the model of the groups knows nothing of some labels. Both models answer one row as they answer
-    many, to the last bit: a matrix product would not on every processor."""
+    """Even where the model of the groups knows nothing of some labels. Both models answer one row as they
+    answer many, to the last bit: a matrix product would not, on every processor."""
     base, model = DecisionTreeClassifier(max_depth=4, random_state=0), KNeighborsClassifier(3)
     fitted = classifier([equalized_odds("sex", tol=0.05)], base, group_estimator=model).fit(
         X, Y, sensitive_features=SEX
