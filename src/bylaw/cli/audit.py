@@ -13,7 +13,7 @@ import typer
 
 from bylaw.audit import Audit, RuleAudit, Verdict, audit
 from bylaw.cli import options
-from bylaw.cli.console import show_json, show_table, tell
+from bylaw.cli.console import show_json, tell
 from bylaw.cli.inputs import Flags, policy_roles, rows_of
 from bylaw.errors import EvidenceError
 from bylaw.policy import Policy
@@ -90,13 +90,19 @@ def _taken(table: Path, column: str, policy: Policy) -> Any:
 
 
 def _show(found: Audit, statements: Mapping[str, str]) -> None:
-    """One line for each rule or family as it was stated: its worst member."""
+    """Each rule or family as it was stated, with its worst member."""
     families: dict[str, list[RuleAudit]] = {}
     for rule in found.rules:
         families.setdefault(statements.get(rule.rule, rule.rule), []).append(rule)
-    lines = [_line(statement, members) for statement, members in families.items()]
-    heads = ("rule", "worst", "estimate", f"{100 * found.confidence:g} % bounds", "verdict")
-    show_table("", heads, lines)
+    for statement, members in families.items():
+        tell(f"{statement}: {_verdicts(members)}", style="bold")
+        worst = max(members, key=lambda rule: -math.inf if math.isnan(rule.excess) else rule.excess)
+        if worst.rule != statement:
+            tell(f"  worst: {worst.rule}")
+        tell(
+            f"  estimate {worst.estimate:.4f}, {100 * found.confidence:g} % bounds {worst.lower:.4f} to "
+            f"{worst.upper:.4f}"
+        )
     kind = "observed" if found.cost_observed else "predicted"
     tell(
         f"{found.rows:,} rows; {found.objective}, {kind}: {found.cost_before:.4g} without rules, "
@@ -105,15 +111,8 @@ def _show(found: Audit, statements: Mapping[str, str]) -> None:
     tell(f"all rules together: {found.verdict} (--json has every single rule)")
 
 
-def _line(statement: str, members: list[RuleAudit]) -> tuple[str, ...]:
-    worst = max(members, key=lambda rule: -math.inf if math.isnan(rule.excess) else rule.excess)
-    verdicts = Counter(str(rule.verdict) for rule in members)
-    summary = worst.verdict if len(verdicts) == 1 else ", ".join(f"{n} {v}" for v, n in verdicts.items())
+def _verdicts(members: list[RuleAudit]) -> str:
+    counts = Counter(str(rule.verdict) for rule in members)
+    said = ", ".join(f"{n} {verdict}" if len(counts) > 1 else verdict for verdict, n in counts.items())
     reasons = {rule.reason for rule in members if rule.reason}
-    return (
-        statement,
-        "" if len(members) == 1 and worst.rule == statement else worst.rule,
-        f"{worst.estimate:.4f}",
-        f"{worst.lower:.4f} to {worst.upper:.4f}",
-        f"{summary}{f' ({min(reasons)})' if reasons else ''}",
-    )
+    return f"{said}{f' ({min(reasons)})' if reasons else ''}"

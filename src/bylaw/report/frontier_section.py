@@ -16,6 +16,7 @@ _HEIGHT = 240  # of a plot, in pixels
 _TOP, _BOTTOM = 34, 228
 _STEP = 0.01
 _NOTHING = 1e-6
+_ROOM = 0.06  # of the width
 
 
 def frontier_section(facts: Facts) -> Html:
@@ -87,7 +88,9 @@ def _panel(curve: Curve, number: int, facts: Facts) -> Html:
 
 
 def _across(curve: Curve) -> Scale:
-    return Scale(float(curve.levels[0]), float(curve.levels[-1]))
+    """With room for the numbers on the left."""
+    first, last = float(curve.levels[0]), float(curve.levels[-1])
+    return Scale(first - _ROOM * (last - first), last)
 
 
 def _up(curve: Curve) -> Scale:
