@@ -27,6 +27,7 @@ from bylaw.probabilities import check_classes, check_probabilities, columns_by_n
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
 REJECTED = "reject"  # the label of an earlier model's rejections
 _AGREES_WITH_NOTHING = -1
+_NOWHERE = -2
 
 
 class Evidence:
@@ -294,14 +295,17 @@ class Evidence:
 
 
 def codes_of(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:
-    codes = [positions.get(label) for label in vector.tolist()]
-    if None in codes:
-        row = codes.index(None)
+    """Each row's position; of numbers, every one is looked up once."""
+    labels, places = np.unique(vector, return_inverse=True) if vector.dtype.kind in "iub" else (vector, None)
+    codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
+    codes = codes if places is None else codes[places]
+    if (nowhere := codes == _NOWHERE).any():
+        row = int(nowhere.argmax())
         raise EvidenceError(
             f"{what}: {vector.tolist()[row]!r} in row {row} is not a class; the classes are "
             f"{[label for label, code in positions.items() if code >= 0]}"
         )
-    return np.array(codes, dtype=np.int64)
+    return codes
 
 
 def concatenate(parts: Sequence[Evidence]) -> Evidence:
