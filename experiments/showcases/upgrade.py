@@ -50,7 +50,7 @@ def put_right(chances: np.ndarray, right: np.ndarray, fit: np.ndarray) -> np.nda
 
 
 def careful_upgrade(rows: Evidence, unlabelled: Evidence, budget: float) -> Policy:
-    """Most right answers with at most so many changes, and a certificate that there are no more."""
+    """Most right answers with so many changes, certified to be no more."""
     problem = Problem(minimize=error(), rules=[disagreement("7b") <= budget])
     return solve(problem, rows, guarantee="high_probability", certificate=unlabelled)
 
@@ -166,15 +166,17 @@ Right answers on new questions only; mean ± standard deviation over {found.seed
 
 
 def table_of(found: pandas.DataFrame) -> str:
-    heads = ["budget", *NAIVE, "policy", "certified policy", "its changes", "one more point of changes buys"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for budget in BUDGETS:
-        cells = [points(at(found, way, budget).right) for way in [*NAIVE, "policy", "certified"]]
-        cells += [points(at(found, "certified", budget).changed)]
-        price = at(found, "policy", budget).price.mean()
-        cells += [f"{price:.2f} points promised, {slope(found, budget):.2f} observed"]
-        lines.append(f"| {budget:.0%} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = {way: [points(at(found, way, budget).right) for budget in BUDGETS] for way in [*NAIVE, "policy"]}
+    rows["certified policy"] = [points(at(found, "certified", budget).right) for budget in BUDGETS]
+    rows["its changes"] = [points(at(found, "certified", budget).changed) for budget in BUDGETS]
+    prices = [at(found, "policy", budget).price.mean() for budget in BUDGETS]
+    rows["one more point of changes buys, as promised"] = [f"{price:.2f} points" for price in prices]
+    rows["as observed"] = [f"{slope(found, budget):.2f} points" for budget in BUDGETS]
+    lines = [
+        f"| budget | {' | '.join(f'{budget:.0%}' for budget in BUDGETS)} |",
+        "|---" * (1 + len(BUDGETS)) + "|",
+    ]
+    return "\n".join([*lines, *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())])
 
 
 def draw_curves(found: pandas.DataFrame, path: Path) -> None:
