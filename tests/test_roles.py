@@ -9,7 +9,7 @@ from bylaw import Problem
 from bylaw.errors import EvidenceError
 from bylaw.roles import Roles, find_roles
 
-NAMES = ["id", "p_no", "p_yes", "sex", "race_black", "race_white", "race", "old", "w", "y"]
+NAMES = ["id", "p_no", "p_yes", "sex", "race_black", "race_white", "old", "w", "y"]
 
 
 def roles(rules, said=None, names=NAMES, minimize="error()"):
@@ -28,24 +28,42 @@ def test_what_is_obvious_is_guessed_and_said():
     assert found.columns.classes == ["no", "yes"]
     assert found.columns.groups == {"sex": "sex", "race": {"black": "race_black", "white": "race_white"}}
     assert found.columns.references == {"old": "old"}
-    assert found.true_groups == {"race": "race"}
     assert (found.label, found.id, found.columns.weights) == ("y", "id", None)
-    assert len(found.guessed) == 7
-    assert set(found.needed) == {*NAMES} - {"id", "race", "w", "y"}
+    assert len(found.guessed) == 6
+    assert set(found.needed) == {*NAMES} - {"id", "w", "y"}
+    assert set(found.numbers) == {"p_no", "p_yes", "race_black", "race_white"}
+    assert found.values({"sex": ("F", "M")}) == {"sex": ("F", "M"), "old": ["no", "yes"], "y": ["no", "yes"]}
+
+
+def test_what_could_be_two_things_is_asked_for():
+    """A group and columns that begin with its name, two labels, two weights: nothing is chosen in silence."""
+    with pytest.raises(EvidenceError, match="is race the column race, or known only by its probabilities"):
+        roles(["demographic_parity('race', tol=.1)"], names=[*NAMES, "race"])
+    said = {"group_probabilities": {"race": "race_*"}}
+    assert roles(["demographic_parity('race', tol=.1)"], said, [*NAMES, "race"]).true_groups == {
+        "race": "race"
+    }
+    with pytest.raises(EvidenceError, match="which column is the label, y or outcome"):
+        roles([], names=[*NAMES, "outcome"])
+    with pytest.raises(EvidenceError, match="which column is the weight"):
+        roles([], names=[*NAMES, "weight", "sample_weight"])
+    assert find_roles({}, [*NAMES, "outcome"], Problem("error()"), without=("label",)).label is None
+    with pytest.raises(EvidenceError, match="stands in groups and in group_probabilities"):
+        roles(["demographic_parity('race', tol=.1)"], {**said, "groups": ["race"]}, [*NAMES, "race"])
 
 
 def test_what_is_said_goes_first():
     said = {
         "probabilities": ["p_yes", "p_no"],
         "classes": ["si", "non"],
-        "groups": {"sex": "race"},
+        "groups": {"sex": "old"},
         "label": "old",
         "weight": "w",
         "id": "y",
     }
     found = roles(["demographic_parity('sex', tol=.1)"], said)
     assert (found.columns.probabilities, found.columns.classes) == (["p_yes", "p_no"], ["si", "non"])
-    assert found.columns.groups == {"sex": "race"}
+    assert found.columns.groups == {"sex": "old"}
     assert (found.label, found.id, found.columns.weights) == ("old", "y", "w")
     assert found.guessed == ()
 
@@ -79,6 +97,38 @@ def test_references_and_costs_follow_the_order_of_the_classes():
     assert found.columns.costs == {"visit": ["visit_no", "visit_yes", "visit_reject"]}
     with pytest.raises(EvidenceError, match=r"costs\.visit has no column for 'reject'"):
         roles(rules, names=[name for name in names if name != "visit_reject"])
+
+
+def test_a_table_of_columns_goes_by_its_keys_and_a_list_by_its_order():
+    names = ["p_no", "p_yes", "no", "yes"]
+    rules = ["disagreement('old') <= .1"]
+    keyed = roles(rules, {"references": {"old": {"yes": "yes", "no": "no"}}}, names)
+    assert keyed.columns.references == {"old": ["no", "yes"]}
+    listed = roles(rules, {"references": {"old": ["yes", "no"]}}, names)
+    assert listed.columns.references == {"old": ["yes", "no"]}
+    with pytest.raises(EvidenceError, match=r"must have 2 columns, in the order \['no', 'yes'\]"):
+        roles(rules, {"references": {"old": ["yes", "no", "yes"]}}, names)
+
+
+def test_columns_of_numbers_and_a_rejection():
+    """The stars are then text, the classes numbers; a table in TOML has text for keys, too."""
+    names = ["p_1", "p_0", "visit_0", "visit_1", "visit_reject", "o0", "o1"]
+    rules = ["custom('visit') <= 1", "rejected() <= .1", "disagreement('old') <= .1"]
+    found = roles(rules, {"references": {"old": {"0": "o0", "1": "o1"}}}, names)
+    assert found.columns.classes == [1, 0]
+    assert found.columns.costs == {"visit": ["visit_1", "visit_0", "visit_reject"]}
+    assert found.columns.references == {"old": ["o1", "o0"]}
+
+
+def test_odd_names_are_no_trouble():
+    assert roles([], names=["p_--1", "p_2"]).columns.classes == ["--1", "2"]
+    found = roles(["demographic_parity('a*b', tol=.1)"], names=["p_0", "p_1", "a*b"])
+    assert found.columns.groups == {"a*b": "a*b"}
+    with pytest.raises(EvidenceError, match="two classes or more"):
+        roles([], {"probabilities": []})
+    said = {"group_probabilities": {"race": "race_*"}, "joint": {"race": [["p_no", "p_yes"], ["p_no"]]}}
+    with pytest.raises(EvidenceError, match="must have 2 lists"):
+        roles(["equalized_odds('race', tol=.1)"], said)
 
 
 def test_joint_probabilities_are_named_by_two_stars():

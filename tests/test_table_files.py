@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.table_files import TableFile, table_writer
+from bylaw.table_files import TableFile, as_values, table_writer
 from bylaw.whole_file import whole_file
 
 ENDINGS = ["csv", "parquet", "arrow", "jsonl"]
@@ -80,7 +81,42 @@ def test_text_must_be_utf8_and_columns_of_one_type(tmp_path):
     numbers = "".join(f"{i},0.5\n" for i in range(300_000))
     path.write_text(f"id,p\n{numbers}oops,0.5\n")
     with pytest.raises(EvidenceError, match=r"rows.csv cannot be read as csv: .*oops"):
-        TableFile(path).read()
+        TableFile(path, numbers=("id",)).read()
+    assert TableFile(path, text=("id",)).read()["id"][-1].as_py() == "oops"
+
+
+def test_a_column_is_what_its_reader_says_however_it_begins(tmp_path):
+    """Types are not guessed by the first megabyte."""
+    lines = "".join(f"{i % 3},1\n" for i in range(300_000))
+    path = tmp_path / "rows.csv"
+    path.write_text(f"group,weight\n{lines}X,1.5\n")
+    file = TableFile(path, numbers=("weight",), values={"group": ()})
+    assert file.read()["weight"][-1].as_py() == 1.5
+    assert file.read()["group"].unique().to_pylist() == ["0", "1", "2", "X"]
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text('{"w": 1}\n' * 300_000 + '{"w": 1.5}\n')
+    assert TableFile(lines, numbers=("w",)).read()["w"][-1].as_py() == 1.5
+
+
+@pytest.mark.parametrize(
+    ("cells", "known", "values"),
+    [
+        (["1", "2", None], (), [1, 2, None]),
+        (["01", "1", "2"], (), ["01", "1", "2"]),
+        (["1", "2"], ("1", "2", "X"), ["1", "2"]),
+        (["1", "2"], (1, 2, 3), [1, 2]),
+        (["1.0", "2.5"], (), [1.0, 2.5]),
+        (["True", "false"], (), [True, False]),
+        (["1", "X"], (1, 2), ["1", "X"]),
+        (["-0", "1"], (), [-0.0, 1.0]),
+        (["9" * 30, "1"], (), ["9" * 30, "1"]),
+        ([None, None], (), [None, None]),
+    ],
+)
+def test_cells_of_text_become_the_values_they_spell(cells, known, values):
+    found = as_values(pyarrow.array(cells, pyarrow.string()), known).to_pylist()
+    assert found == values
+    assert [type(value) for value in found] == [type(value) for value in values]
 
 
 def test_text_stays_text_and_blank_cells_are_missing(tmp_path):
@@ -116,6 +152,8 @@ def test_a_link_stays_and_a_pipe_is_refused(tmp_path):
     assert link.is_symlink()
     assert real.read_text() == "new"
     os.mkfifo(pipe)
+    with pytest.raises(IsADirectoryError, match="no ordinary file"), whole_file(Path("/dev/stdout")):
+        pass
     with pytest.raises(IsADirectoryError, match="no ordinary file"), whole_file(pipe):
         pass
 

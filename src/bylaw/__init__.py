@@ -115,7 +115,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What needs an optional library is imported when it is asked for."""
     if name == "ConstrainedClassifier":
-        from bylaw.estimator import ConstrainedClassifier
-
+        try:
+            from bylaw.estimator import ConstrainedClassifier
+        except ModuleNotFoundError as missing:
+            if missing.name != "sklearn":
+                raise
+            raise ImportError("ConstrainedClassifier needs scikit-learn: install bylaw[sklearn]") from None
         return ConstrainedClassifier
     raise AttributeError(f"module 'bylaw' has no attribute {name!r}")

@@ -29,7 +29,7 @@ class Decisions:
     def __post_init__(self) -> None:
         if self.kind not in KIND_IN_WORDS:
             raise RuleError(f"decisions must be 'labels', 'reject' or 'sets', not {self.kind!r}")
-        if self.kind == "reject" and self.reject in self.classes:
+        if self.kind == "reject" and str(self.reject) in map(str, self.classes):
             raise RuleError(
                 f"the label of a rejection, {self.reject!r}, is also a class; choose another with reject="
             )

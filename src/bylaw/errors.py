@@ -119,9 +119,9 @@ class UncertifiedError(BylawError):
             f"about {self.rows_needed:,.0f} certificate rows would do; or loosen the rule, or accept a lower "
             "confidence"
             if math.isfinite(self.rows_needed)
-            else "it is missed or just met on these rows, however cautious the policy. Give more rows or "
-            "better probabilities, loosen it, or pass labels= and groups= of the fitting rows, so that rules "
-            "hold as observed"
+            else "it is missed or just met on these rows even so. All rules are tightened together, and a "
+            "tight one beside it may leave it no room. Give more rows or better probabilities, loosen this "
+            "rule or the tightest, or give labels and groups of the fitting rows, if they were not given"
         )
         return (
             f"the rule {self.rule!r} cannot be certified with {100 * self.confidence:g} % confidence on "

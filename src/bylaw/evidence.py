@@ -279,6 +279,10 @@ class Evidence:
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
         positions = {REJECTED: _AGREES_WITH_NOTHING} | {label: i for i, label in enumerate(self.classes)}
+        if vector.dtype.kind in "UO":  # a column that says "reject" has numbers as text
+            positions = {
+                str(label): i for label, i in positions.items() if isinstance(label, int)
+            } | positions
         return codes_of(vector, positions, what)
 
     def _cost(self, name: str, array: Any) -> Floats:

@@ -216,7 +216,7 @@ class Policy:
     @cached_property
     def digest(self) -> str:
         """A fingerprint of the law; equal digests decide alike."""
-        return policy_file.digest_of(policy_file.law_to_dict(self))
+        return policy_file.digest_of(policy_file.law_to_dict(self.recipe, self.weights, self.beta))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as JSON; an older file stays until the new one is whole."""

@@ -52,9 +52,9 @@ def frequencies_to_list(frequencies: Mapping[Any, float]) -> list[dict[str, Any]
     return [{"event": dict(event), "frequency": f} for event, f in frequencies.items()]
 
 
-def law_to_dict(policy: Policy) -> dict[str, Any]:
+def law_to_dict(recipe: Recipe, weights: Floats, beta: float) -> dict[str, Any]:
     """What decisions depend on."""
-    return {**recipe_to_dict(policy.recipe), "weights": policy.weights.tolist(), "beta": policy.beta}
+    return {**recipe_to_dict(recipe), "weights": weights.tolist(), "beta": beta}
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
@@ -70,7 +70,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "hash": policy.digest,
         "card": policy.card.to_dict(),
         **problem_to_dict(policy.problem),
-        **law_to_dict(policy),
+        **law_to_dict(policy.recipe, policy.weights, policy.beta),
         "guarantee": asdict(policy.guarantee),
         "multipliers": [price._asdict() for price in policy.rule_prices],
         "frequencies": frequencies_to_list(policy.frequencies),
@@ -123,6 +123,8 @@ def _fields(root: Node) -> dict[str, Any]:
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != digest_of(rest):
         raise BadValueError("its checksum is not that of its content: it was changed after it was saved")
+    if root["hash"].text() != digest_of(law_to_dict(recipe, weights, root["beta"].positive())):
+        raise BadValueError("its hash is not that of its law")
     return content
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from bylaw.algebra import Value
@@ -31,6 +32,9 @@ _OBVIOUS = {
     "weight": ("weight", "weights", "sample_weight"),
     "id": ("id",),
 }
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_TRUTH = {"true": True, "false": False}
+_SHOWN = 12  # columns or classes in a remark
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,27 @@ class Roles:
         columns = self.columns
         nested = [columns.probabilities, columns.groups, columns.joint, columns.references, columns.costs]
         return list(dict.fromkeys(_leaves([*nested, columns.weights])))
+
+    @property
+    def numbers(self) -> list[str]:
+        """Columns that hold numbers."""
+        columns = self.columns
+        unknown = [names for names in columns.groups.values() if not isinstance(names, str)]
+        models = [names for names in columns.references.values() if not isinstance(names, str)]
+        nested = [columns.probabilities, unknown, columns.joint, models, columns.costs, columns.weights]
+        return list(dict.fromkeys(_leaves(nested)))
+
+    def values(self, groups: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
+        """Columns that hold labels or groups, and the values that they may have: `groups` has those known."""
+        columns = self.columns
+        found = {n: groups.get(a, ()) for a, n in columns.groups.items() if isinstance(n, str)}
+        found |= {n: groups.get(a, ()) for a, n in self.true_groups.items()}
+        labels = [n for n in (self.label, *columns.references.values()) if isinstance(n, str)]
+        return found | dict.fromkeys(labels, columns.classes or ())
+
+    def deciding(self) -> Roles:
+        """Those that a decision needs: without the truth, and without weights."""
+        return replace(self, columns=replace(self.columns, weights=None), label=None, true_groups={})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the values of groups are kept beside their columns, since JSON has text keys only."""
@@ -97,8 +122,15 @@ class Roles:
             roles = cls(
                 Columns(**known), content["label"], content["id"], dict(content["true_groups"].items())
             )
-            names = [*roles.needed, *roles.true_groups.values(), *(n for n in (roles.label, roles.id) if n)]
-            if not all(isinstance(name, str) for name in names) or not isinstance(known["classes"], list):
+            names = [*roles.needed, *roles.true_groups.values()]
+            names += [name for name in (roles.label, roles.id) if name is not None]
+            lists = [known["probabilities"], known["classes"]]
+            maps = [known["joint"], known["references"], known["costs"]]
+            if not (
+                all(isinstance(name, str) for name in names)
+                and all(isinstance(value, list) and value for value in lists)
+                and all(isinstance(value, dict) for value in maps)
+            ):
                 raise TypeError
         except (KeyError, TypeError, ValueError, AttributeError):
             raise EvidenceError(
@@ -116,20 +148,25 @@ def _leaves(value: Any) -> Iterator[str]:
             yield from _leaves(item)
 
 
-def find_roles(said: Mapping[str, Any], names: Sequence[str], problem: Problem) -> Roles:
-    """The roles of a table's columns for a problem, from what was said and what is obvious.
+def find_roles(
+    said: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str] = ()
+) -> Roles:
+    """The roles of a table's columns for a problem, from what was said and what is obvious; those `without`
+    which it is fine are not looked for.
 
     Raises
     ------
     EvidenceError
         that names the role that no column has.
     """
-    return _Finder(said, names, problem).roles()
+    return _Finder(said, names, problem, without).roles()
 
 
 class _Finder:
-    def __init__(self, said: Mapping[str, Any], names: Sequence[str], problem: Problem) -> None:
-        self.said, self.names, self.problem = said, list(names), problem
+    def __init__(
+        self, said: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str]
+    ) -> None:
+        self.said, self.names, self.problem, self.without = said, list(names), problem, without
         self.guessed: list[str] = []
 
     def roles(self) -> Roles:
@@ -162,11 +199,16 @@ class _Finder:
             if len(fitting) != 1:
                 raise EvidenceError(
                     'which columns hold the model\'s probabilities? Say so: probabilities = "p_*" or a list '
-                    f"of columns. The table has {self.names}"
+                    "of columns, one for each class (with two classes, the other one is 1 less the first). "
+                    f"The table has {self.names}"
                 )
             said = fitting[0]
-            self.guessed.append(f"probabilities are the columns {said}")
+            shown = list(self._matching(said).values())
+            more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+            self.guessed.append(f"probabilities are {said}: the columns {', '.join(shown[:_SHOWN])}{more}")
         stars = self._stars(said, "probabilities")
+        if len(stars) < 2:
+            raise EvidenceError("probabilities: there must be a column for each of two classes or more")
         classes = list(self.said.get("classes") or stars)
         if len(classes) != len(stars):
             raise EvidenceError(
@@ -185,12 +227,23 @@ class _Finder:
     def _groups(self) -> dict[str, Any]:
         """Each attribute's column of values, or its columns of probabilities."""
         known, unknown = named(self.said.get("groups")), named(self.said.get("group_probabilities"))
+        if both := [name for name in known if name in unknown]:
+            raise EvidenceError(
+                f"{both[0]} stands in groups and in group_probabilities: is it known when a decision is made?"
+            )
         found: dict[str, Any] = {name: self._column(column, name) for name, column in known.items()}
         found |= {name: self._stars(columns, name) for name, columns in unknown.items()}
         for name in self.problem.attributes:
             if name in found:
                 continue
-            if len(matching := self._matching(f"{name}_*")) > 1:
+            matching = self._matching(f"{name}_*")
+            if len(matching) > 1 and name in self.names:
+                raise EvidenceError(
+                    f"is {name} the column {name}, or known only by its probabilities {name}_*? Say "
+                    f'groups = ["{name}"] or group_probabilities = {{ {name} = "{name}_*" }}; on the command '
+                    f"line, --group {name} or --group-probabilities '{name}={name}_*'"
+                )
+            if len(matching) > 1:
                 found[name] = matching
                 self.guessed.append(f"{name} is known by its probabilities {name}_*")
             elif name in self.names:
@@ -219,10 +272,15 @@ class _Finder:
     def _joint(self, name: str, groups: Mapping[str, Any], classes: Sequence[Value]) -> list[list[str]]:
         """A pattern with two stars, for the value and for the class."""
         pattern = named(self.said["joint"])[name]
-        if not isinstance(pattern, str):
-            return [[self._column(column, f"joint.{name}") for column in row] for row in pattern]
         if name not in groups or isinstance(groups[name], str):
             raise EvidenceError(f"joint.{name} goes with group_probabilities.{name}")
+        if not isinstance(pattern, str):
+            if [len(row) for row in pattern] != [len(classes)] * len(groups[name]):
+                raise EvidenceError(
+                    f"joint.{name} must have {len(groups[name])} lists, one for each of "
+                    f"{list(groups[name])}, of {len(classes)} columns each"
+                )
+            return [[self._column(column, f"joint.{name}") for column in row] for row in pattern]
         if pattern.count("*") != 2:
             raise EvidenceError(f"joint.{name} must be a pattern with two stars, value and class: 'j_*_*'")
         first, middle, last = pattern.split("*")
@@ -243,30 +301,40 @@ class _Finder:
             self.guessed.append(f"the earlier model {name!r} is {said}")
         if isinstance(said, str) and "*" not in said:
             return self._column(said, f"references.{name}")
-        return self._in_order(self._stars(said, f"references.{name}"), classes, f"references.{name}")
+        return self._in_order(said, classes, f"references.{name}")
 
     def _cost(self, name: str, classes: Sequence[Value]) -> list[str]:
         said = named(self.said.get("costs")).get(name, f"{name}_*")
         if name not in named(self.said.get("costs")):
             self.guessed.append(f"the cost {name!r} is {said}")
         actions = self.problem.decisions_over(tuple(classes)).actions
-        return self._in_order(self._stars(said, f"costs.{name}"), actions, f"costs.{name}")
+        return self._in_order(said, actions, f"costs.{name}")
 
-    def _in_order(self, stars: Mapping[Value, str], wanted: Sequence[Value], role: str) -> list[str]:
-        """Columns by what their star stands for; a list of columns is in order already."""
-        if set(stars) == set(stars.values()) and len(stars) == len(wanted):
-            return list(stars.values())
-        missing = [value for value in wanted if value not in stars]
+    def _in_order(self, said: Any, wanted: Sequence[Value], role: str) -> list[str]:
+        """Columns by what they stand for, as it is spelled; a list of columns is in order already."""
+        if not isinstance(said, str | Mapping):
+            if len(said) != len(wanted):
+                raise EvidenceError(f"{role} must have {len(wanted)} columns, in the order {list(wanted)}")
+            return [self._column(name, role) for name in said]
+        stars = {_spelled(value): column for value, column in self._stars(said, role).items()}
+        missing = [value for value in wanted if _spelled(value) not in stars]
         if missing:
             raise EvidenceError(f"{role} has no column for {missing[0]!r}; it has {list(stars.values())}")
-        return [stars[value] for value in wanted]
+        return [stars[_spelled(value)] for value in wanted]
 
     def _single(self, role: str) -> str | None:
         said = self.said.get(role)
+        if role in self.without:
+            return None
         if said is not None:
             return self._column(said, role)
         found = [name for name in _OBVIOUS[role] if name in self.names]
-        if len(found) != 1:
+        if len(found) > 1:
+            raise EvidenceError(
+                f'which column is the {role}, {" or ".join(found)}? Say {role} = "{found[0]}", or '
+                f"--{role} {found[0]}"
+            )
+        if not found:
             return None
         self.guessed.append(f"{role} is the column {found[0]}")
         return found[0]
@@ -291,7 +359,7 @@ class _Finder:
         return {self._column(name, role): name for name in said}
 
     def _matching(self, pattern: str) -> dict[Value, str]:
-        first, last = pattern.split("*")
+        first, _, last = pattern.rpartition("*")  # the name of a group may have a star, too
         matching = [
             name
             for name in self.names
@@ -309,10 +377,14 @@ def named(said: Any) -> dict[str, Any]:
 
 
 def values_of(texts: Sequence[str]) -> list[Value]:
-    """Whole numbers or truth values where all texts are, and otherwise the texts."""
-    if all(text.lstrip("-").isdecimal() and str(int(text)) == text for text in texts):
+    """Whole numbers or truth values where all texts are such, and otherwise the texts: "01" is no number."""
+    if all(map(_WHOLE.fullmatch, texts)) and "-0" not in texts:
         return [int(text) for text in texts]
-    truth = {"true": True, "false": False}
-    if texts and all(text.lower() in truth for text in texts):
-        return [truth[text.lower()] for text in texts]
+    if all(text.lower() in _TRUTH for text in texts):
+        return [_TRUTH[text.lower()] for text in texts]
     return list(texts)
+
+
+def _spelled(value: Value) -> str:
+    """As in the name of a column."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

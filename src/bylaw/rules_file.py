@@ -41,7 +41,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "tol": ("a number", (int, float)),
     "margin": ("a number", (int, float)),
 }
-_MAY_NEST = {"joint", "references", "costs", "group_probabilities"}  # lists or tables of columns
+_DEPTH = {"references": 2, "costs": 2, "group_probabilities": 2, "joint": 3}  # of lists and tables of columns
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _line_of(wanted: str, text: str) -> int:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise OptionError(f"there is no file {path}") from None
     except (OSError, UnicodeDecodeError) as problem:
@@ -127,8 +127,13 @@ def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) ->
         value = content[key]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise OptionError(f"{place}: {key} must be {words}, not {value!r}")
-        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if key not in ("columns", "solve", "classes", *_MAY_NEST) and not all(
-            isinstance(v, str) for v in inside
-        ):
+        holds_texts = isinstance(value, list | dict) and key not in ("columns", "solve", "classes")
+        if holds_texts and not _of_texts(value, _DEPTH.get(key, 1)):
             raise OptionError(f"{place}: {key} must be {words}, not {value!r}")
+
+
+def _of_texts(value: Any, depth: int) -> bool:
+    """Whether lists and tables, one in another down to some depth, hold text only."""
+    inside = value.values() if isinstance(value, dict) else value
+    nested = [item for item in inside if not isinstance(item, str)]
+    return all(depth > 1 and isinstance(v, list | dict) and _of_texts(v, depth - 1) for v in nested)

@@ -1,11 +1,16 @@
-"""Tables in files: CSV, Parquet, Arrow and JSON lines, read and written in batches. Needs pyarrow."""
+"""Tables in files: CSV, Parquet, Arrow and JSON lines, read and written in batches. Needs pyarrow.
+
+A CSV file has no types, and guesses go wrong: what is read as a number loses its leading zeros, and a column
+that begins with whole numbers may go on with others. So readers say what a column holds.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,10 +21,13 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
+from bylaw.algebra import Value
 from bylaw.errors import EvidenceError, OptionError
+from bylaw.roles import values_of
 from bylaw.whole_file import whole_file
 
 BATCH_ROWS = 131_072  # a few megabytes of scores
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -45,7 +53,10 @@ class TableFile:
     """A table that is read in batches, so that its size does not matter."""
 
     path: Path
-    text: tuple[str, ...] = ()  # columns that are text, whatever they look like, where a file does not say so
+    text: Sequence[str] = ()  # columns of text, whatever it looks like
+    numbers: Sequence[str] = ()
+    # Columns of labels or groups, with the values that are known, if any are.
+    values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> list[str]:
@@ -72,13 +83,24 @@ class TableFile:
         """Record batches of some columns, of at most some hundred thousand rows."""
         self._check(columns or ())
         with self._open(columns) as table:
-            yield from self._complained(table.batches)
+            for batch in self._complained(table.batches):
+                yield self._typed(batch)
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
         """All rows of some columns, as one Arrow table."""
         self._check(columns or ())
         with self._open(columns) as table:
-            return pyarrow.Table.from_batches(list(self._complained(table.batches)), schema=table.schema)
+            rows = pyarrow.Table.from_batches(list(self._complained(table.batches)), schema=table.schema)
+        return self._typed(rows)
+
+    def _typed(self, rows: Any) -> Any:
+        """Columns of values in a CSV file, which came as text, as what they are."""
+        if format_of(self.path) != "csv":
+            return rows
+        for name in set(self.values) & set(rows.schema.names):
+            column = as_values(rows.column(name), self.values[name])
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        return rows
 
     def _check(self, columns: Sequence[str]) -> None:
         names = self.names
@@ -116,7 +138,10 @@ def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contex
 def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
     converting = pyarrow.csv.ConvertOptions(
         include_columns=None if columns is None else list(columns),
-        column_types=dict.fromkeys(table.text, pyarrow.string()),
+        column_types={
+            **dict.fromkeys(table.numbers, pyarrow.float64()),
+            **dict.fromkeys([*table.text, *table.values], pyarrow.string()),
+        },
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -125,10 +150,10 @@ def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib
     reader = stack.enter_context(
         pyarrow.csv.open_csv(table.path, parse_options=parsing, convert_options=converting)
     )
-    for field in reader.schema:
-        if pyarrow.types.is_binary(field.type):
+    for column in reader.schema:
+        if pyarrow.types.is_binary(column.type):
             raise EvidenceError(
-                f"{table.path}: the column {field.name!r} is not text in UTF-8; save the file as UTF-8"
+                f"{table.path}: the column {column.name!r} is not text in UTF-8; save the file as UTF-8"
             )
     return _Open(reader.schema, iter(reader))
 
@@ -141,11 +166,12 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
 
 
 def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
-    options = None
-    if texts := [name for name in table.text if isinstance(_first_line(table.path).get(name), str)]:
-        # Otherwise text that looks like a date becomes one.
-        schema = pyarrow.schema([(name, pyarrow.string()) for name in texts])
-        options = pyarrow.json.ParseOptions(explicit_schema=schema)
+    first = _first_line(table.path)
+    # Otherwise text that looks like a date becomes one, and what begins with whole numbers stays with them.
+    texts = [name for name in (*table.text, *table.values) if isinstance(first.get(name), str)]
+    numbers = [name for name in table.numbers if isinstance(first.get(name), int | float)]
+    kinds = {**dict.fromkeys(texts, pyarrow.string()), **dict.fromkeys(numbers, pyarrow.float64())}
+    options = pyarrow.json.ParseOptions(explicit_schema=pyarrow.schema(list(kinds.items())))
     reader = stack.enter_context(pyarrow.json.open_json(table.path, parse_options=options))
     return _selected(reader.schema, iter(reader), columns)
 
@@ -175,6 +201,23 @@ _OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitSt
     "arrow": _open_arrow,
     "json": _open_json,
 }
+
+
+def as_values(column: Any, known: Sequence[Value] = ()) -> Any:
+    """A column of text as the values that it spells: text where those known are text, or else whole numbers,
+    truth values or numbers where all cells are such."""
+    if known and all(isinstance(value, str) for value in known):
+        return column
+    whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    encoded = whole.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    values = values_of(texts)
+    if values == texts and all(map(_DECIMAL.fullmatch, texts)):
+        values = [float(text) for text in texts]
+    try:
+        return (pyarrow.array(values) if values else encoded.dictionary).take(encoded.indices)
+    except OverflowError:  # of numbers with more than 64 bits
+        return column
 
 
 @contextlib.contextmanager

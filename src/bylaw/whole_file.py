@@ -18,6 +18,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
+    if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # which may lead to a file that others write
+        raise IsADirectoryError(f"cannot write {path}: it is no ordinary file")
     if path.exists() and not path.is_file():
         raise IsADirectoryError(
             f"cannot write {path}: it is {'a folder' if path.is_dir() else 'no ordinary file'}"

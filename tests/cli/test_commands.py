@@ -34,7 +34,7 @@ def test_fit_is_solve(policy, folder):
 def test_fit_says_what_it_guessed_and_what_came_out(folder, bylaw):
     answer = bylaw("fit", "scores.parquet", "--rule", "rejected() <= 0.1", "-o", "p.json")
     assert answer.code == 0
-    assert "probabilities are the columns p_*" in answer.err
+    assert "probabilities are p_*: the columns p_no, p_yes" in answer.err
     assert "label is the column outcome" in answer.err
     assert "3,000 rows: error(), observed, is" in answer.out
     assert "rejected() <= 0.1" in answer.out
@@ -174,7 +174,7 @@ def test_a_certified_policy_gets_its_report(folder, bylaw):
 def test_frontier_costs_less_where_more_is_allowed(folder, bylaw):
     pytest.importorskip("matplotlib")
     answer = bylaw(
-        "frontier", "scores.parquet", "--rules", "rules.toml", "--sweep", "rejected() <= 0.1",
+        "frontier", "scores.parquet", "--rules", "rules.toml", "--sweep", "rejected()<=0.1",
         "--levels", "0:0.2:5", "-o", "frontier.csv", "--plot", "frontier.png", "--json",
     )  # fmt: skip
     costs = [point["cost"] for point in json.loads(answer.out)]
@@ -213,13 +213,16 @@ def test_explain_adds_up(policy, bylaw):
     row = parquet.read_table("new.parquet").slice(7, 1).to_pylist()[0]
     inline = json.loads(bylaw("explain", "policy.json", "--row", json.dumps(row), "--json").out)
     assert by_number == by_id == inline
-    law = Policy.load(policy).probabilities(evidence("new.parquet"))[7]
-    assert [line["probability"] for line in by_number] == pytest.approx(law)
-    for line in by_number:
+    chosen = Policy.load(policy)
+    law = chosen.probabilities(evidence("new.parquet"))[7]
+    assert by_number["decision"] == chosen.decide(evidence("new.parquet"), ids=range(2000))[7]
+    assert [line["probability"] for line in by_number["actions"]] == pytest.approx(law)
+    for line in by_number["actions"]:
         rest = [v for k, v in line.items() if k not in ("row", "action", "probability", "score")]
         assert sum(rest) == pytest.approx(line["score"])
     text = bylaw("explain", "policy.json", "new.parquet", "--row", 7).out
-    assert "the best decision." in text
+    assert "the best decision" in text
+    assert f"The id 7 draws: {by_number['decision']}" in text
     assert "(1)" in text
 
 
@@ -245,8 +248,9 @@ def test_explain_asks_for_a_row(arguments, message, policy, bylaw):
 def test_show_is_the_card(policy, bylaw):
     text, found = bylaw("show", "policy.json").out, json.loads(bylaw("show", "policy.json", "--json").out)
     assert found["hash"] == Policy.load(policy).digest
-    assert found["fitted on"] == "scores.parquet, 3,000 rows"
-    for part in (found["hash"], "scores.parquet", "rejected() <= 0.1", "numpy", "certificate"):
+    assert (found["source"], found["rows"]) == ("scores.parquet", [3000])
+    assert found["actions"] == ["no", "yes", "reject"]
+    for part in (found["hash"], "scores.parquet, 3,000 rows", "rejected() <= 0.1", "numpy", "certificate"):
         assert part in text
 
 

@@ -43,14 +43,6 @@ app.command()(demo)
 app.add_typer(export, name="export")
 
 
-_IN_SHELL = {  # what the library advises, as the command line says it
-    "pass normalize=True to divide each row by its sum": "pass --normalize to divide each row by its sum",
-    "fitted_rows='estimate'": "--fitted-rows estimate",
-    "choose another with reject=": 'choose another: reject = "refer" at the top of the rules file',
-    "pass groups={": "the column of the group is said by --group NAME=COLUMN; in Python, pass groups={",
-}
-
-
 def run() -> int:
     """The exit code."""
     signal.signal(signal.SIGTERM, _stop)
@@ -64,10 +56,7 @@ def run() -> int:
         fail(f"there is no file {problem.filename}" if problem.filename else str(problem))
         return 2
     except (BylawError, OSError) as problem:
-        text = str(problem)
-        for python, shell in _IN_SHELL.items():
-            text = text.replace(python, shell)
-        fail(text)
+        fail(str(problem))
         return 2
     except Exception:  # 1 would say that a rule is violated
         fail(f"this is a fault in bylaw; please report it\n{traceback.format_exc()}")

@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from bylaw.audit import Audit, RuleAudit, Verdict, audit
 from bylaw.cli import options
-from bylaw.cli.console import show_json, tell
-from bylaw.cli.inputs import Flags, policy_roles, rows_of
+from bylaw.cli.console import in_shell, show_json, tell
+from bylaw.cli.inputs import Flags, groups_of, limits_of, policy_roles, rows_of
+from bylaw.cli.written import read_decisions
 from bylaw.errors import EvidenceError
 from bylaw.policy import Policy
+from bylaw.rules_file import RulesFile
 from bylaw.table_files import TableFile
 
 _EXIT = {Verdict.CERTIFIED: 0, Verdict.VIOLATED: 1, Verdict.BROKEN: 1}  # 2 for the others
@@ -26,6 +27,9 @@ def audited(
     policy: options.PolicyPath,
     table: options.Table,
     label: options.Label = None,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", "-r", help="Judge the rules of this file, not its own.")
+    ] = None,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Judge these rules, not its own.")] = None,
     decisions: Annotated[
         str | None, typer.Option(help="Judge what was decided, in this column, not the policy's law.")
@@ -37,10 +41,14 @@ def audited(
     fitted_rows: Annotated[
         str, typer.Option(help="'estimate' to see what fitted rows say; they certify nothing.")
     ] = "refuse",
+    limit: options.Limit = None,
+    scores: options.Scores = None,
     group: options.Group = None,
     group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
     reference: options.Reference = None,
     weight: options.Weight = None,
+    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Judge each rule on rows that had no say in the policy.
@@ -55,16 +63,25 @@ def audited(
     """
     chosen = Policy.load(policy)
     flags = Flags(
-        group=group, group_probabilities=group_probabilities, reference=reference, label=label, weight=weight
+        probabilities=scores,
+        group=group,
+        group_probabilities=group_probabilities,
+        true_group=true_group,
+        reference=reference,
+        label=label,
+        weight=weight,
+        normalize=normalize,
     )
-    rows = rows_of(table, policy_roles(chosen, table, flags))
+    rows = rows_of(table, policy_roles(chosen, table, flags), groups_of(chosen))
     taken = None if decisions is None else _taken(table, decisions, chosen)
+    others = [*(RulesFile.read(rules).problem.rules if rules else ()), *(rule or ())]
     found = audit(
         chosen,
         rows.evidence,
         **rows.seen,
-        rules=rule,
+        rules=others or None,
         decisions=taken,
+        limits=limits_of(limit),
         confidence=confidence,
         method=method,  # type: ignore[arg-type]
         fitted_rows=fitted_rows,  # type: ignore[arg-type]
@@ -72,21 +89,16 @@ def audited(
     if as_json:
         show_json(found.to_dict())
     else:
-        _show(found, {} if rule else {price.rule: price.statement for price in chosen.rule_prices})
+        _show(found, {} if others else {price.rule: price.statement for price in chosen.rule_prices})
     raise typer.Exit(_EXIT.get(found.verdict, 2))
 
 
 def _taken(table: Path, column: str, policy: Policy) -> Any:
-    """Decisions as `bylaw decide` writes them: actions, or their text; sets as lists, or with semicolons."""
     values = TableFile(table, text=(column,)).read([column])[column].to_pylist()
-    by_text = {str(action): action for action in policy.actions}
-    if policy.decisions.kind != "sets":
-        return np.array([by_text.get(str(value), value) for value in values], dtype=object)
-    sets = [value.split(";") if isinstance(value, str) else value or () for value in values]
-    chosen = [{str(label) for label in row if label != ""} for row in sets]
-    if unknown := set().union(*chosen) - set(by_text):
-        raise EvidenceError(f"{table}: {column} speaks of {min(unknown)!r}, which is no label of the policy")
-    return np.array([[text in row for text in by_text] for row in chosen])
+    try:
+        return read_decisions(values, policy)
+    except EvidenceError as problem:
+        raise EvidenceError(f"{table}, {column}: {problem}") from None
 
 
 def _show(found: Audit, statements: Mapping[str, str]) -> None:
@@ -99,10 +111,9 @@ def _show(found: Audit, statements: Mapping[str, str]) -> None:
         worst = max(members, key=lambda rule: -math.inf if math.isnan(rule.excess) else rule.excess)
         if worst.rule != statement:
             tell(f"  worst: {worst.rule}")
-        tell(
-            f"  estimate {worst.estimate:.4f}, {100 * found.confidence:g} % bounds {worst.lower:.4f} to "
-            f"{worst.upper:.4f}"
-        )
+        if not math.isnan(worst.estimate):
+            sure = f"{100 * found.confidence:g} % bounds {worst.lower:.4f} to {worst.upper:.4f}"
+            tell(f"  estimate {worst.estimate:.4f}{'' if math.isnan(worst.lower) else f', {sure}'}")
     kind = "observed" if found.cost_observed else "predicted"
     tell(
         f"{found.rows:,} rows; {found.objective}, {kind}: {found.cost_before:.4g} without rules, "
@@ -115,4 +126,4 @@ def _verdicts(members: list[RuleAudit]) -> str:
     counts = Counter(str(rule.verdict) for rule in members)
     said = ", ".join(f"{n} {verdict}" if len(counts) > 1 else verdict for verdict, n in counts.items())
     reasons = {rule.reason for rule in members if rule.reason}
-    return f"{said}{f' ({min(reasons)})' if reasons else ''}"
+    return f"{said}{f' ({in_shell(min(reasons))})' if reasons else ''}"

@@ -23,6 +23,18 @@ from rich.text import Text
 _NUMBER = re.compile(r"[-+]?[\d.]|nan$|$")
 
 
+_IN_SHELL = {  # what the library advises, as the command line says it
+    r"pass normalize=True to": "pass --normalize to",
+    r"fitted_rows='estimate'": "`bylaw audit --fitted-rows estimate`",
+    r"choose another with reject=": 'choose another: reject = "refer" at the top of the rules file',
+    r"pass groups=\{'(\w+)'[^}]*\}": r"say which column holds it: --group \1=COLUMN",
+    r"pass groups=": "say which column holds it: --true-group NAME=COLUMN",
+    r"pass labels=": "say which column holds them: --label COLUMN",
+    r"pass limits=\{'(\w+)'[^}]*\}": r"say --limit \1=LEAST:MOST",
+    r"pass joint=\{'(\w+)'[^}]*\}": r'say joint = { \1 = "\1_*_label_*" } under [columns] in the rules file',
+}
+
+
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         _hush()  # rich would end the program, with a code that means something else
@@ -82,17 +94,24 @@ def _hush() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def in_shell(text: str) -> str:
+    """A message of the library for somebody who does not call it from Python."""
+    for python, shell in _IN_SHELL.items():
+        text = re.sub(python, shell, text)
+    return text
+
+
 def say(text: str) -> None:
     """A remark on the way."""
     _aside.print(plain(text, "dim"))
 
 
 def warn(text: str) -> None:
-    _aside.print(Text("warning: ", "yellow") + plain(text))
+    _aside.print(Text("warning: ", "yellow") + plain(in_shell(text)))
 
 
 def fail(text: str) -> None:
-    _aside.print(Text("error: ", "bold red") + plain(text))
+    _aside.print(Text("error: ", "bold red") + plain(in_shell(text)))
 
 
 @contextlib.contextmanager

@@ -12,12 +12,13 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.console import progress, show_json, tell
-from bylaw.cli.inputs import Flags, check_outputs, policy_roles
+from bylaw.cli.inputs import Flags, check_outputs, groups_of, policy_roles, table_of
+from bylaw.cli.written import check_sets, set_as_text
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.evidence import Evidence
 from bylaw.policy import Policy
 from bylaw.roles import Roles
-from bylaw.table_files import TableFile, format_of, table_writer
+from bylaw.table_files import format_of, table_writer
 
 
 def decide(
@@ -31,9 +32,11 @@ def decide(
     key: Annotated[
         str | None, typer.Option(help="Of the draws; by default the policy's hash. Keep one over releases.")
     ] = None,
+    scores: options.Scores = None,
     group: options.Group = None,
     group_probabilities: options.GroupProbabilities = None,
     reference: options.Reference = None,
+    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Decide every row: the ids, and a column `decision`.
@@ -51,14 +54,22 @@ def decide(
     format_of(output)
     chosen = Policy.load(policy)
     flags = Flags(
-        group=group, group_probabilities=group_probabilities, reference=reference, id_column=id_column
+        probabilities=scores,
+        group=group,
+        group_probabilities=group_probabilities,
+        reference=reference,
+        id_column=id_column,
+        normalize=normalize,
     )
-    roles = policy_roles(chosen, table, flags)
+    roles = policy_roles(chosen, table, flags, deciding=True)
     if roles.id is None:
         raise OptionError("draws are keyed by ids: say which column holds them, --id-column NAME")
     if roles.id == "decision":
         raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
-    count = _write(_Decider(chosen, roles, key, probabilities, format_of(output) == "csv"), table, output)
+    text = format_of(output) == "csv"
+    if text and chosen.decisions.kind == "sets":
+        check_sets(chosen)
+    count = _write(_Decider(chosen, roles, key, probabilities, text), table, output)
     if as_json:
         show_json({"decisions": str(output), "rows": count, "policy": chosen.digest})
     else:
@@ -67,7 +78,7 @@ def decide(
 
 def _write(decider: _Decider, table: Path, output: Path) -> int:
     """How many rows were decided."""
-    file, done = TableFile(table, text=(decider.id,)), 0
+    file, done = table_of(table, decider.roles, groups_of(decider.policy)), 0
     names = list(dict.fromkeys([decider.id, *decider.roles.needed]))
     batches = (batch for batch in file.batches(names) if len(batch))
     first = next(batches, None)
@@ -125,7 +136,7 @@ class _Decider:
             return pyarrow.array(self._values(decisions), kind)
         labels = np.array(self._values(list(self.policy.actions)), dtype=object)
         chosen = [labels[row].tolist() for row in decisions]
-        return pyarrow.array([";".join(map(str, row)) for row in chosen] if self.text else chosen, kind)
+        return pyarrow.array([set_as_text(row) for row in chosen] if self.text else chosen, kind)
 
     def _values(self, values: Any) -> Any:
         """Text where actions have more than one type, as numbers beside "reject" have."""

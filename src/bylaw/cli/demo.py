@@ -14,6 +14,7 @@ from bylaw.cli.console import tell
 from bylaw.cli.decide import decide
 from bylaw.cli.fit import fit
 from bylaw.table_files import write_table
+from bylaw.whole_file import write_text
 
 RULES = """\
 minimize = "error()"
@@ -48,12 +49,19 @@ def demo(
     rules, scores, new, policy = (
         folder / name for name in ("rules.toml", "scores.parquet", "new.parquet", "policy.json")
     )
-    rules.write_text(RULES, encoding="utf-8")
+    if rules.exists():
+        tell(f"{rules} is there already, and stays")
+    else:
+        write_text(rules, RULES)
     for path, frame in ((scores, tables["scores"]), (new, tables["new"])):
         write_table(path, pyarrow.Table.from_pandas(frame, preserve_index=False))
+    tell(
+        "1,989 real mortgage files: a third has trained a model, a third chooses the policy "
+        f"({scores.name}), a third is new ({new.name})"
+    )
     report, decisions = folder / "report.html", folder / "decisions.parquet"
-    _announce(f"bylaw fit {scores} --rules {rules} -o {policy} --report {report}")
-    fit(scores, policy, rules=rules, report=report)
+    _announce(f"bylaw fit {scores} --rules {rules} -o {policy} --report {report} --held-out {new}")
+    fit(scores, policy, rules=rules, report=report, held_out=new)
     _announce(f"bylaw decide {policy} {new} --id-column id -o {decisions}")
     decide(policy, new, decisions, id_column="id")
     _announce(f"bylaw audit {policy} {new} --label outcome")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +12,12 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.console import show_json, show_table, tell
-from bylaw.cli.inputs import Flags, policy_roles
+from bylaw.cli.inputs import Flags, groups_of, policy_roles, table_of
 from bylaw.errors import OptionError
 from bylaw.evidence import Evidence
 from bylaw.explanation import Explanation, explain
 from bylaw.policy import Policy
 from bylaw.roles import Roles
-from bylaw.table_files import TableFile
 
 
 def explained(
@@ -28,9 +28,12 @@ def explained(
     ] = None,
     wanted: Annotated[str | None, typer.Option("--id", help="Its id, in the column of ids.")] = None,
     id_column: options.IdColumn = None,
+    key: Annotated[str | None, typer.Option(help="Of the draw; by default the policy's hash.")] = None,
+    scores: options.Scores = None,
     group: options.Group = None,
     group_probabilities: options.GroupProbabilities = None,
     reference: options.Reference = None,
+    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Why a row is decided as it is: what each rule adds to the score of each action.
@@ -43,59 +46,84 @@ def explained(
     """
     chosen = Policy.load(policy)
     flags = Flags(
-        group=group, group_probabilities=group_probabilities, reference=reference, id_column=id_column
+        probabilities=scores,
+        group=group,
+        group_probabilities=group_probabilities,
+        reference=reference,
+        id_column=id_column,
+        normalize=normalize,
     )
-    why = explain(chosen, _one_row(chosen, table, row, wanted, flags))
+    evidence, found = _one_row(chosen, table, row, wanted, flags)
+    why = explain(chosen, evidence)
+    drawn = None if found is None else _decision(chosen, evidence, found, key)
     if as_json:
-        show_json(_lines(why))
+        show_json({"id": found, "decision": drawn, "actions": _lines(why)})
     else:
-        _show_why(why)
+        _show_why(why, found, drawn)
 
 
 def _one_row(
     policy: Policy, table: Path | None, row: str | None, wanted: str | None, flags: Flags
-) -> Evidence:
+) -> tuple[Evidence, Any]:
+    """The row, and its id if it has one."""
     if table is None:
         if row is None or wanted is not None:
             raise OptionError(
                 "which row? Give a table with --row NUMBER or --id ID, or --row '{...}' as JSON"
             )
-        return _inline(policy, row)
+        roles = Roles.from_dict(policy.card.columns).deciding()
+        return _read(_inline(row), roles)
     if (row is None) == (wanted is None):
         raise OptionError("give either --row NUMBER, from 0, or --id ID")
-    roles = policy_roles(policy, table, flags)
-    if row is not None:
-        return roles.columns.evidence(_numbered(table, roles, row))
-    if roles.id is None:
+    roles = policy_roles(policy, table, flags, deciding=True)
+    if wanted is not None and roles.id is None:
         raise OptionError("say which column holds the ids: --id-column NAME")
-    file = TableFile(table, text=(roles.id,))
-    for batch in file.batches(list(dict.fromkeys([roles.id, *roles.needed]))):
-        matching = [str(value) == wanted for value in batch.column(roles.id).to_pylist()]
-        if any(matching):
-            return roles.columns.evidence(batch.slice(matching.index(True), 1))
-    raise OptionError(f"{table} has no row with the id {wanted!r}")
+    names = [*roles.needed, *([] if roles.id is None else [roles.id])]
+    batches = table_of(table, roles, groups_of(policy)).batches(list(dict.fromkeys(names)))
+    return _read(
+        _numbered(batches, table, row) if row is not None else _named(batches, table, roles, wanted), roles
+    )
 
 
-def _inline(policy: Policy, text: str) -> Evidence:
+def _read(row: Any, roles: Roles) -> tuple[Evidence, Any]:
+    known = roles.id is not None and roles.id in row.schema.names
+    return roles.columns.evidence(row), row.column(roles.id)[0].as_py() if known else None
+
+
+def _inline(text: str) -> Any:
     try:
-        content = json.loads(text)
-        table = pyarrow.Table.from_pylist([content])
+        return pyarrow.Table.from_pylist([json.loads(text)])
     except (ValueError, AttributeError, RecursionError, pyarrow.ArrowException):
         raise OptionError(
             f"--row without a table is one row as JSON, {{column: value}}, not {text!r}"
         ) from None
-    return Roles.from_dict(policy.card.columns).columns.evidence(table)
 
 
-def _numbered(table: Path, roles: Roles, row: str) -> Any:
+def _numbered(batches: Iterable[Any], table: Path, row: str) -> Any:
     if not row.isdecimal():
         raise OptionError(f"--row is a number, from 0, not {row!r}")
     place, seen = int(row), 0
-    for batch in TableFile(table).batches(roles.needed):
+    for batch in batches:
         if place < seen + len(batch):
             return batch.slice(place - seen, 1)
         seen += len(batch)
     raise OptionError(f"{table} has {seen:,} rows, from 0 on, and no row {row}")
+
+
+def _named(batches: Iterable[Any], table: Path, roles: Roles, wanted: str | None) -> Any:
+    for batch in batches:
+        matching = [str(value) == wanted for value in batch.column(roles.id).to_pylist()]
+        if any(matching):
+            return batch.slice(matching.index(True), 1)
+    raise OptionError(f"{table} has no row with the id {wanted!r}")
+
+
+def _decision(policy: Policy, evidence: Evidence, row_id: Any, key: str | None) -> Any:
+    """As `bylaw decide` draws it; for sets, the labels."""
+    drawn = policy.decide(evidence, ids=[row_id], key=key)[0]
+    if policy.decisions.kind == "sets":
+        return [label for label, inside in zip(policy.actions, drawn, strict=True) if inside]
+    return drawn.item() if hasattr(drawn, "item") else drawn
 
 
 def _lines(why: Explanation) -> list[dict[str, Any]]:
@@ -112,7 +140,7 @@ def _lines(why: Explanation) -> list[dict[str, Any]]:
     ]
 
 
-def _show_why(why: Explanation) -> None:
+def _show_why(why: Explanation, row_id: Any, drawn: Any) -> None:
     numbers = [f"({i})" for i in range(1, len(why.rules) + 1)]
     cells = [
         [action, f"{chance:.4f}", *(f"{share:+.4f}" for share in shares)]
@@ -121,4 +149,12 @@ def _show_why(why: Explanation) -> None:
     show_table("", ("action", "probability", "alone", *numbers, "score"), cells)
     for number, rule in zip(numbers, why.rules, strict=True):
         tell(f"{number} {rule}")
-    tell(f"The rules {'changed' if why.moved[0] else 'did not change'} the best decision.")
+    best, alone = (why.actions[int(scores[0].argmax())] for scores in (why.scores, why.alone))
+    if not why.moved[0]:
+        tell("The rules did not change the best decision.")
+    elif alone == best:  # of a set, other labels
+        tell("The rules changed the best decision.")
+    else:
+        tell(f"The rules changed the best decision from {alone} to {best}.")
+    if row_id is not None:
+        tell(f"The id {row_id} draws: {drawn}")

@@ -13,19 +13,23 @@ from bylaw.cli.console import say, tell
 from bylaw.cli.inputs import check_outputs
 from bylaw.errors import OptionError
 from bylaw.export.dialects import DialectName
+from bylaw.export.layout import NORMALIZED, ReferenceForm
 from bylaw.policy import Policy
 from bylaw.roles import Roles
 from bylaw.tables import Columns
-from bylaw.whole_file import whole_file, write_text
+from bylaw.whole_file import write_text
 
 export = typer.Typer(no_args_is_help=True, help="Policies that leave Python: as SQL, ONNX or plain Python.")
 Output = Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")]
+TextOutput = Annotated[
+    Path, typer.Option("--output", "-o", help="Where to write it; - for standard output.", allow_dash=True)
+]
 
 
 @export.command()
 def sql(
     policy: options.PolicyPath,
-    output: Output,
+    output: TextOutput,
     dialect: Annotated[DialectName, typer.Option(help="Whose SQL.")],
     table: Annotated[str, typer.Option(help="The table that the statement reads.")] = "scores",
     id_column: options.IdColumn = None,
@@ -50,12 +54,11 @@ def sql(
         id_column=id_column or roles.id,
         key=key,
     )
-    write_text(output, text)
-    tell(f"written: {output}")
+    _written(output, text)
 
 
 @export.command()
-def python(policy: options.PolicyPath, output: Output) -> None:
+def python(policy: options.PolicyPath, output: TextOutput) -> None:
     """A Python file that needs only the standard library.
 
     [bold]Example[/bold]
@@ -66,8 +69,7 @@ def python(policy: options.PolicyPath, output: Output) -> None:
 
     check_outputs([output], [policy])
     chosen = Policy.load(policy)
-    write_text(output, to_python(chosen, _roles(chosen).columns))
-    tell(f"written: {output}")
+    _written(output, to_python(chosen, _roles(chosen).columns))
 
 
 @export.command()
@@ -81,8 +83,24 @@ def onnx(policy: options.PolicyPath, output: Output) -> None:
     from bylaw.export import to_onnx
 
     check_outputs([output], [policy])
-    with whole_file(output) as partial:
-        to_onnx(Policy.load(policy), partial)
+    chosen = Policy.load(policy)
+    columns = Roles.from_dict(chosen.card.columns).columns if chosen.card.columns else None
+    if columns is not None and columns.normalize:
+        raise OptionError(NORMALIZED)
+    models = {} if columns is None else columns.references
+    forms: dict[str, ReferenceForm] = {
+        name: "labels" if isinstance(column, str) else "probabilities" for name, column in models.items()
+    }
+    to_onnx(chosen, output, references=forms)
+    tell(f"written: {output}")
+
+
+def _written(output: Path, text: str) -> None:
+    """To a file, or to standard output."""
+    if str(output) == "-":
+        tell(text.rstrip())
+        return
+    write_text(output, text)
     tell(f"written: {output}")
 
 
@@ -90,12 +108,17 @@ def _roles(policy: Policy) -> Roles:
     """Those it was fitted on; of a policy fitted in Python, columns named as `bylaw fit` would guess."""
     if policy.card.columns:
         return Roles.from_dict(policy.card.columns)
-    if policy.problem.arrays or any(len(set(dict(f.event)) - {LABEL}) > 1 for f in policy.recipe.features):
+    attributes = policy.recipe.attributes
+    hidden = [
+        {name for name in dict(feature.event) if name != LABEL and not attributes[name].known}
+        for feature in policy.recipe.features
+    ]
+    if policy.problem.arrays or any(len(names) > 1 for names in hidden):
         raise OptionError("the policy does not say which columns it reads; fit it with `bylaw fit`")
     classes = policy.decisions.classes
     groups = {
         name: name if attribute.known else {value: f"{name}_{value}" for value in attribute.values}
-        for name, attribute in policy.recipe.attributes.items()
+        for name, attribute in attributes.items()
     }
     references = {name: name for name in policy.problem.references}
     columns = Columns([f"p_{label}" for label in classes], classes, groups, references=references)

@@ -10,7 +10,7 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.console import show_json, show_table, steps, tell, warn
-from bylaw.cli.inputs import Flags, Rows, check_outputs, fitting_rows, rows_of, rules_of
+from bylaw.cli.inputs import Flags, Rows, check_outputs, fitting_rows, limits_of, rows_of, rules_of
 from bylaw.cli.report import page_of
 from bylaw.errors import OptionError, proportion
 from bylaw.measure import alone
@@ -37,10 +37,12 @@ def fit(
     margin: Annotated[
         float | None, typer.Option(help="Tighten every rule by so many standard errors, for new rows.")
     ] = None,
+    limit: options.Limit = None,
     probabilities: options.Probabilities = None,
     classes: options.Classes = None,
     group: options.Group = None,
     group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
     reference: options.Reference = None,
     label: options.Label = None,
     weight: options.Weight = None,
@@ -68,14 +70,28 @@ def fit(
     if not file.problem.rules:
         warn("there are no rules: the policy is the model's best answers")
     flags = Flags(
-        probabilities, classes, group, group_probabilities, reference, label, weight, id_column, normalize
+        probabilities=probabilities,
+        classes=classes,
+        group=group,
+        group_probabilities=group_probabilities,
+        true_group=true_group,
+        reference=reference,
+        label=label,
+        weight=weight,
+        id_column=id_column,
+        normalize=normalize,
     )
-    rows = fitting_rows(table, file, flags)
-    proof = None if certify is None else rows_of(certify, rows.roles)
-    judges = None if held_out is None else rows_of(held_out, rows.roles)
+    rows, limits = fitting_rows(table, file, flags), limits_of(limit)
+    known = rows.evidence.group_values
+    proof = None if certify is None else rows_of(certify, rows.roles, known)
+    judges = None if held_out is None else rows_of(held_out, rows.roles, known).held_out(limits)
     solving: dict[str, Any] = {**file.solve, **({} if margin is None else {"margin": margin})}
     if proof is not None:
-        solving |= {"guarantee": "high_probability", "certificate": proof.held_out, "confidence": confidence}
+        solving |= {
+            "guarantee": "high_probability",
+            "certificate": proof.held_out(limits),
+            "confidence": confidence,
+        }
     with steps("solving") as callback:
         policy = solve(file.problem, rows.evidence, **rows.seen, **solving, callback=callback)
     card = replace(policy.card, source=table.name, columns=rows.roles.to_dict())

@@ -17,6 +17,9 @@ from bylaw.roles import Roles, find_roles, named, values_of
 from bylaw.rules_file import RulesFile
 from bylaw.table_files import TableFile
 
+# A group that is said to be known is not known by its probabilities, whatever the file says; and the reverse.
+_INSTEAD = {"groups": ("group_probabilities", "true_groups", "joint"), "group_probabilities": ("groups",)}
+
 
 @dataclass(frozen=True)
 class Flags:
@@ -26,6 +29,7 @@ class Flags:
     classes: str | None = None
     group: Sequence[str] | None = None
     group_probabilities: Sequence[str] | None = None
+    true_group: Sequence[str] | None = None
     reference: Sequence[str] | None = None
     label: str | None = None
     weight: str | None = None
@@ -36,6 +40,7 @@ class Flags:
         lists: dict[str, Any] = {
             "groups": _pairs(self.group, "group"),
             "group_probabilities": _pairs(self.group_probabilities, "group-probabilities"),
+            "true_groups": _pairs(self.true_group, "true-group"),
             "references": _pairs(self.reference, "reference"),
         }
         singles = {
@@ -88,20 +93,34 @@ class Rows:
         """For `solve`, `audit` and others."""
         return {"labels": self.labels, "groups": self.groups}
 
-    @property
-    def held_out(self) -> HeldOut:
-        return HeldOut(self.evidence, self.labels, self.groups)
+    def held_out(self, limits: Mapping[str, tuple[float, float]]) -> HeldOut:
+        return HeldOut(self.evidence, self.labels, self.groups, limits=limits)
 
 
-def rows_of(path: Path, roles: Roles) -> Rows:
+def table_of(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> TableFile:
+    """A file, read by the roles of its columns; `groups` has the values of attributes that are known."""
+    ids = () if roles.id is None else (roles.id,)
+    return TableFile(path, ids, roles.numbers, roles.values(groups))
+
+
+def groups_of(policy: Policy) -> dict[str, Sequence[Any]]:
+    """The values of each attribute that the policy knows."""
+    return {name: attribute.values for name, attribute in policy.recipe.attributes.items()}
+
+
+def rows_of(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> Rows:
     """All rows of a file; it need not have labels and true groups, though the fitted one had."""
-    file = TableFile(path)
+    file = table_of(path, roles, groups)
     label = roles.label if roles.label in file.names else None
     truth = {name: column for name, column in roles.true_groups.items() if column in file.names}
     extra = [*truth.values(), *([] if label is None else [label])]
     table = file.read(list(dict.fromkeys([*roles.needed, *extra])))
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
+    for column in extra:
+        if missing := table[column].null_count:
+            row = table[column].is_null().index(True).as_py()
+            raise EvidenceError(f"{path}: {column} has {missing} missing values, the first in row {row}")
     try:
         evidence = roles.columns.evidence(table)
     except EvidenceError as problem:
@@ -112,22 +131,27 @@ def rows_of(path: Path, roles: Roles) -> Rows:
 
 def fitting_rows(path: Path, rules: RulesFile, flags: Flags) -> Rows:
     """The rows of a table for a problem; what was guessed is said."""
-    return rows_of(path, _found(_merged(rules.columns, flags.said()), path, rules.problem))
+    return rows_of(path, _found(_merged(rules.columns, flags.said()), path, rules.problem), {})
 
 
 def _merged(file: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The command line goes first, name by name."""
     merged = {**file, **said}
-    for role in ("groups", "group_probabilities", "references"):
+    for role in ("groups", "group_probabilities", "true_groups", "references"):
         if role in file and role in said:
             merged[role] = {**named(file[role]), **said[role]}
+    for role, others in _INSTEAD.items():
+        for other in others:
+            if other in file:
+                kept = named(merged[other])
+                merged[other] = {name: kept[name] for name in kept if name not in said.get(role, ())}
     return merged
 
 
-def _found(said: Mapping[str, Any], path: Path, problem: Problem) -> Roles:
+def _found(said: Mapping[str, Any], path: Path, problem: Problem, without: Sequence[str] = ()) -> Roles:
     """What was guessed is said."""
     try:
-        roles = find_roles(said, TableFile(path).names, problem)
+        roles = find_roles(said, TableFile(path).names, problem, without)
     except EvidenceError as trouble:
         if str(path) in str(trouble):
             raise
@@ -137,11 +161,13 @@ def _found(said: Mapping[str, Any], path: Path, problem: Problem) -> Roles:
     return roles
 
 
-def policy_roles(policy: Policy, path: Path, flags: Flags) -> Roles:
-    """The columns that the policy was fitted on, or what the command line says instead."""
+def policy_roles(policy: Policy, path: Path, flags: Flags, deciding: bool = False) -> Roles:
+    """The columns that the policy was fitted on, or what the command line says instead; a decision needs
+    neither the truth nor weights."""
     said, names = flags.said(), TableFile(path).names
     if policy.card.columns:
         fitted = Roles.from_dict(policy.card.columns)
+        fitted = fitted.deciding() if deciding else fitted
         for what, name in (("label", fitted.label), ("id", fitted.id), ("weight", fitted.columns.weights)):
             if name is not None and name not in names and what not in said:
                 say(f"{path.name}: there is no column {name!r}, the {what} of the fitted table")
@@ -152,7 +178,8 @@ def policy_roles(policy: Policy, path: Path, flags: Flags) -> Roles:
             "classes": list(policy.decisions.classes),
             "groups": [name for name, attribute in attributes.items() if attribute.known and name in names],
         }
-    roles = _found(_merged(remembered, said), path, policy.problem)
+    without = ("label", "weight") if deciding else ()
+    roles = _found(_merged(remembered, said), path, policy.problem, without)
     columns = roles.columns
     if policy.card.columns and not (remembered.get("weight") or flags.weight):
         columns = replace(columns, weights=None)
@@ -172,10 +199,30 @@ def _as_fitted(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
 
 def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
     """Nothing that is read, or written before, is written over; and folders are there."""
-    known = [path.resolve() for path in inputs if path is not None]
+    known = [_resolved(path) for path in inputs if path is not None]
     for path in [path for path in outputs if path is not None]:
         if not path.parent.is_dir():
             raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
-        if path.resolve() in known:
+        if _resolved(path) in known:
             raise OptionError(f"{path} is an input or another output of this command; choose another name")
-        known.append(path.resolve())
+        known.append(_resolved(path))
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        raise OptionError(f"{path} is a link that leads nowhere") from None
+
+
+def limits_of(texts: Sequence[str] | None) -> dict[str, tuple[float, float]]:
+    """The least and the most that custom costs can be."""
+    limits = {}
+    for text in texts or ():
+        name, _, ends = text.partition("=")
+        least, _, most = ends.partition(":")
+        try:
+            limits[name] = (float(least), float(most))
+        except ValueError:
+            raise OptionError(f"--limit is NAME=LEAST:MOST, not {text!r}") from None
+    return limits

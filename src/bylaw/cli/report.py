@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from bylaw.certified import HeldOut
 from bylaw.cli import options
 from bylaw.cli.console import tell
-from bylaw.cli.inputs import Flags, Rows, check_outputs, policy_roles, rows_of
+from bylaw.cli.inputs import Flags, Rows, check_outputs, groups_of, limits_of, policy_roles, rows_of
 from bylaw.policy import Policy
 
 
@@ -22,10 +23,14 @@ def reported(
     ] = None,
     title: Annotated[str, typer.Option(help="What the page is called.")] = "Policy report",
     confidence: options.Confidence = 0.95,
+    limit: options.Limit = None,
+    scores: options.Scores = None,
     label: options.Label = None,
     group: options.Group = None,
     group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
     reference: options.Reference = None,
+    normalize: options.Normalize = False,
 ) -> None:
     """A report on a policy: the table it was fitted on and, for proof, rows that were held out.
 
@@ -35,16 +40,27 @@ def reported(
     """
     check_outputs([output], [policy, table, held_out])
     chosen = Policy.load(policy)
-    flags = Flags(group=group, group_probabilities=group_probabilities, reference=reference, label=label)
-    rows = rows_of(table, policy_roles(chosen, table, flags))
-    judges = None if held_out is None else rows_of(held_out, policy_roles(chosen, held_out, flags))
+    flags = Flags(
+        probabilities=scores,
+        group=group,
+        group_probabilities=group_probabilities,
+        true_group=true_group,
+        reference=reference,
+        label=label,
+        normalize=normalize,
+    )
+    rows, *others = (
+        rows_of(path, policy_roles(chosen, path, flags), groups_of(chosen))
+        for path in (table, held_out)
+        if path is not None
+    )
+    judges = others[0].held_out(limits_of(limit)) if others else None
     page_of(chosen, rows, judges, confidence, title=title).save(output)
     tell(f"report: {output}")
 
 
-def page_of(policy: Policy, rows: Rows, judges: Rows | None, confidence: float, **options: Any) -> Any:
+def page_of(policy: Policy, rows: Rows, judges: HeldOut | None, confidence: float, **options: Any) -> Any:
     """The `Report`."""
     from bylaw.report import report
 
-    held_out = None if judges is None else judges.held_out
-    return report(policy, rows.evidence, **rows.seen, held_out=held_out, confidence=confidence, **options)
+    return report(policy, rows.evidence, **rows.seen, held_out=judges, confidence=confidence, **options)

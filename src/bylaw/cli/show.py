@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
+from typing import Any
+
+from bylaw.algebra import shorten
 from bylaw.cli import options
 from bylaw.cli.console import show_json, show_table, tell
 from bylaw.policy import Policy
@@ -15,23 +20,42 @@ def show(policy: options.PolicyPath, as_json: options.AsJson = False) -> None:
       bylaw show policy.json
     """
     chosen = Policy.load(policy)
+    kind = "sets of " if chosen.decisions.kind == "sets" else ""
     facts = {
         "minimize": str(chosen.problem.minimize),
-        "decisions": ", ".join(map(str, chosen.actions[:20])) + (" ..." if len(chosen.actions) > 20 else ""),
+        "decisions": kind + shorten(chosen.actions, 20),
         "made": chosen.card.created,
         "fitted on": f"{chosen.card.source or 'rows in memory'}, {_rows(chosen)}",
         "versions": ", ".join(f"{name} {number}" for name, number in chosen.card.versions.items()),
-        "rules hold, fitted rows": f"to {chosen.guarantee.violation:.2g}",
+        "solved to": f"{chosen.guarantee.violation:.2g}",
         "certificate": "none" if chosen.certificate is None else str(chosen.certificate),
         "hash": chosen.digest,
     }
     if as_json:
-        show_json({**facts, "prices": chosen.prices, "columns": chosen.card.columns})
+        show_json(_for_machines(chosen))
         return
     for name, value in facts.items():
-        tell(f"{name:24} {value}")
-    prices = [(rule, f"{price:.4g}") for rule, price in chosen.prices.items()]
-    show_table("", ("rule", "one more unit of slack would save"), prices)
+        tell(f"{name:12} {value}")
+    tightened: dict[str, float] = {}
+    for price in chosen.rule_prices:
+        tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
+    lines = [(rule, f"{price:.4g}", f"{tightened[rule]:.4f}") for rule, price in chosen.prices.items()]
+    show_table("", ("rule", "one more unit of slack would save", "held tighter by"), lines)
+
+
+def _for_machines(policy: Policy) -> dict[str, Any]:
+    return {
+        "minimize": str(policy.problem.minimize),
+        "kind": policy.decisions.kind,
+        "actions": list(policy.actions),
+        **policy.card.to_dict(),
+        "rows": [part.rows for part in policy.fingerprints],
+        "solved_to": policy.guarantee.violation,
+        "certificate": None if policy.certificate is None else asdict(policy.certificate),
+        "prices": policy.prices,
+        "tightened": policy.tightened,
+        "hash": policy.digest,
+    }
 
 
 def _rows(policy: Policy) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,10 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.console import progress, say, show_json, show_table, tell
 from bylaw.cli.inputs import Flags, Rows, check_outputs, fitting_rows, rules_of
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, RuleError
 from bylaw.feasibility import diagnose
 from bylaw.frontier import Frontier, frontier
-from bylaw.grammar import Statement
+from bylaw.grammar import Statement, parse
 from bylaw.problem import Problem
 from bylaw.rules_file import RulesFile
 from bylaw.table_files import write_table
@@ -41,6 +42,7 @@ def frontier_of(
     group_probabilities: options.GroupProbabilities = None,
     reference: options.Reference = None,
     weight: options.Weight = None,
+    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
 ) -> None:
     """What each level of a rule costs.
@@ -54,7 +56,15 @@ def frontier_of(
     check_outputs([output, plot], [table, rules])
     file = rules_of(rules, rule, minimize)
     statement, chosen = _swept(file.problem, sweep), _levels(levels)
-    flags = Flags(probabilities, classes, group, group_probabilities, reference, None, weight)
+    flags = Flags(
+        probabilities=probabilities,
+        classes=classes,
+        group=group,
+        group_probabilities=group_probabilities,
+        reference=reference,
+        weight=weight,
+        normalize=normalize,
+    )
     rows = _predicted(fitting_rows(table, file, flags), file)
     solving = {name: value for name, value in file.solve.items() if name != "margin"}
     with progress("levels", len(chosen)) as advance:
@@ -89,6 +99,8 @@ def _swept(problem: Problem, sweep: str | None) -> Statement:
         raise OptionError("there is no rule to vary")
     if sweep is None:
         return problem.rules[0]
+    with contextlib.suppress(RuleError):
+        sweep = str(parse(sweep))  # however it is spaced
     found = [rule for rule in problem.rules if str(rule) == sweep]
     if not found:
         raise OptionError(f"no rule reads {sweep!r}; there are {[str(rule) for rule in problem.rules]}")
@@ -128,6 +140,7 @@ def diagnosed(
     group_probabilities: options.GroupProbabilities = None,
     reference: options.Reference = None,
     weight: options.Weight = None,
+    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Whether the rules can hold together, and if not, which conflict and what would help.
@@ -139,7 +152,15 @@ def diagnosed(
       bylaw diagnose scores.parquet --rules rules.toml
     """
     file = rules_of(rules, rule, None)
-    flags = Flags(probabilities, classes, group, group_probabilities, reference, None, weight)
+    flags = Flags(
+        probabilities=probabilities,
+        classes=classes,
+        group=group,
+        group_probabilities=group_probabilities,
+        reference=reference,
+        weight=weight,
+        normalize=normalize,
+    )
     rows = _predicted(fitting_rows(table, file, flags), file)
     found = diagnose(file.problem, rows.evidence)
     if as_json:

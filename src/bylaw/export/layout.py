@@ -11,6 +11,7 @@ from bylaw.linear_form import Attribute, Recipe
 from bylaw.tables import Columns
 
 ReferenceForm = Literal["labels", "probabilities"]
+NORMALIZED = "an export takes probabilities as they are: divide them by their sum in the table"
 
 
 class Layout:
@@ -18,9 +19,7 @@ class Layout:
 
     def __init__(self, recipe: Recipe, columns: Columns) -> None:
         if columns.normalize:
-            raise OptionError(
-                "an export takes probabilities as they are: divide them by their sum in the table"
-            )
+            raise OptionError(NORMALIZED)
         self.recipe = recipe
         self.columns = columns
         self.references = _named(recipe, "reference")

@@ -18,6 +18,7 @@ from bylaw.export.layout import ReferenceForm, default_columns
 from bylaw.export.terms import HIGHEST, LOWEST, Cell, Equals, Product, Terms, Total, statements, terms_of
 from bylaw.policy import Policy
 from bylaw.probabilities import SUM_TOLERANCE
+from bylaw.whole_file import whole_file
 
 OPSET = 13  # of the standard operators, of 2020
 OPSET_ML = 2  # of the operators for classical models: LabelEncoder
@@ -29,8 +30,10 @@ _PREFIX = {"groups": "group_", "joint": "joint_", "references": "reference_", "c
 def to_onnx(
     policy: Policy, path: str | PathLike[str], *, references: Mapping[str, ReferenceForm] | None = None
 ) -> None:
-    """Write `onnx_model(policy)` to a file."""
-    Path(path).write_bytes(onnx_model(policy, references=references))
+    """Write `onnx_model(policy)` to a file; an older one stays until the new one is whole."""
+    content = onnx_model(policy, references=references)
+    with whole_file(Path(path)) as partial:
+        partial.write_bytes(content)
 
 
 def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None = None) -> bytes:

@@ -96,7 +96,10 @@ def _table(name: str, meaning: str, rows: Iterable[Any], comments: Iterable[str]
 
 
 def _mapping(name: str, meaning: str, known: Any, names: dict[Cell, str]) -> str:
-    lines = [f"    {names[cell]!r}: {values!r}," for cell, values in known.items()]
+    both: dict[str, tuple[Value, ...]] = {}  # of one column in two roles, the values that serve in both
+    for cell, values in known.items():
+        both[names[cell]] = tuple(v for v in values if v in both.get(names[cell], values))
+    lines = [f"    {column!r}: {values!r}," for column, values in both.items()]
     return "\n".join([f"{name} = {{  # {meaning}", *lines, "}"])
 
 

@@ -89,26 +89,31 @@ def _select(lines: list[str], source: str, indent: str) -> str:
 
 def _result_names(policy: Policy, language: Dialect, carried: list[str]) -> tuple[list[str], list[str]]:
     """Names of the columns of probabilities and of decisions."""
-    found: set[str] = set()
-
-    def unique(wanted: str) -> str:
-        name, count = wanted, 1
-        while name.casefold() in found:
-            count += 1
-            name = f"{wanted}_{count}"
-        found.add(name.casefold())
-        return name
-
-    probabilities = [unique(language.alias(f"p_{action}")) for action in policy.actions]
+    probabilities = _apart([language.alias(f"p_{action}") for action in policy.actions])
+    decisions = ["decision"]
     if policy.decisions.kind == "sets":
-        decisions = [unique(language.alias(f"in_{label}")) for label in policy.actions]
-    else:
-        decisions = ["decision"]
+        decisions = _apart([language.alias(f"in_{label}") for label in policy.actions])
     taken = {name.casefold() for name in (*probabilities, *decisions)}
     for column in carried:
         if column.casefold() in taken:
             raise OptionError(f"the statement itself has a column {column!r}; rename that of the table")
     return probabilities, decisions
+
+
+def _apart(wanted: list[str]) -> list[str]:
+    """The names, with numbers where they differ only by case; no number makes one the name of another."""
+    taken = {name.casefold() for name in wanted}
+    seen: set[str] = set()
+    found = []
+    for name in wanted:
+        unique, count = name, 1
+        while unique.casefold() in (taken if count > 1 else seen):
+            count += 1
+            unique = f"{name}_{count}"
+        seen.add(unique.casefold())
+        taken.add(unique.casefold())
+        found.append(unique)
+    return found
 
 
 def _header(policy: Policy, language: Dialect, key: str | None) -> str:

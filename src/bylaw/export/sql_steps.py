@@ -105,14 +105,14 @@ class Steps:
             lines.append(f"{column} AS {name}")
         return Step("given", lines)
 
-    def _values(self, cell: Cell) -> dict[Value, str]:
+    def _values(self, cell: Cell) -> dict[Value, list[str]]:
         """The values that a cell may hold, as they are written."""
         values = self.terms.known[cell]
         if self._as_text(cell):
-            return {value: self.dialect.literal(str(value)) for value in values}
+            return {value: list(map(self.dialect.literal, _texts(value))) for value in values}
         if cell.part == "references" and not isinstance(values[0], str):
             values = values[:-1]  # a column of floats or of truths cannot hold a rejection
-        return {value: self.dialect.literal(value) for value in values}
+        return {value: [self.dialect.literal(value)] for value in values}
 
     def _as_text(self, cell: Cell) -> bool:
         """Labels of an earlier model that are whole numbers: its column is of text if it rejects."""
@@ -142,7 +142,7 @@ class Steps:
                 yield f"{name} BETWEEN {number(LOWEST)} AND {number(HIGHEST)}"
             yield f"ABS({_added(names)} - {number(1.0)}) <= {number(SUM_TOLERANCE)}"
         for cell in self.terms.known:
-            yield f"{self.given[cell]} IN ({', '.join(self._values(cell).values())})"
+            yield f"{self.given[cell]} IN ({', '.join(itertools.chain(*self._values(cell).values()))})"
         for cell in self.terms.numbers:
             yield f"ABS({self.given[cell]}) <= {number(sys.float_info.max)}"
 
@@ -158,7 +158,8 @@ class Steps:
     def _product(self, product: Product) -> str:
         one, zero = self.dialect.float(1.0), self.dialect.float(0.0)
         factors = [
-            f"CASE WHEN {self.clean[f.cell]} = {self._values(f.cell)[f.value]} THEN {one} ELSE {zero} END"
+            f"CASE WHEN {self.clean[f.cell]} IN ({', '.join(self._values(f.cell)[f.value])}) "
+            f"THEN {one} ELSE {zero} END"
             if isinstance(f, Equals)
             else _in_brackets([self.clean[cell] for cell in f.cells])
             for f in product
@@ -214,6 +215,12 @@ class Steps:
         place, start = position // PER_DIGEST, HEX_DIGITS * (position % PER_DIGEST) + 1
         digits = f"SUBSTR(hash_{place}, {start}, {HEX_DIGITS})"
         return f"{self.dialect.integer.format(digits)} / {self.dialect.float(16.0**HEX_DIGITS)}"
+
+
+def _texts(value: Value) -> list[str]:
+    """How databases write a value as text; a whole number also as if it came from a column of floats."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return [str(value), f"{value}.0"] if whole else [str(value)]
 
 
 def _in_brackets(terms: Sequence[str]) -> str:
