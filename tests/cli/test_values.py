@@ -1,0 +1,232 @@
+"""Values on their way through files: types that a CSV file does not have, decisions that come back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet as parquet
+import pytest
+
+from bylaw import Policy
+
+
+def scores(rows=600, seed=0, **columns):
+    """Three classes."""
+    rng = np.random.default_rng(seed)
+    chances = rng.dirichlet([1, 1, 1], rows)
+    given = {f"p_{k}": chances[:, k] for k in range(3)}
+    return pyarrow.table({"id": np.arange(rows), **given, **columns})
+
+
+def written(table, name):
+    """As Parquet and as CSV."""
+    parquet.write_table(table, f"{name}.parquet")
+    pyarrow.csv.write_csv(table, f"{name}.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_codes_keep_their_zeros(ending, folder, bylaw):
+    """01 and 1 are two branches."""
+    branch = np.array(["01", "1", "2"])[np.arange(600) % 3].tolist()
+    written(scores(branch=branch), "t")
+    rule = ["--rule", "selected(0).given(branch='01') >= 0.4"]
+    assert bylaw("fit", f"t.{ending}", *rule, "-o", "p.json").code == 0
+    assert Policy.load("p.json").recipe.attributes["branch"].values == ("01", "1", "2")
+    for other in ("csv", "parquet"):
+        assert bylaw("decide", "p.json", f"t.{other}", "-o", f"d.{other}.parquet").code == 0
+    assert (
+        parquet.read_table("d.csv.parquet")["decision"] == parquet.read_table("d.parquet.parquet")["decision"]
+    )
+
+
+def test_a_batch_with_some_of_the_values_is_read_like_the_fit(folder, bylaw):
+    """Groups and labels of text are text, also where a file has only those that look like numbers."""
+    group = np.array(["1", "2", "X"])[np.arange(600) % 3].tolist()
+    written(scores(group=group), "t")
+    assert bylaw("fit", "t.csv", "--rule", "demographic_parity('group', tol=0.05)", "-o", "p.json").code == 0
+    written(scores(group=["1", "2"] * 300, seed=1), "new")
+    assert bylaw("decide", "p.json", "new.csv", "-o", "d.csv").code == 0, "1 and 2 are known"
+    table = scores().rename_columns(["id", "p_1", "p_2+", "p_none"])
+    written(table.append_column("label", pyarrow.array(["1"] * 600)), "labels")
+    answer = bylaw("fit", "labels.csv", "--rule", "rejected() <= 0.1", "-o", "q.json")
+    assert answer.code == 0, answer.err
+
+
+def test_what_was_decided_is_the_reference_of_the_next_release(folder, bylaw):
+    written(scores(), "t")
+    assert bylaw("fit", "t.parquet", "--rule", "rejected() <= 0.1", "-o", "p.json").code == 0
+    for ending in ("csv", "parquet"):
+        assert bylaw("decide", "p.json", f"t.{ending}", "-o", f"last.{ending}").code == 0
+        read = pyarrow.csv.read_csv if ending == "csv" else parquet.read_table
+        table = scores().append_column("last", read(f"last.{ending}")["decision"])
+        written(table, "next")
+        rules = ["--rule", "disagreement('last') <= 0.15", "--rule", "rejected() <= 0.1"]
+        assert bylaw("fit", f"next.{ending}", *rules, "-o", "q.json").code == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [(["p_True", "p_False"], None), (["p_a", "p_b"], [1.0, 0.5]), (["p_0", "p_1"], None)],
+)
+def test_decisions_come_back_from_csv(names, classes, folder, bylaw):
+    yes = np.random.default_rng(0).random(600)
+    table = pyarrow.table({"id": np.arange(600), names[0]: yes, names[1]: 1 - yes})
+    written(table, "t")
+    columns = "" if classes is None else f"probabilities = {json.dumps(names)}\nclasses = {classes}\n"
+    (folder / "r.toml").write_text(f'rules = ["error() <= 0.4"]\n[columns]\n{columns}')
+    assert bylaw("fit", "t.parquet", "--rules", "r.toml", "-o", "p.json").code == 0
+    assert bylaw("decide", "p.json", "t.parquet", "-o", "d.csv").code == 0
+    log = table.append_column("decision", pyarrow.csv.read_csv("d.csv")["decision"])
+    pyarrow.csv.write_csv(log, "log.csv")
+    rule = ["--rule", f"selected({Policy.load('p.json').actions[0]!r}) >= 0.1"]
+    answer = bylaw(
+        "audit", "p.json", "log.csv", "--decisions", "decision", *rule, "--fitted-rows", "estimate"
+    )
+    assert answer.code in (0, 2), answer.err
+    assert "estimate 0." in answer.out, answer.err
+
+
+def test_sets_that_are_missing_or_cannot_be_told_apart(folder, bylaw):
+    table = scores().rename_columns(["id", "p_a", "p_b", "p_a;b"])
+    parquet.write_table(table, "t.parquet")
+    sets = ["--minimize", "miscoverage()", "--rule", "size() <= 1.5"]
+    assert bylaw("fit", "t.parquet", *sets, "-o", "p.json").code == 0
+    answer = bylaw("decide", "p.json", "t.parquet", "-o", "d.csv")
+    assert answer.code == 2
+    assert "semicolon" in answer.err
+    assert not (folder / "d.csv").exists()
+    assert bylaw("decide", "p.json", "t.parquet", "-o", "d.parquet").code == 0
+    decided = parquet.read_table("d.parquet")["decision"].to_pylist()
+    new = scores(seed=0).rename_columns(["id", "p_a", "p_b", "p_a;b"])
+    audit = [
+        "audit",
+        "p.json",
+        "log.parquet",
+        "--decisions",
+        "decision",
+        "--fitted-rows",
+        "estimate",
+        "--json",
+    ]
+    parquet.write_table(new.append_column("decision", pyarrow.array(decided)), "log.parquet")
+    whole = json.loads(bylaw(*audit).out)["rules"][0]["estimate"]
+    assert whole == pytest.approx(np.mean([len(row) for row in decided]))
+    missing = [None, *decided[1:]]
+    parquet.write_table(new.append_column("decision", pyarrow.array(missing)), "log.parquet")
+    answer = bylaw(*audit)
+    assert answer.code == 2
+    assert "there is no decision in row 0" in answer.err
+
+
+def test_weights_are_not_needed_to_decide(folder, bylaw):
+    weighted = scores(weight=np.linspace(1, 2, 600))
+    written(weighted, "t")
+    assert bylaw("fit", "t.parquet", "--rule", "rejected() <= 0.1", "-o", "p.json").code == 0
+    parquet.write_table(scores(weight=np.zeros(600)), "zero.parquet")
+    answer = bylaw("decide", "p.json", "zero.parquet", "-o", "d.parquet")
+    assert (answer.code, answer.err) == (0, "")
+    row = '{"p_0": 0.2, "p_1": 0.5, "p_2": 0.3}'
+    assert bylaw("explain", "p.json", "--row", row).code == 0
+
+
+def test_the_command_line_says_whether_a_group_is_known(folder, bylaw):
+    sex = np.array(["F", "M"])[np.arange(600) % 2]
+    chance = np.where(sex == "F", 0.9, 0.2)
+    written(scores(sex=sex.tolist(), sex_F=chance, sex_M=1 - chance), "t")
+    (folder / "r.toml").write_text(
+        "rules = [\"demographic_parity('sex', tol=0.05)\"]\n[columns]\n"
+        "group_probabilities = { sex = 'sex_*' }\ntrue_groups = ['sex']\n"
+    )
+    assert bylaw("fit", "t.parquet", "--rules", "r.toml", "-o", "hidden.json").code == 0
+    assert not Policy.load("hidden.json").recipe.attributes["sex"].known
+    assert bylaw("fit", "t.parquet", "--rules", "r.toml", "--group", "sex", "-o", "known.json").code == 0
+    assert Policy.load("known.json").recipe.attributes["sex"].known
+    answer = bylaw("fit", "t.parquet", "--rule", "demographic_parity('sex', tol=0.05)", "-o", "x.json")
+    assert answer.code == 2
+    assert "--group sex or --group-probabilities" in answer.err
+
+
+def test_advice_is_that_of_the_command(folder, bylaw):
+    rounded = scores().set_column(1, "p_0", pyarrow.array(np.full(600, 0.5)))
+    parquet.write_table(scores(), "t.parquet")
+    parquet.write_table(rounded, "rounded.parquet")
+    assert bylaw("fit", "t.parquet", "--rule", "rejected() <= 0.1", "-o", "p.json").code == 0
+    answer = bylaw("decide", "p.json", "rounded.parquet", "-o", "d.csv")
+    assert "pass --normalize" in answer.err
+    assert bylaw("decide", "p.json", "rounded.parquet", "-o", "d.csv", "--normalize").code == 0
+    answer = bylaw("report", "p.json", "t.parquet", "--held-out", "t.parquet", "-o", "r.html")
+    assert "`bylaw audit --fitted-rows estimate`" in answer.err
+
+
+def test_limits_of_a_custom_cost_are_said(folder, bylaw):
+    costs = {f"visit_{a}": np.linspace(0, 1, 600) for a in (0, 1, 2, "reject")}
+    parquet.write_table(scores(**costs), "t.parquet")
+    rules = ["--rule", "custom('visit') <= 0.9", "--rule", "rejected() <= 0.1"]
+    assert bylaw("fit", "t.parquet", *rules, "-o", "p.json").code == 0
+    parquet.write_table(
+        scores(6000, seed=1, **{n: np.resize(c, 6000) for n, c in costs.items()}), "n.parquet"
+    )
+    answer = bylaw("audit", "p.json", "n.parquet", "--rule", "custom('visit') <= 0.9")
+    assert answer.code == 2
+    assert "--limit visit=LEAST:MOST" in answer.out
+    assert (
+        bylaw("audit", "p.json", "n.parquet", "--rule", "custom('visit') <= 0.9", "--limit", "visit=0:1").code
+        == 0
+    )
+    assert "NAME=LEAST:MOST" in bylaw("audit", "p.json", "n.parquet", "--limit", "visit=0").err
+
+
+def test_exports_to_standard_output(policy, bylaw):
+    assert bylaw("export", "python", "policy.json", "-o", "-").out.startswith('"""A policy')
+    assert not policy.with_name("-").exists()
+    answer = bylaw("export", "python", "policy.json", "-o", "/dev/stdout")
+    assert answer.code == 2
+    assert "no ordinary file" in answer.err
+
+
+def test_onnx_knows_how_the_policy_was_fitted(folder, bylaw):
+    onnx = pytest.importorskip("onnx")
+    old = {f"old_{k}": scores(seed=3)[f"p_{k}"] for k in range(3)}
+    parquet.write_table(scores(**old), "t.parquet")
+    assert bylaw("fit", "t.parquet", "--rule", "disagreement('old') <= 0.5", "-o", "p.json").code == 0
+    assert bylaw("export", "onnx", "p.json", "-o", "p.onnx").code == 0
+    inputs = {i.name: len(i.type.tensor_type.shape.dim) for i in onnx.load("p.onnx").graph.input}
+    assert inputs == {"probabilities": 2, "reference_old": 2}
+    rules = ["--rule", "rejected() <= 0.1"]
+    assert bylaw("fit", "t.parquet", *rules, "-o", "q.json", "--normalize").code == 0
+    answer = bylaw("export", "onnx", "q.json", "-o", "q.onnx")
+    assert answer.code == 2
+    assert "divide them by their sum" in answer.err
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "probabilities = []",
+        "group_probabilities = { sex = 5 }",
+        "references = { old = 5 }",
+        "costs = { visit = [1, 2] }",
+        "joint = { sex = [[1]] }",
+    ],
+)
+def test_nonsense_in_a_rules_file_is_no_fault_of_bylaw(columns, folder, bylaw):
+    (folder / "odd.toml").write_text(f'rules = ["rejected() <= 0.1"]\n[columns]\n{columns}\n')
+    answer = bylaw("fit", "scores.parquet", "--rules", "odd.toml", "-o", "p.json")
+    assert answer.code == 2, answer.err
+    assert columns.split()[0] in answer.err
+
+
+def test_a_rules_file_with_a_byte_order_mark(folder, bylaw):
+    (folder / "bom.toml").write_text('rules = ["rejected() <= 0.1"]\n', encoding="utf-8-sig")
+    assert bylaw("fit", "scores.parquet", "--rules", "bom.toml", "-o", "p.json").code == 0
+
+
+def test_a_link_that_leads_nowhere(folder, bylaw):
+    (folder / "a").symlink_to(folder / "b")
+    (folder / "b").symlink_to(folder / "a")
+    answer = bylaw("fit", "scores.parquet", "--rule", "rejected() <= 0.1", "-o", "a")
+    assert answer.code == 2
+    assert "leads nowhere" in answer.err
