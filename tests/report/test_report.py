@@ -287,12 +287,76 @@ def test_conflicts_on_a_frontier_are_said():
     assert "nan" not in html.split("<main")[1].split("<script")[0].lower().replace("resonan", "")
 
 
+def test_a_frontier_must_have_the_level_of_the_rule():
+    """Otherwise another level would be shown as that of the rule."""
+    policy, evidence, _, _ = referring()
+    path = frontier(policy.problem, evidence, {"rejected() <= 0.1": [0.05, 0.2]})
+    with pytest.raises(OptionError, match=r"add 0\.1 to its levels"):
+        report(policy, evidence, frontiers=[path])
+
+
+def test_guessed_groups_are_not_called_observed():
+    policy, evidence, labels, group = guessing()
+    guessed = report(policy, evidence, labels=labels, levels=0).html
+    assert "with gender as guessed" in section(parsed(guessed), "kept").words()
+    seen = report(policy, evidence, labels=labels, groups={"gender": group}, levels=0).html
+    assert "as guessed" not in section(parsed(seen), "kept").words()
+
+
+def test_groups_that_are_worse_off_are_named_first():
+    evidence, labels, sex = people(4000, seed=5)
+    policy = solve(Problem(error(), [selected(1).given(sex="F") >= 0.8]), evidence)
+    own = np.argmax(evidence.probabilities, axis=1)
+    wrong_before = {s: np.mean(own[sex == s] != labels[sex == s]) for s in set(sex)}
+    law = policy.probabilities(evidence)
+    chance = 1 - law[np.arange(len(labels)), labels]
+    wrong_after = {s: chance[sex == s].mean() for s in set(sex)}
+    said = section(parsed(report(policy, evidence, labels=labels, levels=0).html), "summary").words()
+    rising = [s for s in wrong_before if wrong_after[s] - wrong_before[s] > 0.005]
+    assert rising, "the rule costs somebody"
+    for s in rising:
+        assert f"sex “{s}”, from {percent(wrong_before[s])} to {percent(wrong_after[s])}" in said
+
+
+def test_an_overconfident_model_is_not_called_calibrated():
+    """Shares of labels agree on average, while the surest answers are often wrong."""
+    rng = np.random.default_rng(0)
+    yes = np.where(rng.random(4000) < 0.5, 0.95, 0.05)
+    labels = (rng.random(4000) < np.where(yes > 0.5, 0.75, 0.25)).astype(int)
+    evidence = Evidence(np.column_stack([1 - yes, yes]))
+    policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+    said = section(parsed(report(policy, evidence, labels=labels, levels=0).html), "calibration").words()
+    assert "predicted and observed shares agree" in said
+    assert re.search(r"where the model says 95.%, it is right in 7\d", said)
+
+
+def test_counts_and_words_of_weighted_cases():
+    evidence, labels, _ = people(800, seed=0)
+    weighted = evidence.replaced(weights=np.full(800, 1 / 800))
+    policy = solve(Problem(error(), [demographic_parity("sex", tol=0.03), rejected() <= 0.1]), weighted)
+    page = parsed(report(policy, weighted, labels=labels, levels=0).html)
+    assert "from 800 cases" in section(page, "kept").words()
+    assert "Cases count by their weights" in section(page, "rules").words()
+
+
+def test_a_certificate_and_an_undecided_audit_do_not_contradict_each_other():
+    evidence, _, _ = people(3000, seed=0)
+    proof, seen, _ = people(4000, seed=1)
+    problem = Problem(error(), [rejected() <= 0.1])
+    policy = solve(problem, evidence, guarantee="high_probability", certificate=HeldOut(proof, seen))
+    few, outcome, _ = people(300, seed=2)
+    page = parsed(report(policy, evidence, held_out=HeldOut(few, outcome), levels=0).html)
+    assert "4,000 other cases certified all rules together" in section(page, "summary").words()
+    assert "by the cases of this report alone" in section(page, "guarantees").words()
+    assert "3,000 + 4,000" in section(page, "fingerprint").words()
+
+
 def test_sets_are_counted():
     policy, evidence = in_sets()
     tree = parsed(page_of("sets"))
     shown = tables(section(tree, "affected"))
     law = policy.probabilities(evidence)
-    chance = np.zeros(6)
+    chance = np.zeros(5)  # of none to all four
     for row in law:
         for members in np.ndindex(2, 2, 2, 2):
             p = np.prod([q if m else 1 - q for q, m in zip(row, members, strict=True)])

@@ -13,6 +13,7 @@ _SPACE = "\N{NO-BREAK SPACE}"
 _MINUS = "\N{MINUS SIGN}"
 _NOTHING = "\N{EM DASH}"
 _LONGEST = 40  # characters of a name
+_NEAR = 1e-6  # no difference worth a digit
 
 
 def rounded(value: float, digits: int = 3) -> str:
@@ -30,10 +31,10 @@ def rounded(value: float, digits: int = 3) -> str:
     return text.replace("-", _MINUS) if text.strip("-0.,") else "0"
 
 
-def _hundredths(value: float) -> str:
-    """Of shares: one decimal, or two below one percent."""
+def _hundredths(value: float, fine: float = 0.995) -> str:
+    """Of shares: one decimal, or two below one percent, or below what is `fine`."""
     value = 100 * value
-    digits = 1 if abs(value) >= 0.995 or value == 0 else 2
+    digits = 1 if abs(value) >= fine or value == 0 else 2
     if value and abs(value) < 0.005:
         return f"{_MINUS if value < 0 else ''}under{_SPACE}0.01"
     text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
@@ -54,7 +55,7 @@ def points(difference: float, exactly: bool = False) -> str:
     """Percentage points."""
     if not math.isfinite(difference):
         return rounded(difference)
-    text = _exactly(100 * difference) if exactly else _hundredths(difference)
+    text = _exactly(100 * difference) if exactly else _hundredths(difference, fine=10.0)
     return f"{text}{_SPACE}{'point' if text in ('1', _MINUS + '1') else 'points'}"
 
 
@@ -62,6 +63,15 @@ def amount(value: float, unit: Unit, exactly: bool = False) -> str:
     if unit == "plain":
         return _exactly(value) if exactly else rounded(value)
     return (percent if unit == "share" else points)(value, exactly)
+
+
+def beside(value: float, limits: Sequence[float], unit: Unit) -> str:
+    """An amount with as many digits as it takes to tell it from its limits, unless it is at one."""
+    near = [limit for limit in limits if _NEAR < abs(value - limit) < math.inf]
+    if any(amount(value, unit) == amount(limit, unit) for limit in near):
+        places = math.ceil(-math.log10(min(abs(value - limit) for limit in near)))
+        return amount(round(value, places), unit, exactly=True)
+    return amount(value, unit)
 
 
 def signed(value: float) -> str:

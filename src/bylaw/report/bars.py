@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from bylaw.algebra import Rate, Rule
 from bylaw.audit import Audit, RuleAudit, Verdict
+from bylaw.decisions import Floats
 from bylaw.report.amounts import Unit, unit_of
 from bylaw.report.cases import Cases
 
@@ -90,9 +93,14 @@ def _estimated(rule: Rule, cases: Cases) -> RuleAudit:
 
 
 def _rows(rule: Rule, cases: Cases) -> float:
-    """Of the smallest event that the rule speaks of."""
+    """Of the smallest event that the rule speaks of; with weights, how many of equal weight say as much."""
     events = {atom.conditions for atom, _ in rule.excess.terms}
-    return min(float((cases.seen.chance(event) * cases.weights).sum()) for event in events)
+    return min(_effective(cases.seen.chance(event) * np.ones(len(cases)), cases.weights) for event in events)
+
+
+def _effective(chance: Floats, weights: Floats) -> float:
+    """(sum w)^2 / sum w^2 over the rows of an event, each of which is in it with a chance."""
+    return float((weights @ chance) ** 2 / (weights**2 @ chance))
 
 
 def _bar(statement: str, rate: Rate, judged: RuleAudit) -> Bar:

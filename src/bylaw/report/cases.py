@@ -19,6 +19,7 @@ from bylaw.evidence import Evidence
 from bylaw.families import Family
 from bylaw.fingerprint import fingerprint_of_evidence, recognised
 from bylaw.grammar import Statement
+from bylaw.groups import GroupProbabilities
 from bylaw.measure import alone, contributions
 from bylaw.observation import observed
 from bylaw.policy import Policy
@@ -137,7 +138,7 @@ class Cases:
     @cached_property
     def set_sizes(self) -> Floats:
         """(sizes,): the chance of a set of 0, 1, ... labels; the last of so many or more."""
-        chance = np.zeros((_LARGEST_SET + 1, len(self)))
+        chance = np.zeros((min(_LARGEST_SET, self.law.shape[1]) + 1, len(self)))
         chance[0] = 1.0
         for inside in self.law.T:
             grown = chance * inside
@@ -145,6 +146,11 @@ class Cases:
             chance[1:] += grown[:-1]
             chance[-1] += grown[-1]
         return chance @ self.weights / self.weights.sum()
+
+    @property
+    def guessed(self) -> set[str]:
+        """Attributes of which these rows have only probabilities."""
+        return {name for name, group in self.seen.groups.items() if isinstance(group, GroupProbabilities)}
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
@@ -165,7 +171,7 @@ class Cases:
                 cells.append(Cell(", ".join(map(str, cell)), event, weights))
         kept = sorted(cells, key=lambda c: -c.rows)[:_MOST_CELLS]
         shown = tuple(cell for cell in cells if any(cell is one for one in kept))
-        guessed = any(not hasattr(self.seen.groups[name], "codes") for name in attributes)
+        guessed = not self.guessed.isdisjoint(attributes)
         return Partition(" × ".join(attributes), shown, len(cells) - len(shown), guessed)
 
 

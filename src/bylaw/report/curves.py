@@ -41,7 +41,7 @@ class Curve:
 
     @property
     def now(self) -> int:
-        """The point nearest to the present level."""
+        """The point of the present level."""
         return int(np.abs(self.levels - self.level).argmin())
 
 
@@ -78,6 +78,10 @@ def _from_frontier(problem: Problem, found: Frontier) -> Curve:
     lever = next((one for one in levers if one.label == found.swept[0]), None)
     if lever is None:
         raise OptionError(f"the policy has no rule {found.swept[0]!r} that this frontier could be about")
+    if not np.isclose(found.levels[:, 0], lever.level, rtol=0, atol=1e-12).any():
+        raise OptionError(
+            f"the frontier of {lever.label!r} lacks the rule's own level: add {lever.level:g} to its levels"
+        )
     order = np.argsort(found.levels[:, 0], kind="stable")
     return Curve(
         statement=lever.statement,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bylaw.algebra import Kind
 from bylaw.audit import Audit, Verdict
 from bylaw.policy import Policy
-from bylaw.report.amounts import count, plural
+from bylaw.report.amounts import count, listed, plural
 from bylaw.report.bars import Bar, overall
 from bylaw.report.cases import Cases
 from bylaw.report.curves import Curve
@@ -62,7 +62,25 @@ class Facts:
 
     @property
     def measured(self) -> str:
+        """How errors were told."""
         return "as observed" if self.judged.labelled else "by the model’s own probabilities"
+
+    @property
+    def rates_measured(self) -> str:
+        """How the rates of the rules were told."""
+        rules = [
+            rule
+            for rule, _ in self.policy.problem.expand(self.judged.seen.classes, self.judged.seen.group_values)
+        ]
+        guessed = self.judged.guessed & {
+            name for rule in rules for a in rule.atoms() for name, _ in a.conditions
+        }
+        if not guessed:
+            return self.measured
+        names = listed(sorted(guessed))
+        return (
+            f"{self.measured}, but with {names} as guessed: the true {names} of these cases is not known here"
+        )
 
     @property
     def single_rules(self) -> str:

@@ -110,7 +110,7 @@ def _plot(curve: Curve, name: str, facts: Facts) -> Html:
         for level, cost in zip(curve.levels, curve.cost, strict=True)
     ]
     parts: list[Html] = []
-    parts.append(tag("text", _cost_name(facts).capitalize(), x="0%", y=10, class_="name"))
+    parts.append(tag("text", f"{_cost_name(facts).capitalize()}, predicted", x="0%", y=10, class_="name"))
     for tick in up.ticks(6):
         y = f"{_height(tick, up):.1f}"
         parts.append(tag("line", x1="0%", x2="100%", y1=y, y2=y, class_="grid"))
@@ -167,7 +167,7 @@ def say(curve: Curve, i: int, facts: Facts) -> str:
     cost, now = float(curve.cost[i]), float(curve.cost[curve.now])
     if not math.isfinite(cost):
         return f"{_level(curve, i)}. {here}, the rules conflict: no policy keeps them all."
-    said = f"{_level(curve, i)}. {here}: {_cost_name(facts)} {amount(cost, _cost_unit(facts))}"
+    said = f"{_level(curve, i)}. {here}, predicted: {_cost_name(facts)} {amount(cost, _cost_unit(facts))}"
     if i != curve.now and math.isfinite(now):
         said += f", {_change(cost - now, facts)}"
     return f"{said}. {_price(curve, i, facts)}"

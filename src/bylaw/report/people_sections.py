@@ -203,7 +203,8 @@ def _set_sizes(facts: Facts) -> Html:
     last = len(sizes) - 1
     rows = []
     for size, share in enumerate(sizes):
-        name = f"{size} or more" if size == last else "none" if size == 0 else str(size)
+        more = size == last < len(facts.policy.actions)
+        name = f"{size} or more" if more else "none" if size == 0 else str(size)
         rows.append([name, column(f"{name}: {percent(share)} of the cases", share, most), percent(share)])
     heads = ["Labels", tag("span", "Chart", class_="unseen"), "Share"]
     return table("How many labels the sets have", heads, rows, class_="chart")

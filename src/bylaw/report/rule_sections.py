@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bylaw.audit import Verdict
 from bylaw.grammar import Statement
-from bylaw.report.amounts import amount, count, percent, plural, points, rounded
+from bylaw.report.amounts import amount, beside, count, percent, plural, points, rounded
 from bylaw.report.bars import Bar
 from bylaw.report.charts import Scale, axis, bounds_of, scale_of, track
 from bylaw.report.curves import level_unit
@@ -44,6 +44,7 @@ def rules_in_words(facts: Facts) -> Html:
             "p",
             "A case is one row of data. "
             + ("“Referred” means: no automatic answer. " if facts.kind == "reject" else "")
+            + ("Cases count by their weights. " if facts.judged.evidence.weights is not None else "")
             + "A “point” is one of a hundred percent: from 40 % to 42 % are 2 points. The line below each "
             "rule is the exact statement that the program reads.",
             class_="note",
@@ -64,8 +65,12 @@ def rules_kept(facts: Facts) -> Html:
         paragraphs(_origin(facts)),
         tag("p", f"{worst}{_legend(facts)}", class_="note"),
         tag("ul", *cards, class_="cards"),
-        folded(f"All {plural(len(facts.bars), 'rate')} as a table", *_all_rates(facts)),
+        folded(f"{_all(facts)} as a table", *_all_rates(facts)),
     )
+
+
+def _all(facts: Facts) -> str:
+    return "The rate" if len(facts.bars) == 1 else f"All {len(facts.bars)} rates"
 
 
 def _origin(facts: Facts) -> str:
@@ -74,12 +79,13 @@ def _origin(facts: Facts) -> str:
             f"Measured on {facts.rows}, with the draws averaged out. Each interval is made of two bounds, "
             f"each right in {percent(facts.confidence)} of such audits. “Certified”: these cases prove that "
             "the rule holds. “Violated”: they prove that it does not. “Undecided”: they are too few to tell. "
-            f"Verdicts on single rules are adjusted for their number, {facts.single_rules}."
+            "A limit from above and one from below are two rules; verdicts are adjusted for the number of "
+            f"all, {facts.single_rules}."
         )
     return (
-        f"These are estimates on {facts.rows}, {facts.measured}. They say nothing certain about new cases. "
-        "For intervals and verdicts, set cases aside that have no part in choosing the policy, and give them "
-        "to the report as held out (held_out= in Python, --held-out on the command line)."
+        f"These are estimates on {facts.rows}, {facts.rates_measured}. They say nothing certain about new "
+        "cases. For intervals and verdicts, set cases aside that have no part in choosing the policy, and "
+        "give them to the report as held out (held_out= in Python, --held-out on the command line)."
     )
 
 
@@ -113,7 +119,7 @@ def _card(bar: Bar, scale: Scale, facts: Facts) -> Html:
 def _numbers(bar: Bar, facts: Facts) -> str:
     if bar.reason:
         return f"Not judged: {bar.reason}."
-    said = f"Allowed: {allowed(bar)}. Estimate: {amount(bar.estimate, bar.unit)}"
+    said = f"Allowed: {allowed(bar)}. Estimate: {beside(bar.estimate, (bar.low, bar.high), bar.unit)}"
     if math.isfinite(bar.lower):
         said += f", between {amount(bar.lower, bar.unit)} and {amount(bar.upper, bar.unit)}"
     said += f", from {count(bar.rows)} cases."
@@ -122,7 +128,7 @@ def _numbers(bar: Bar, facts: Facts) -> str:
         said += (
             " It is at its limit."
             if far
-            else f" About {count(_two_digits(bar.rows_needed))} cases would tell."
+            else f" About {count(_two_digits(bar.rows_needed))} cases in all would tell."
         )
     return said
 
@@ -145,7 +151,7 @@ def _all_rates(facts: Facts) -> list[Html]:
         [
             join([_capital(rate_in_words(bar.rate, facts.kind)), tag("code", str(bar.rate))], " "),
             allowed(bar),
-            amount(bar.estimate, bar.unit),
+            beside(bar.estimate, (bar.low, bar.high), bar.unit),
             "—"
             if math.isnan(bar.lower)
             else f"{amount(bar.lower, bar.unit)} to {amount(bar.upper, bar.unit)}",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bylaw.audit import Verdict
 from bylaw.rates import error, miscoverage, rejected, size
-from bylaw.report.amounts import listed, percent, plural, quoted, rounded
+from bylaw.report.amounts import count, listed, percent, plural, quoted, rounded
 from bylaw.report.facts import Facts, badge
 from bylaw.report.markup import Html, join, section, tag
 
-_MOST_NAMED = 6  # labels in a sentence
+_MOST_NAMED = 6  # labels or groups in a sentence
+_NOTICED = 0.005  # a rise of errors that is worth a sentence
 
 
 def summary(facts: Facts) -> Html:
@@ -19,6 +20,8 @@ def summary(facts: Facts) -> Html:
         tag("div", heading, class_="verdict") if facts.bars else None,
         tag("p", f"{_what(facts)} {_verdict(facts)}", class_="lead"),
         tag("p", f"{_cost(facts)} {_changes(facts)}", class_="lead"),
+        tag("p", said, class_="lead") if (said := _worse_off(facts)) else None,
+        tag("p", said, class_="lead") if (said := _certificate(facts)) else None,
         tag("dl", *(_figure(*figure) for figure in _figures(facts)), class_="figures"),
     )
 
@@ -92,6 +95,31 @@ def _changes(facts: Facts) -> str:
         else f"{changed} of the decisions differ from the model’s own"
     )
     return f"{other}, and {percent(cases.random_share)} of the cases are decided by a draw."
+
+
+def _worse_off(facts: Facts) -> str:
+    """The groups in which errors rise."""
+    cases = facts.judged
+    cells = [(f"{p.name} {quoted(cell.name)}", cell) for p in cases.partitions for cell in p.cells]
+    rates = [(name, cases.mistakes(cell, before=True), cases.mistakes(cell)) for name, cell in cells]
+    worse = [(name, b, a) for name, b, a in rates if b is not None and a is not None and a - b > _NOTICED]
+    if not worse:
+        return ""
+    shown = sorted(worse, key=lambda group: group[1] - group[2])[:_MOST_NAMED]
+    groups = [f"{name}, from {percent(before)} to {percent(after)}" for name, before, after in shown]
+    what = "Sets miss the true label more often" if cases.sets else "Wrong answers rise"
+    more = f" (and {len(worse) - len(shown)} more)" if len(worse) > len(shown) else ""
+    return f"{what} in {plural(len(worse), 'group')}{more}: {listed(groups, 'and')}."
+
+
+def _certificate(facts: Facts) -> str:
+    proof = facts.policy.certificate
+    if proof is None:
+        return ""
+    return (
+        f"When the policy was made, {count(proof.rows)} other cases certified all rules together, with "
+        f"{percent(proof.confidence)} confidence."
+    )
 
 
 def _figures(facts: Facts) -> list[tuple[str, str, str]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from importlib.metadata import version
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,8 +63,9 @@ def calibration(facts: Facts) -> Html:
     cases = facts.judged
     lines = reliability(cases.evidence, cases.seen, cases.labelled)
     content: list[Html] = []
-    if cases.labelled:
-        content += [_curve(facts)]
+    bins = _bins(facts) if cases.labelled else []
+    if bins:
+        content += [_curve(bins)]
     if not lines:
         content = [
             tag(
@@ -72,11 +76,20 @@ def calibration(facts: Facts) -> Html:
             )
         ]
     else:
-        content += [_finding(lines), _table(lines)]
+        content += [_finding(lines, bins), _table(lines)]
     return section("calibration", "Do the model’s probabilities mean what they say?", *content)
 
 
-def _curve(facts: Facts) -> Html:
+class _Bin(NamedTuple):
+    """Cases in which the model is about as sure of its best label."""
+
+    stated: float
+    right: float
+    share: float  # of all cases
+    deviations: float  # right less stated, in standard errors
+
+
+def _bins(facts: Facts) -> list[_Bin]:
     """When the model is so sure of its best label, how often is it right?"""
     cases = facts.judged
     belief, weights = cases.evidence.probabilities, cases.weights
@@ -87,29 +100,52 @@ def _curve(facts: Facts) -> Html:
         mass = float(weights[part].sum())
         if mass > 0:
             stated, seen = (float(weights[part] @ values[part]) / mass for values in (sure, right))
-            bins.append((stated, seen, mass / float(weights.sum())))
-    title = "; ".join(f"says {percent(s)}, is right {percent(o)}" for s, o, _ in bins)
+            error = math.sqrt(float(weights[part] ** 2 @ (sure[part] * (1 - sure[part])))) / mass
+            apart = (seen - stated) / error if error > 0 else 0.0
+            bins.append(_Bin(stated, seen, mass / float(weights.sum()), apart))
+    return bins
+
+
+def _curve(bins: Sequence[_Bin]) -> Html:
+    title = "; ".join(f"says {percent(one.stated)}, is right {percent(one.right)}" for one in bins)
     caption = (
         "Across: how sure the model is of its best label. Up: how often that label is right. Each dot is a "
         "tenth of the cases; on the dashed line they agree, below it the model is too sure of itself."
     )
-    return tag(
-        "figure", reliability_plot(f"Calibration. {title}", bins), tag("figcaption", caption), class_="beside"
-    )
+    plot = reliability_plot(f"Calibration. {title}", [one[:3] for one in bins])
+    return tag("figure", plot, tag("figcaption", caption), class_="beside")
 
 
-def _finding(lines: tuple[Reliability, ...]) -> Html:
+def _finding(lines: Sequence[Reliability], bins: Sequence[_Bin]) -> Html:
+    return tag("p", f"{_of_shares(lines)}{_of_sureness(bins)}")
+
+
+def _of_shares(lines: Sequence[Reliability]) -> str:
     telling = [line for line in lines if abs(line.deviations) > _TELLING]
     if not telling:
-        return tag("p", "Predicted and observed shares agree, as far as this many cases can tell.")
+        return (
+            "Over all cases, and over each group, predicted and observed shares agree, as far as this many "
+            "cases can tell."
+        )
     worst = max(telling, key=lambda line: abs(line.observed - line.predicted))
-    return tag(
-        "p",
+    return (
         f"In {count(len(telling))} of {plural(len(lines), 'comparison')} predicted and observed shares "
         f"differ by more than {_TELLING:g} standard errors, which chance hardly explains. The largest "
         f"difference: {_what(worst)}, {percent(worst.predicted)} predicted and "
         f"{percent(worst.observed)} observed. Rules that rest on these probabilities may be missed on new "
-        "cases.",
+        "cases."
+    )
+
+
+def _of_sureness(bins: Sequence[_Bin]) -> str:
+    """Nothing, unless a dot of the plot is far from the line."""
+    telling = [one for one in bins if abs(one.deviations) > _TELLING]
+    if not telling:
+        return ""
+    worst = max(telling, key=lambda one: abs(one.deviations))
+    return (
+        f" But where the model says {percent(worst.stated)}, it is right in {percent(worst.right)} of the "
+        f"cases, {signed(worst.deviations)} standard errors off: how sure it is cannot be taken at its word."
     )
 
 
@@ -118,7 +154,7 @@ def _what(line: Reliability) -> str:
     return f"{line.of} “{short(line.value)}”{among}"
 
 
-def _table(lines: tuple[Reliability, ...]) -> Html:
+def _table(lines: Sequence[Reliability]) -> Html:
     worst = sorted(lines, key=lambda line: -abs(line.deviations))[:_MOST_LINES]
     rows = [
         [
@@ -215,9 +251,11 @@ def _not_guaranteed(facts: Facts) -> list[str]:
         )
     elif facts.verdict is Verdict.UNDECIDED:
         proved = _judged(facts, Verdict.CERTIFIED)
+        alone = ", by the cases of this report alone" if facts.policy.certificate else ""
         missing.append(
-            f"That {'every' if proved else 'any'} rule holds on new cases. “Undecided” is no evidence that a "
-            "rule holds, and none that it does not."
+            f"That {'every' if proved else 'any'} rule holds on new cases{alone}. “Undecided” is no evidence "
+            "that a rule holds, and none that it does not."
+            + (" The certificate rests on other cases, and stands." if alone else "")
         )
     if not _settled(facts):
         missing.append(
@@ -250,16 +288,22 @@ def _rejections_compared(facts: Facts) -> bool:
 
 def fingerprint(facts: Facts) -> Html:
     policy = facts.policy
-    fitted = sum(part.rows for part in policy.fingerprints)
+    fitted = [count(part.rows) for part in policy.fingerprints]
+    certificate = " (the last of them certified it)" if policy.certificate else ""
     entries = [
         ("Policy (SHA-256)", tag("code", policy.digest, class_="digest")),
+        ("Policy made", policy.card.created),
+        ("Fitted on the table", policy.card.source or "not recorded"),
         ("Report made", facts.created),
         ("bylaw", version("bylaw")),
-        ("Cases the policy was chosen on", count(fitted) if fitted else "not recorded"),
+        (
+            "Cases the policy was chosen on",
+            f"{' + '.join(fitted)}{certificate}" if fitted else "not recorded",
+        ),
         ("Cases judged in this report", f"{count(len(facts.judged))}{', held out' if facts.audit else ''}"),
         ("Solver", policy.solution.status.name.lower().replace("_", " ")),
         ("Inverse temperature (beta)", rounded(policy.beta, 4)),
-        ("Rules met to within", f"{policy.guarantee.violation:.1e}"),
+        ("Bounds met by the solver to within", f"{policy.guarantee.violation:.1e}"),
     ]
     listing = tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="entries")
     lines = [tag("div", name, class_="signature") for name in ("Name", "Date", "Signature")]
