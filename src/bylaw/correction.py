@@ -29,7 +29,9 @@ from bylaw.solution import Solution, Status
 Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and where to start
 
 FEW_ROWS = 20  # fewer say nothing of a rate
-_CLOSE = 5e-4  # what observed rates may miss
+_CLOSE = 5e-4  # what observed rates may be off
+_EXACT = 1e-6  # what is not missed at all
+_PUSHES = (1.0, 2.0, 4.0, 8.0)  # times what is close
 _PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _MOST_STEPS = 16
 _DAMPING = 0.8
@@ -146,6 +148,19 @@ def correct(dual: Dual, begin: Corrected, seen: Observed, margins: Floats, resol
         else:
             here, gain = best, gain / 2
     return best
+
+
+def obey(dual: Dual, near: Corrected, seen: Observed, margins: Floats, resolve: Resolve) -> Corrected:
+    """From close to on the right side: what is still missed by a little is aimed at from further and
+    further inside."""
+    for push in _PUSHES:
+        over = near.excess + margins
+        if over.max(initial=0.0) <= _EXACT:
+            break
+        aim = margins + np.where(over > 0, over + push * _CLOSE, 0.0)
+        inside = correct(dual, near, seen, aim, resolve)
+        near = min(near, inside, key=lambda one: float((one.excess + margins).max()))
+    return near
 
 
 def _shifted(dual: Dual, shift: Floats) -> Dual:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bylaw.correction import Corrected, Observed, Resolve, affordable_margins, correct, start
+from bylaw.correction import Corrected, Observed, Resolve, affordable_margins, correct, obey, start
 from bylaw.decisions import Floats
 from bylaw.dual import Dual
 from bylaw.errors import ConvergenceWarning
@@ -41,7 +41,7 @@ class Fitting:
         margins = np.zeros(self.dual.n_rules)
         if margin:
             margins = affordable_margins(begin, margin * self.standard_errors(begin), self.resolve)
-        found = self.tightened(begin, margins)
+        found = obey(self.dual, self.tightened(begin, margins), self.seen, margins, self.resolve)
         self._warn_if_missed(found)
         return found
 
