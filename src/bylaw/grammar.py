@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -94,7 +95,13 @@ class _Reader:
                     near = difflib.get_close_matches(word, WORDS, n=1)
                     hint = f"did you mean {near[0]!r}?" if near else f"the words are {', '.join(WORDS)}"
                     self._refuse(node, f"unknown word {word!r}; {hint}")
-                return self._call(node, WORDS[word], *map(self._literal, node.args), **self._keywords(node))
+                args, keywords = [self._literal(arg) for arg in node.args], self._keywords(node)
+                signature = inspect.signature(WORDS[word])
+                try:
+                    signature.bind(*args, **keywords)
+                except TypeError as problem:
+                    self._refuse(node, f"{word}({', '.join(signature.parameters)}): {problem}")
+                return self._call(node, WORDS[word], *args, **keywords)
             case ast.Attribute(value=value, attr="given") if not node.args:
                 rate = self.read(value)
                 if not isinstance(rate, Rate):
@@ -145,6 +152,8 @@ class _Reader:
                 return tuple(self._literal(item) for item in items)
             case ast.Dict(keys=keys, values=values):
                 return self._dict(node, keys, values)
+        if isinstance(node, ast.Name):
+            self._refuse(node, f"text is written in quotes: {node.id!r}")
         self._refuse(node, "only plain values are admitted here: text, numbers, lists, dicts")
 
     def _dict(self, node: ast.Dict, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[Any, Any]:
