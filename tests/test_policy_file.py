@@ -21,6 +21,7 @@ from bylaw import (
     rejected,
     solve,
 )
+from bylaw.policy_file import digest_of
 from conftest import Rows
 
 ROWS = Rows(n=50)
@@ -118,6 +119,14 @@ def test_features_stated_twice_are_refused(tmp_path, content):
     twice["weights"].append(twice["weights"][0])
     with pytest.raises(PolicyFileError, match="features are not all different"):
         load(tmp_path, twice)
+
+
+def test_a_hash_that_is_not_that_of_the_law_is_refused(tmp_path, content):
+    """Even where somebody has computed the checksum again."""
+    other = {**content, "hash": "0" * 64}
+    other["checksum"] = digest_of({name: value for name, value in other.items() if name != "checksum"})
+    with pytest.raises(PolicyFileError, match="its hash is not that of its law"):
+        load(tmp_path, other)
 
 
 def test_binary_and_truncated_files_are_refused(tmp_path, content):

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 from cases import AWKWARD_CASES, REAL_CASES, check
 
@@ -162,6 +163,20 @@ def test_combinations_of_unknown_groups_need_columns():
     case = AWKWARD_CASES["unknown_together"]()
     with pytest.raises(OptionError, match="race and sex together"):
         to_python(case.policy)
+
+
+def test_a_column_in_two_roles_must_serve_both():
+    """What an earlier model said is a group here, too; the group was never "b"."""
+    P = np.random.default_rng(0).dirichlet([1, 1], 60)
+    columns = Columns(["p", "q"], ["a", "b"], groups={"said": "old"}, references={"old": "old"})
+    rows = pandas.DataFrame({"p": P[:, 0], "q": P[:, 1], "old": np.where(P[:, 0] > 0.5, "a", "reject")})
+    rules = ["disagreement('old') <= 0.9", "selected('a').given(said='a') >= 0.9"]
+    policy = solve(Problem(error(), rules), columns.evidence(rows))
+    module: dict = {}
+    exec(to_python(policy, columns), module)
+    assert module["KNOWN"] == {"old": ("a", "reject")}
+    with pytest.raises(ValueError, match="'old' is 'b'"):
+        module["probabilities"]({"p": 0.5, "q": 0.5, "old": "b"})
 
 
 def test_policies_without_weights_are_fair_coins():

@@ -178,6 +178,13 @@ def test_earlier_models_with_numbers_may_reject(database):
     assert np.abs(law - case.law).max() > 0.01
 
 
+def test_numbers_of_earlier_models_may_come_as_floats(database):
+    """As pandas makes them of a column with gaps."""
+    case = AWKWARD_CASES["everything"]()
+    law, _ = answers(case, database, case.frame.assign(old=case.frame["old"].astype(float)))
+    assert np.abs(law - case.law).max() <= TOLERANCE
+
+
 def replace_reference(evidence, labels):
     other = Evidence(evidence.probabilities, references={"old": labels.to_numpy()})
     return evidence.replaced(references=other.references)
@@ -202,6 +209,18 @@ def test_names_that_differ_by_case_stay_apart():
     policy = solve(Problem(error()), columns.evidence(frame))
     result = in_duckdb(to_sql(policy, columns, dialect="duckdb", table="rows", id_column="id"), frame)
     assert list(result) == ["id", "p_yes", "p_Yes_2", "p_1", "decision"]
+
+
+def test_no_number_makes_a_name_that_of_another_class():
+    P = np.random.default_rng(0).dirichlet([1, 1, 1], 50)
+    frame = pandas.DataFrame({"id": range(50), "x": P[:, 0], "y": P[:, 1], "z": P[:, 2]})
+    columns = Columns(["x", "y", "z"], classes=["A", "a", "a_2"])
+    policy = solve(Problem(error()), columns.evidence(frame), beta=5.0)
+    result = in_duckdb(to_sql(policy, columns, dialect="duckdb", table="rows", id_column="id"), frame)
+    assert list(result) == ["id", "p_A", "p_a_3", "p_a_2", "decision"]
+    law = policy.probabilities(columns.evidence(frame))
+    shown = result.sort_values("id")["p_a_2"].to_numpy(float)
+    np.testing.assert_allclose(shown, law[:, 2], atol=TOLERANCE)
 
 
 def test_qualified_tables():
