@@ -12,8 +12,9 @@ import typer
 
 from bylaw.audit import Audit, RuleAudit, Verdict, audit
 from bylaw.cli import options
+from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import in_shell, show_json, tell
-from bylaw.cli.inputs import Flags, groups_of, limits_of, policy_roles, rows_of
+from bylaw.cli.inputs import groups_of, limits_of, policy_roles, rows_of
 from bylaw.cli.written import read_decisions
 from bylaw.errors import EvidenceError
 from bylaw.policy import Policy
@@ -23,10 +24,12 @@ from bylaw.table_files import TableFile
 _EXIT = {Verdict.CERTIFIED: 0, Verdict.VIOLATED: 1, Verdict.BROKEN: 1}  # 2 for the others
 
 
+@takes_columns(
+    "scores", "group", "group_probabilities", "true_group", "reference", "label", "weight", "normalize"
+)
 def audited(
     policy: options.PolicyPath,
     table: options.Table,
-    label: options.Label = None,
     rules: Annotated[
         Path | None, typer.Option("--rules", "-r", help="Judge the rules of this file, not its own.")
     ] = None,
@@ -42,14 +45,9 @@ def audited(
         str, typer.Option(help="'estimate' to see what fitted rows say; they certify nothing.")
     ] = "refuse",
     limit: options.Limit = None,
-    scores: options.Scores = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    true_group: options.TrueGroup = None,
-    reference: options.Reference = None,
-    weight: options.Weight = None,
-    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Judge each rule on rows that had no say in the policy.
 
@@ -62,16 +60,6 @@ def audited(
       bylaw audit policy.json log.csv --label y --decisions decision --json > audit.json
     """
     chosen = Policy.load(policy)
-    flags = Flags(
-        probabilities=scores,
-        group=group,
-        group_probabilities=group_probabilities,
-        true_group=true_group,
-        reference=reference,
-        label=label,
-        weight=weight,
-        normalize=normalize,
-    )
     rows = rows_of(table, policy_roles(chosen, table, flags), groups_of(chosen))
     taken = None if decisions is None else _taken(table, decisions, chosen)
     others = [*(RulesFile.read(rules).problem.rules if rules else ()), *(rule or ())]

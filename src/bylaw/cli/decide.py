@@ -11,8 +11,9 @@ import pyarrow
 import typer
 
 from bylaw.cli import options
+from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import progress, show_json, tell
-from bylaw.cli.inputs import Flags, check_outputs, groups_of, policy_roles, table_of
+from bylaw.cli.inputs import check_outputs, groups_of, policy_roles, table_of
 from bylaw.cli.written import check_sets, set_as_text
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.evidence import Evidence
@@ -21,23 +22,20 @@ from bylaw.roles import Roles
 from bylaw.table_files import format_of, table_writer
 
 
+@takes_columns("id_column", "scores", "group", "group_probabilities", "reference", "normalize")
 def decide(
     policy: options.PolicyPath,
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the decisions.")],
-    id_column: options.IdColumn = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also one column per action: its probability.")
     ] = False,
     key: Annotated[
         str | None, typer.Option(help="Of the draws; by default the policy's hash. Keep one over releases.")
     ] = None,
-    scores: options.Scores = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    reference: options.Reference = None,
-    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Decide every row: the ids, and a column `decision`.
 
@@ -53,14 +51,6 @@ def decide(
     check_outputs([output], [policy, table])
     format_of(output)
     chosen = Policy.load(policy)
-    flags = Flags(
-        probabilities=scores,
-        group=group,
-        group_probabilities=group_probabilities,
-        reference=reference,
-        id_column=id_column,
-        normalize=normalize,
-    )
     roles = policy_roles(chosen, table, flags, deciding=True)
     if roles.id is None:
         raise OptionError("draws are keyed by ids: say which column holds them, --id-column NAME")

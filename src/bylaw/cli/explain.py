@@ -11,8 +11,9 @@ import pyarrow
 import typer
 
 from bylaw.cli import options
+from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_table, tell
-from bylaw.cli.inputs import Flags, groups_of, policy_roles, table_of
+from bylaw.cli.inputs import groups_of, policy_roles, table_of
 from bylaw.errors import OptionError
 from bylaw.evidence import Evidence
 from bylaw.explanation import Explanation, explain
@@ -20,6 +21,7 @@ from bylaw.policy import Policy
 from bylaw.roles import Roles
 
 
+@takes_columns("id_column", "scores", "group", "group_probabilities", "reference", "normalize")
 def explained(
     policy: options.PolicyPath,
     table: Annotated[Path | None, typer.Argument(help="A table with the row in it.")] = None,
@@ -27,14 +29,10 @@ def explained(
         str | None, typer.Option(help="Its number, from 0; or, without a table, the row itself as JSON.")
     ] = None,
     wanted: Annotated[str | None, typer.Option("--id", help="Its id, in the column of ids.")] = None,
-    id_column: options.IdColumn = None,
     key: Annotated[str | None, typer.Option(help="Of the draw; by default the policy's hash.")] = None,
-    scores: options.Scores = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    reference: options.Reference = None,
-    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Why a row is decided as it is: what each rule adds to the score of each action.
 
@@ -45,14 +43,6 @@ def explained(
       bylaw explain policy.json --row '{"p_approve": 0.6, "p_deny": 0.4, "race": "black"}'
     """
     chosen = Policy.load(policy)
-    flags = Flags(
-        probabilities=scores,
-        group=group,
-        group_probabilities=group_probabilities,
-        reference=reference,
-        id_column=id_column,
-        normalize=normalize,
-    )
     evidence, found = _one_row(chosen, table, row, wanted, flags)
     why = explain(chosen, evidence)
     drawn = None if found is None else _decision(chosen, evidence, found, key)

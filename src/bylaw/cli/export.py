@@ -32,7 +32,7 @@ def sql(
     output: TextOutput,
     dialect: Annotated[DialectName, typer.Option(help="Whose SQL.")],
     table: Annotated[str, typer.Option(help="The table that the statement reads.")] = "scores",
-    id_column: options.IdColumn = None,
+    id_column: Annotated[str | None, typer.Option(help="The column of ids.")] = None,
     key: Annotated[str | None, typer.Option(help="Of the draws; by default the policy's hash.")] = None,
 ) -> None:
     """One SELECT statement: the probability of each action and, with ids, the decision.

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from bylaw.cli import options
+from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_table, steps, tell, warn
-from bylaw.cli.inputs import Flags, Rows, check_outputs, fitting_rows, limits_of, rows_of, rules_of
+from bylaw.cli.inputs import Rows, check_outputs, fitting_rows, limits_of, rows_of, rules_of
 from bylaw.cli.report import page_of
 from bylaw.errors import OptionError, proportion
 from bylaw.measure import alone
@@ -19,6 +20,19 @@ from bylaw.policy import Policy
 from bylaw.solve import solve
 
 
+@takes_columns(
+    "scores",
+    "classes",
+    "group",
+    "group_probabilities",
+    "true_group",
+    "reference",
+    "label",
+    "weight",
+    "id_column",
+    "normalize",
+    also=("--probabilities",),
+)
 def fit(
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")],
@@ -38,17 +52,9 @@ def fit(
         float | None, typer.Option(help="Tighten every rule by so many standard errors, for new rows.")
     ] = None,
     limit: options.Limit = None,
-    probabilities: options.Probabilities = None,
-    classes: options.Classes = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    true_group: options.TrueGroup = None,
-    reference: options.Reference = None,
-    label: options.Label = None,
-    weight: options.Weight = None,
-    id_column: options.IdColumn = None,
-    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Choose the policy of least cost that obeys the rules on these rows.
 
@@ -69,18 +75,6 @@ def fit(
     file = rules_of(rules, rule, minimize)
     if not file.problem.rules:
         warn("there are no rules: the policy is the model's best answers")
-    flags = Flags(
-        probabilities=probabilities,
-        classes=classes,
-        group=group,
-        group_probabilities=group_probabilities,
-        true_group=true_group,
-        reference=reference,
-        label=label,
-        weight=weight,
-        id_column=id_column,
-        normalize=normalize,
-    )
     rows, limits = fitting_rows(table, file, flags), limits_of(limit)
     known = rows.evidence.group_values
     proof = None if certify is None else rows_of(certify, rows.roles, known)

@@ -8,61 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from bylaw.certified import HeldOut
+from bylaw.cli.column_flags import Flags
 from bylaw.cli.console import say
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.evidence import Evidence
 from bylaw.policy import Policy
 from bylaw.problem import Problem
-from bylaw.roles import Roles, find_roles, named, values_of
+from bylaw.roles import Roles, find_roles, named
 from bylaw.rules_file import RulesFile
 from bylaw.table_files import TableFile
 
 # A group that is said to be known is not known by its probabilities, whatever the file says; and the reverse.
 _INSTEAD = {"groups": ("group_probabilities", "true_groups", "joint"), "group_probabilities": ("groups",)}
-
-
-@dataclass(frozen=True)
-class Flags:
-    """What was said on the command line about columns; it goes before what a file says."""
-
-    probabilities: str | None = None
-    classes: str | None = None
-    group: Sequence[str] | None = None
-    group_probabilities: Sequence[str] | None = None
-    true_group: Sequence[str] | None = None
-    reference: Sequence[str] | None = None
-    label: str | None = None
-    weight: str | None = None
-    id_column: str | None = None
-    normalize: bool = False
-
-    def said(self) -> dict[str, Any]:
-        lists: dict[str, Any] = {
-            "groups": _pairs(self.group, "group"),
-            "group_probabilities": _pairs(self.group_probabilities, "group-probabilities"),
-            "true_groups": _pairs(self.true_group, "true-group"),
-            "references": _pairs(self.reference, "reference"),
-        }
-        singles = {
-            "label": self.label,
-            "weight": self.weight,
-            "id": self.id_column,
-            "normalize": self.normalize,
-        }
-        if self.probabilities is not None:
-            names = self.probabilities.split(",")
-            lists["probabilities"] = names if len(names) > 1 else self.probabilities
-        if self.classes is not None:
-            lists["classes"] = values_of(self.classes.split(","))
-        return {name: value for name, value in {**lists, **singles}.items() if value}
-
-
-def _pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
-    cut = [text.partition("=") for text in texts or ()]
-    pairs = {name: column if equals else name for name, equals, column in cut}
-    if "" in pairs or "" in pairs.values():
-        raise OptionError(f"--{flag} is NAME=COLUMN")
-    return pairs
 
 
 def rules_of(path: Path | None, rule: Sequence[str] | None, minimize: str | None) -> RulesFile:

@@ -9,11 +9,13 @@ import typer
 
 from bylaw.certified import HeldOut
 from bylaw.cli import options
+from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import tell
-from bylaw.cli.inputs import Flags, Rows, check_outputs, groups_of, limits_of, policy_roles, rows_of
+from bylaw.cli.inputs import Rows, check_outputs, groups_of, limits_of, policy_roles, rows_of
 from bylaw.policy import Policy
 
 
+@takes_columns("scores", "group", "group_probabilities", "true_group", "reference", "label", "normalize")
 def reported(
     policy: options.PolicyPath,
     table: options.Table,
@@ -24,13 +26,8 @@ def reported(
     title: Annotated[str, typer.Option(help="What the page is called.")] = "Policy report",
     confidence: options.Confidence = 0.95,
     limit: options.Limit = None,
-    scores: options.Scores = None,
-    label: options.Label = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    true_group: options.TrueGroup = None,
-    reference: options.Reference = None,
-    normalize: options.Normalize = False,
+    *,
+    flags: Flags,
 ) -> None:
     """A report on a policy: the table it was fitted on and, for proof, rows that were held out.
 
@@ -40,15 +37,6 @@ def reported(
     """
     check_outputs([output], [policy, table, held_out])
     chosen = Policy.load(policy)
-    flags = Flags(
-        probabilities=scores,
-        group=group,
-        group_probabilities=group_probabilities,
-        true_group=true_group,
-        reference=reference,
-        label=label,
-        normalize=normalize,
-    )
     rows, *others = (
         rows_of(path, policy_roles(chosen, path, flags), groups_of(chosen))
         for path in (table, held_out)

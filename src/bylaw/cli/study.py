@@ -11,8 +11,9 @@ import pyarrow
 import typer
 
 from bylaw.cli import options
+from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import progress, say, show_json, show_table, tell
-from bylaw.cli.inputs import Flags, Rows, check_outputs, fitting_rows, rules_of
+from bylaw.cli.inputs import Rows, check_outputs, fitting_rows, rules_of
 from bylaw.errors import OptionError, RuleError
 from bylaw.feasibility import diagnose
 from bylaw.frontier import Frontier, frontier
@@ -25,6 +26,16 @@ from bylaw.whole_file import whole_file
 _MOST_LEVELS = 1000
 
 
+@takes_columns(
+    "scores",
+    "classes",
+    "group",
+    "group_probabilities",
+    "reference",
+    "weight",
+    "normalize",
+    also=("--probabilities",),
+)
 def frontier_of(
     table: options.Table,
     rules: options.Rules = None,
@@ -36,14 +47,9 @@ def frontier_of(
     levels: Annotated[str, typer.Option(help="first:last:count, or numbers with commas.")] = "0:0.2:21",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A table of the points.")] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of it, PNG, SVG or PDF.")] = None,
-    probabilities: options.Probabilities = None,
-    classes: options.Classes = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    reference: options.Reference = None,
-    weight: options.Weight = None,
-    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
+    *,
+    flags: Flags,
 ) -> None:
     """What each level of a rule costs.
 
@@ -56,15 +62,6 @@ def frontier_of(
     check_outputs([output, plot], [table, rules])
     file = rules_of(rules, rule, minimize)
     statement, chosen = _swept(file.problem, sweep), _levels(levels)
-    flags = Flags(
-        probabilities=probabilities,
-        classes=classes,
-        group=group,
-        group_probabilities=group_probabilities,
-        reference=reference,
-        weight=weight,
-        normalize=normalize,
-    )
     rows = _predicted(fitting_rows(table, file, flags), file)
     solving = {name: value for name, value in file.solve.items() if name != "margin"}
     with progress("levels", len(chosen)) as advance:
@@ -130,18 +127,23 @@ def _show_frontier(found: Frontier, columns: Any, as_json: bool) -> None:
     show_table("", heads, cells)
 
 
+@takes_columns(
+    "scores",
+    "classes",
+    "group",
+    "group_probabilities",
+    "reference",
+    "weight",
+    "normalize",
+    also=("--probabilities",),
+)
 def diagnosed(
     table: options.Table,
     rules: options.Rules = None,
     rule: options.Rule = None,
-    probabilities: options.Probabilities = None,
-    classes: options.Classes = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    reference: options.Reference = None,
-    weight: options.Weight = None,
-    normalize: options.Normalize = False,
     as_json: options.AsJson = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Whether the rules can hold together, and if not, which conflict and what would help.
 
@@ -152,15 +154,6 @@ def diagnosed(
       bylaw diagnose scores.parquet --rules rules.toml
     """
     file = rules_of(rules, rule, None)
-    flags = Flags(
-        probabilities=probabilities,
-        classes=classes,
-        group=group,
-        group_probabilities=group_probabilities,
-        reference=reference,
-        weight=weight,
-        normalize=normalize,
-    )
     rows = _predicted(fitting_rows(table, file, flags), file)
     found = diagnose(file.problem, rows.evidence)
     if as_json:
