@@ -58,7 +58,11 @@ def tell(text: Any, style: str = "") -> None:
 
 def show_json(content: Any) -> None:
     """For machines: nothing else goes to standard output."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)
+    pour(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str))
+
+
+def pour(text: str) -> None:
+    """The result itself, as it is."""
     with contextlib.suppress(BrokenPipeError):
         print(text)  # noqa: T201
     _flush()

@@ -45,7 +45,7 @@ def explained(
     chosen = Policy.load(policy)
     evidence, found = _one_row(chosen, table, row, wanted, flags)
     why = explain(chosen, evidence)
-    drawn = None if found is None else _decision(chosen, evidence, found, key)
+    drawn = _decision(chosen, evidence, found, key) if isinstance(found, str | int) else None
     if as_json:
         show_json({"id": found, "decision": drawn, "actions": _lines(why)})
     else:
@@ -146,5 +146,5 @@ def _show_why(why: Explanation, row_id: Any, drawn: Any) -> None:
         tell("The rules changed the best decision.")
     else:
         tell(f"The rules changed the best decision from {alone} to {best}.")
-    if row_id is not None:
+    if drawn is not None:
         tell(f"The id {row_id} draws: {drawn}")

@@ -9,7 +9,7 @@ import typer
 
 from bylaw.algebra import LABEL
 from bylaw.cli import options
-from bylaw.cli.console import say, tell
+from bylaw.cli.console import pour, say, tell
 from bylaw.cli.inputs import check_outputs
 from bylaw.errors import OptionError
 from bylaw.export.dialects import DialectName
@@ -98,7 +98,7 @@ def onnx(policy: options.PolicyPath, output: Output) -> None:
 def _written(output: Path, text: str) -> None:
     """To a file, or to standard output."""
     if str(output) == "-":
-        tell(text.rstrip())
+        pour(text.rstrip("\n"))
         return
     write_text(output, text)
     tell(f"written: {output}")
