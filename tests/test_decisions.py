@@ -58,5 +58,7 @@ def test_actions():
 def test_bad_spaces():
     with pytest.raises(RuleError, match="is also a class"):
         Decisions("reject", ("reject", "x"))
+    with pytest.raises(RuleError, match="is also a class"):  # once decisions are text
+        Decisions("reject", (0, 1), reject="1")
     with pytest.raises(RuleError, match="'labels', 'reject' or 'sets'"):
         Decisions("nothing", (0, 1))

@@ -121,6 +121,12 @@ def test_sets_that_are_missing_or_cannot_be_told_apart(folder, bylaw):
     assert "there is no decision in row 0" in answer.err
 
 
+def test_new_rows_need_no_truth_and_nobody_asks_for_it(policy, folder, bylaw):
+    parquet.write_table(parquet.read_table("new.parquet").drop(["outcome"]), "bare.parquet")
+    answer = bylaw("decide", "policy.json", "bare.parquet", "-o", "d.parquet")
+    assert (answer.code, answer.err) == (0, "")
+
+
 def test_weights_are_not_needed_to_decide(folder, bylaw):
     weighted = scores(weight=np.linspace(1, 2, 600))
     written(weighted, "t")

@@ -23,6 +23,7 @@ from bylaw import (
 )
 from bylaw.algebra import DEFINITIONS
 from bylaw.families import FAMILIES
+from bylaw.report.amounts import beside
 from bylaw.report.words import rate_in_words, saving, sentence
 
 
@@ -170,6 +171,22 @@ def test_savings_are_named():
     assert saving(error()) == ("of error", True)
     assert saving(size()) == ("labels per set", False)
     assert saving(error() + 0.2 * rejected()) == ("of error() + 0.2 * rejected()", True)
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "unit", "text"),
+    [
+        (0.1002, (0.1,), "share", "10.02 %"),
+        (0.1, (0.1,), "share", "10 %"),
+        (0.1 + 1e-9, (0.1,), "share", "10 %"),
+        (0.083, (0.1,), "share", "8.3 %"),
+        (-0.0196, (-0.02, 0.02), "points", "−1.96 points"),
+        (0.02003, (-0.02, 0.02), "points", "2.003 points"),
+        (1.5004, (1.5,), "plain", "1.5004"),
+    ],
+)
+def test_an_estimate_is_told_from_its_limit(value, limits, unit, text):
+    assert beside(value, limits, unit).replace("\N{NO-BREAK SPACE}", " ") == text
 
 
 def test_long_names_are_cut():
