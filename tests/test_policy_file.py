@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bylaw import (
+    Evidence,
     EvidenceError,
     Policy,
     PolicyFileError,
@@ -186,3 +187,17 @@ def test_saving_leaves_the_old_file_until_the_new_one_is_whole(tmp_path, monkeyp
         policy.save(tmp_path / "p.json")
     assert (tmp_path / "p.json").read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["selected(0).given(g=2) <= 0.5", "selected(0).given(flag=1) <= 0.5", "error().given(label=True) <= 0.9"],
+)
+def test_values_are_kept_as_the_rows_have_them(tmp_path, rule):
+    """2 is 2.0 and 1 is True, but not in a file."""
+    groups = {"g": np.resize([1.5, 2.0], 50), "flag": np.resize([True, False], 50)}
+    evidence = Evidence(np.random.default_rng(0).dirichlet([1, 1], 50), groups=groups)
+    policy = solve(Problem(error(), [rule]), evidence)
+    policy.save(tmp_path / "p.json")
+    again = Policy.load(tmp_path / "p.json")
+    assert np.array_equal(again.probabilities(evidence), policy.probabilities(evidence))

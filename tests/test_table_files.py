@@ -107,7 +107,9 @@ def test_a_column_is_what_its_reader_says_however_it_begins(tmp_path):
         (["1", "2"], (1, 2, 3), [1, 2]),
         (["1.0", "2.5"], (), [1.0, 2.5]),
         (["True", "false"], (), [True, False]),
-        (["1", "X"], (1, 2), ["1", "X"]),
+        (["1", "2.0", "reject"], (1, 2), ["1", "2.0", "reject"]),
+        (["1", "2.0"], (1, 2), [1, 2]),
+        (["1", "2"], (1.0, 2.5, 2.0), [1.0, 2.0]),
         (["-0", "1"], (), [-0.0, 1.0]),
         (["9" * 30, "1"], (), ["9" * 30, "1"]),
         ([None, None], (), [None, None]),
@@ -210,3 +212,10 @@ def test_reading_holds_a_batch_not_the_file(tmp_path):
     at_most = max(pyarrow.total_allocated_bytes() for _ in TableFile(path).batches())
     assert path.stat().st_size > 10e6
     assert at_most < 6e6
+
+
+def test_only_what_is_strange_is_named(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("group\n1\n2\nX\n")
+    with pytest.raises(EvidenceError, match=r"rows\.csv: group: 'X' is none of \[1, 2\]"):
+        TableFile(path, values={"group": (1, 2)}).read()

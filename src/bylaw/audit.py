@@ -215,7 +215,7 @@ def audit(
         cost_after=after,
         cost_observed=labels is not None,
         rejected=_rejected_share(law, policy.decisions, seen),
-        random=_random_share(law, policy.decisions),
+        random=_random_share(law, policy.decisions, seen),
         reliability=reliability(evidence, seen, labels is not None),
     )
 
@@ -350,6 +350,6 @@ def _rejected_share(law: Floats, decisions: Decisions, seen: Evidence) -> float:
     return float(np.average(law[:, -1], weights=seen.weights)) if decisions.kind == "reject" else math.nan
 
 
-def _random_share(law: Floats, decisions: Decisions) -> float:
+def _random_share(law: Floats, decisions: Decisions, seen: Evidence) -> float:
     sure: NDArray[Any] = np.maximum(law, 1 - law).min(axis=1) if decisions.kind == "sets" else law.max(axis=1)
-    return float((sure < RANDOM).mean())
+    return float(np.average(sure < RANDOM, weights=seen.weights))

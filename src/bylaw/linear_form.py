@@ -172,6 +172,8 @@ class _Compiler:
         self.decisions = decisions
         self.evidence = evidence
         self.frequencies = frequencies
+        values = {LABEL: decisions.classes, **evidence.group_values}
+        self.own = {name: {value: value for value in found} for name, found in values.items()}
         self.used: dict[Conditions, float] = {}
         self.features: dict[Feature, int] = {}
         self.functions: dict[str, Callable[..., Any] | None] = {}
@@ -183,9 +185,10 @@ class _Compiler:
         for atom, factor in rate.terms:
             meaning = atom.meaning(self.decisions.kind, self.decisions.classes)
             constant += factor * meaning.constant
-            scale = factor / self._frequency(atom.conditions)
+            conditions = self._own(atom.conditions)
+            scale = factor / self._frequency(conditions)
             for term in meaning.terms:
-                event = _also(atom.conditions, term.label)
+                event = _also(conditions, term.label)
                 if event is not None:
                     key = self._feature(atom, term.source, event), self.decisions.position(term.action)
                     entries[key] = entries.get(key, 0.0) + scale * term.coefficient
@@ -200,6 +203,10 @@ class _Compiler:
         }
         functions = {name: function for name, function in self.functions.items() if function}
         return Recipe(self.decisions, tuple(self.features), attributes, functions)
+
+    def _own(self, conditions: Conditions) -> Conditions:
+        """The values as the classes and groups have them: who says 1 may mean 1.0 or True."""
+        return tuple((name, self.own.get(name, {}).get(value, value)) for name, value in conditions)
 
     def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
         name = source.name if source is not None and source.kind == "cost" else None

@@ -66,6 +66,8 @@ class Roles:
     def values(self, groups: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
         """Columns that hold labels or groups, and the values that they may have: `groups` has those known."""
         columns = self.columns
+        unknown = {a: tuple(n) for a, n in columns.groups.items() if not isinstance(n, str)}
+        groups = {**unknown, **groups}
         found = {n: groups.get(a, ()) for a, n in columns.groups.items() if isinstance(n, str)}
         found |= {n: groups.get(a, ()) for a, n in self.true_groups.items()}
         labels = [n for n in (self.label, *columns.references.values()) if isinstance(n, str)]
@@ -388,3 +390,15 @@ def values_of(texts: Sequence[str]) -> list[Value]:
 def _spelled(value: Value) -> str:
     """As in the name of a column."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def spelled_by(text: str, values: Sequence[Value]) -> Value | None:
+    """The value that a cell of text spells: true is True, and 2 may be 2.0."""
+    for value in values:
+        if text == str(value) or (isinstance(value, bool) and text.lower() == _spelled(value)):
+            return value
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return next((value for value in values if not isinstance(value, str | bool) and value == number), None)

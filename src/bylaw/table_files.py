@@ -21,9 +21,10 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
-from bylaw.algebra import Value
+from bylaw.algebra import Value, shorten
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.roles import values_of
+from bylaw.evidence import REJECTED
+from bylaw.roles import spelled_by, values_of
 from bylaw.whole_file import whole_file
 
 BATCH_ROWS = 131_072  # a few megabytes of scores
@@ -98,7 +99,10 @@ class TableFile:
         if format_of(self.path) != "csv":
             return rows
         for name in set(self.values) & set(rows.schema.names):
-            column = as_values(rows.column(name), self.values[name])
+            try:
+                column = as_values(rows.column(name), self.values[name])
+            except EvidenceError as problem:
+                raise EvidenceError(f"{self.path}: {name}: {problem}") from None
             rows = rows.set_column(rows.schema.get_field_index(name), name, column)
         return rows
 
@@ -204,14 +208,20 @@ _OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitSt
 
 
 def as_values(column: Any, known: Sequence[Value] = ()) -> Any:
-    """A column of text as the values that it spells: text where those known are text, or else whole numbers,
-    truth values or numbers where all cells are such."""
+    """A column of text as the values that it spells: those known, if any are; or else whole numbers, truth
+    values or numbers where all cells are such. Labels that may be "reject" stay text."""
     if known and all(isinstance(value, str) for value in known):
         return column
     whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
     encoded = whole.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    values = values_of(texts)
+    if known and REJECTED not in texts:
+        spelled = {text: spelled_by(text, known) for text in texts}
+        if strange := [text for text, value in spelled.items() if value is None]:
+            raise EvidenceError(f"{strange[0]!r} is none of {shorten(known)}")
+        values: list[Any] = list(spelled.values())
+    else:
+        values = list(values_of(texts))
     if values == texts and all(map(_DECIMAL.fullmatch, texts)):
         values = [float(text) for text in texts]
     try:

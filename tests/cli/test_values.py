@@ -236,3 +236,91 @@ def test_a_link_that_leads_nowhere(folder, bylaw):
     answer = bylaw("fit", "scores.parquet", "--rule", "rejected() <= 0.1", "-o", "a")
     assert answer.code == 2
     assert "leads nowhere" in answer.err
+
+
+def test_a_value_may_be_said_in_another_type_that_equals_it(folder, bylaw):
+    """Otherwise a policy is written that no command can read."""
+    written(scores(g=np.array([1.5, 2.0])[np.arange(600) % 2], flag=[True, False] * 300), "t")
+    for rule in (
+        "selected(0).given(g=2) <= 0.5",
+        "selected(0).given(flag=1) <= 0.5",
+        "error().given(label=1.0) <= 0.9",
+    ):
+        assert bylaw("fit", "t.csv", "--rule", rule, "-o", "p.json").code == 0
+        answer = bylaw("decide", "p.json", "t.csv", "-o", "d.csv")
+        assert answer.code == 0, answer.err
+
+
+def test_true_groups_of_a_csv_are_those_of_the_probabilities(folder, bylaw):
+    truth = np.array(["1", "2"])[np.arange(600) % 2]
+    chance = np.where(truth == "1", 0.8, 0.3)
+    written(scores(race_1=chance, race_2=1 - chance, truth=truth.tolist()), "t")
+    (folder / "r.toml").write_text(
+        "rules = [\"demographic_parity('race', tol=0.05)\"]\n[columns]\n"
+        "group_probabilities = { race = { '1' = 'race_1', '2' = 'race_2' } }\n"
+        "true_groups = { race = 'truth' }\n"
+    )
+    for ending in ("csv", "parquet"):
+        assert bylaw("fit", f"t.{ending}", "--rules", "r.toml", "-o", f"{ending}.json").code == 0
+    assert Policy.load("csv.json").digest == Policy.load("parquet.json").digest
+
+
+def test_an_inline_row_takes_flags_and_what_it_does_not_need(folder, bylaw):
+    parquet.write_table(scores(), "t.parquet")
+    assert bylaw("fit", "t.parquet", "--rule", "rejected() <= 0.1", "-o", "p.json").code == 0
+    row = {"q_0": 0.2, "q_1": 0.5, "q_2": 0.4, "id": 10**30, "extra": [1, "a"], "huge": 10**30}
+    explain = ["explain", "p.json", "--row", json.dumps(row), "--scores", "q_0,q_1,q_2", "--json"]
+    assert "pass --normalize" in bylaw(*explain).err
+    answer = json.loads(bylaw(*explain, "--normalize").out)
+    assert answer["id"] == 10**30
+    assert answer["decision"] in (0, 1, 2, "reject")
+
+
+def test_roles_that_do_not_count_are_not_asked_for(folder, bylaw):
+    table = scores(sex=["F", "M"] * 300)
+    parquet.write_table(table, "t.parquet")
+    rule = ["--rule", "demographic_parity('sex', tol=0.2)"]
+    assert bylaw("fit", "t.parquet", *rule, "-o", "p.json").code == 0
+    odd = scores(4000, seed=1, sex=["F", "M"] * 2000, weight=np.ones(4000), weights=np.ones(4000))
+    parquet.write_table(odd, "weights.parquet")
+    answer = bylaw("audit", "p.json", "weights.parquet")
+    assert answer.code == 0, answer.err
+    assert "weight" not in answer.err
+    two = table.append_column("y", table["id"]).append_column("label", table["id"])
+    parquet.write_table(two, "labels.parquet")
+    assert bylaw("frontier", "labels.parquet", *rule, "--levels", "0.1,0.2").code == 0
+    assert bylaw("diagnose", "labels.parquet", *rule).code == 0
+
+
+def test_rules_of_another_file_bring_their_columns(policy, folder, bylaw):
+    held = parquet.read_table("held.parquet")
+    parquet.write_table(held.append_column("before", held["outcome"]), "log.parquet")
+    (folder / "other.toml").write_text(
+        "rules = [\"disagreement('old') <= 0.9\"]\n[columns]\nreferences = { old = 'before' }\n"
+    )
+    answer = bylaw("audit", "policy.json", "log.parquet", "--rules", "other.toml")
+    assert answer.code == 0, answer.err
+    assert "disagreement('old') <= 0.9: certified" in answer.out
+    (folder / "none.toml").write_text("rules = []\n")
+    answer = bylaw("audit", "policy.json", "log.parquet", "--rules", "none.toml")
+    assert answer.code == 2
+    assert "no rules to judge" in answer.err
+
+
+def test_flags_that_contradict_each_other(folder, bylaw):
+    flags = [
+        "--group",
+        "sex",
+        "--group-probabilities",
+        "sex=p_*",
+        "--rule",
+        "demographic_parity('sex', tol=0.1)",
+    ]
+    answer = bylaw("fit", "scores.parquet", *flags, "-o", "p.json")
+    assert answer.code == 2
+    assert "either known" in answer.err
+    answer = bylaw(
+        "fit", "scores.parquet", "--rule", "rejected() <= 0.1", "--limit", "visit=0:1", "-o", "p.json"
+    )
+    assert answer.code == 2
+    assert "no rule speaks of custom('visit')" in answer.err

@@ -165,6 +165,21 @@ def test_combinations_of_unknown_groups_need_columns():
         to_python(case.policy)
 
 
+def test_earlier_models_with_numbers_may_reject(tmp_path):
+    """Then their column is of text."""
+    case = AWKWARD_CASES["everything"]()
+    old = case.frame["old"].astype(object)
+    old[::3] = "reject"
+    rows = case.frame.assign(old=old.astype(str))
+    evidence = case.evidence.replaced(
+        references=Evidence(
+            case.evidence.probabilities, references={"old": rows["old"].to_numpy()}
+        ).references
+    )
+    law, *_ = run(tmp_path, to_python(case.policy, case.columns), rows.to_dict("records"))
+    np.testing.assert_allclose(law, case.policy.probabilities(evidence), atol=1e-9)
+
+
 def test_a_column_in_two_roles_must_serve_both():
     """What an earlier model said is a group here, too; the group was never "b"."""
     P = np.random.default_rng(0).dirichlet([1, 1], 60)

@@ -335,7 +335,7 @@ def test_counts_and_words_of_weighted_cases():
     weighted = evidence.replaced(weights=np.full(800, 1 / 800))
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.03), rejected() <= 0.1]), weighted)
     page = parsed(report(policy, weighted, labels=labels, levels=0).html)
-    assert "from 800 cases" in section(page, "kept").words()
+    assert "worth 800 cases of equal weight" in section(page, "kept").words()
     assert "Cases count by their weights" in section(page, "rules").words()
 
 

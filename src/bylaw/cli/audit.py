@@ -14,11 +14,10 @@ from bylaw.audit import Audit, RuleAudit, Verdict, audit
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import in_shell, show_json, tell
-from bylaw.cli.inputs import groups_of, limits_of, policy_roles, rows_of
+from bylaw.cli.inputs import groups_of, limits_of, policy_roles, rows_of, rules_of
 from bylaw.cli.written import read_decisions
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy import Policy
-from bylaw.rules_file import RulesFile
 from bylaw.table_files import TableFile
 
 _EXIT = {Verdict.CERTIFIED: 0, Verdict.VIOLATED: 1, Verdict.BROKEN: 1}  # 2 for the others
@@ -60,16 +59,18 @@ def audited(
       bylaw audit policy.json log.csv --label y --decisions decision --json > audit.json
     """
     chosen = Policy.load(policy)
-    rows = rows_of(table, policy_roles(chosen, table, flags), groups_of(chosen))
+    others = rules_of(rules, rule, None) if rules or rule else None
+    if others is not None and not others.problem.rules:
+        raise OptionError(f"{rules} has no rules to judge")
+    rows = rows_of(table, policy_roles(chosen, table, flags, others=others), groups_of(chosen))
     taken = None if decisions is None else _taken(table, decisions, chosen)
-    others = [*(RulesFile.read(rules).problem.rules if rules else ()), *(rule or ())]
     found = audit(
         chosen,
         rows.evidence,
         **rows.seen,
-        rules=others or None,
+        rules=None if others is None else list(others.problem.rules),
         decisions=taken,
-        limits=limits_of(limit),
+        limits=limits_of(limit, (others or chosen).problem),
         confidence=confidence,
         method=method,  # type: ignore[arg-type]
         fitted_rows=fitted_rows,  # type: ignore[arg-type]

@@ -63,6 +63,8 @@ class Flags:
             "true_groups": _pairs(self.true_group, "true-group"),
             "references": _pairs(self.reference, "reference"),
         }
+        if both := set(lists["groups"]) & set(lists["group_probabilities"]):
+            raise OptionError(f"{min(both)} is either known, --group, or not, --group-probabilities")
         singles = {
             "label": self.label,
             "weight": self.weight,

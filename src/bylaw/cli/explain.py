@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,8 +61,9 @@ def _one_row(
             raise OptionError(
                 "which row? Give a table with --row NUMBER or --id ID, or --row '{...}' as JSON"
             )
-        roles = Roles.from_dict(policy.card.columns).deciding()
-        return _read(_inline(row), roles)
+        content = _inline(row)
+        roles = policy_roles(policy, Path("--row"), flags, deciding=True, names=list(content))
+        return roles.columns.evidence(_as_table(content, roles.needed)), content.get(roles.id or "")
     if (row is None) == (wanted is None):
         raise OptionError("give either --row NUMBER, from 0, or --id ID")
     roles = policy_roles(policy, table, flags, deciding=True)
@@ -80,13 +81,21 @@ def _read(row: Any, roles: Roles) -> tuple[Evidence, Any]:
     return roles.columns.evidence(row), row.column(roles.id)[0].as_py() if known else None
 
 
-def _inline(text: str) -> Any:
+def _inline(text: str) -> dict[str, Any]:
     try:
-        return pyarrow.Table.from_pylist([json.loads(text)])
-    except (ValueError, AttributeError, RecursionError, pyarrow.ArrowException):
-        raise OptionError(
-            f"--row without a table is one row as JSON, {{column: value}}, not {text!r}"
-        ) from None
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise OptionError(f"--row without a table is one row as JSON, {{column: value}}, not {text!r}")
+    return content
+
+
+def _as_table(content: dict[str, Any], names: Sequence[str]) -> Any:
+    try:
+        return pyarrow.Table.from_pylist([{name: content[name] for name in names}])
+    except (OverflowError, pyarrow.ArrowException) as problem:
+        raise OptionError(f"--row has a value that no column can hold: {problem}") from None
 
 
 def _numbered(batches: Iterable[Any], table: Path, row: str) -> Any:

@@ -83,6 +83,8 @@ def onnx(policy: options.PolicyPath, output: Output) -> None:
     from bylaw.export import to_onnx
 
     check_outputs([output], [policy])
+    if str(output) == "-":
+        raise OptionError("an ONNX model is no text: write it to a file")
     chosen = Policy.load(policy)
     columns = Roles.from_dict(chosen.card.columns).columns if chosen.card.columns else None
     if columns is not None and columns.normalize:

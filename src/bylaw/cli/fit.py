@@ -75,7 +75,7 @@ def fit(
     file = rules_of(rules, rule, minimize)
     if not file.problem.rules:
         warn("there are no rules: the policy is the model's best answers")
-    rows, limits = fitting_rows(table, file, flags), limits_of(limit)
+    rows, limits = fitting_rows(table, file, flags), limits_of(limit, file.problem)
     known = rows.evidence.group_values
     proof = None if certify is None else rows_of(certify, rows.roles, known)
     judges = None if held_out is None else rows_of(held_out, rows.roles, known).held_out(limits)

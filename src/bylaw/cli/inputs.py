@@ -18,8 +18,13 @@ from bylaw.roles import Roles, find_roles, named
 from bylaw.rules_file import RulesFile
 from bylaw.table_files import TableFile
 
-# A group that is said to be known is not known by its probabilities, whatever the file says; and the reverse.
-_INSTEAD = {"groups": ("group_probabilities", "true_groups", "joint"), "group_probabilities": ("groups",)}
+# What the command line says of a group under one role makes what the file says under another void.
+_INSTEAD = {
+    "groups": ("group_probabilities",),
+    "group_probabilities": ("groups",),
+    "true_groups": ("groups",),
+    "joint": ("groups",),
+}
 
 
 def rules_of(path: Path | None, rule: Sequence[str] | None, minimize: str | None) -> RulesFile:
@@ -86,29 +91,29 @@ def rows_of(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> Ro
     return Rows(evidence, roles, None if label is None else table[label], seen or None)
 
 
-def fitting_rows(path: Path, rules: RulesFile, flags: Flags) -> Rows:
+def fitting_rows(path: Path, rules: RulesFile, flags: Flags, without: Sequence[str] = ()) -> Rows:
     """The rows of a table for a problem; what was guessed is said."""
-    return rows_of(path, _found(_merged(rules.columns, flags.said()), path, rules.problem), {})
+    said = _merged(rules.columns, flags.said())
+    return rows_of(path, _found(said, TableFile(path).names, path, rules.problem, without), {})
 
 
 def _merged(file: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The command line goes first, name by name."""
     merged = {**file, **said}
-    for role in ("groups", "group_probabilities", "true_groups", "references"):
-        if role in file and role in said:
-            merged[role] = {**named(file[role]), **said[role]}
-    for role, others in _INSTEAD.items():
-        for other in others:
-            if other in file:
-                kept = named(merged[other])
-                merged[other] = {name: kept[name] for name in kept if name not in said.get(role, ())}
+    for role in ("groups", "group_probabilities", "true_groups", "joint", "references"):
+        if role in file:
+            instead = [name for other in _INSTEAD.get(role, ()) for name in said.get(other, ())]
+            kept = {name: column for name, column in named(file[role]).items() if name not in instead}
+            merged[role] = {**kept, **said.get(role, {})}
     return merged
 
 
-def _found(said: Mapping[str, Any], path: Path, problem: Problem, without: Sequence[str] = ()) -> Roles:
+def _found(
+    said: Mapping[str, Any], names: Sequence[str], path: Path, problem: Problem, without: Sequence[str]
+) -> Roles:
     """What was guessed is said."""
     try:
-        roles = find_roles(said, TableFile(path).names, problem, without)
+        roles = find_roles(said, names, problem, without)
     except EvidenceError as trouble:
         if str(path) in str(trouble):
             raise
@@ -118,29 +123,61 @@ def _found(said: Mapping[str, Any], path: Path, problem: Problem, without: Seque
     return roles
 
 
-def policy_roles(policy: Policy, path: Path, flags: Flags, deciding: bool = False) -> Roles:
-    """The columns that the policy was fitted on, or what the command line says instead; a decision needs
-    neither the truth nor weights."""
-    said, names = flags.said(), TableFile(path).names
+def policy_roles(
+    policy: Policy,
+    path: Path,
+    flags: Flags,
+    *,
+    deciding: bool = False,
+    names: Sequence[str] | None = None,
+    others: RulesFile | None = None,
+) -> Roles:
+    """The columns that the policy was fitted on, or what the command line says instead.
+
+    A decision needs neither the truth nor weights. `names` are those of the columns, if there is no file;
+    `others` are rules that are judged instead of its own, and what they say of columns.
+    """
+    names = TableFile(path).names if names is None else names
+    remembered = _remembered(policy, path, names, flags, deciding)
+    without = ["label", "weight"] if deciding else []
+    if policy.card.columns and not (remembered.get("weight") or flags.weight):
+        without.append("weight")  # rows count alike, as they did in the fit
+    problem = policy.problem
+    if others is not None:
+        remembered = {**remembered, **_merged(remembered, others.columns)}
+        problem = _of_both(problem, others.problem)
+    roles = _found(_merged(remembered, flags.said()), names, path, problem, without)
+    return replace(roles, columns=replace(roles.columns, groups=_as_fitted(roles.columns.groups, policy)))
+
+
+def _remembered(
+    policy: Policy, path: Path, names: Sequence[str], flags: Flags, deciding: bool
+) -> dict[str, Any]:
+    """What the policy says of columns."""
     if policy.card.columns:
-        fitted = Roles.from_dict(policy.card.columns)
+        fitted, said = Roles.from_dict(policy.card.columns), flags.said()
         fitted = fitted.deciding() if deciding else fitted
         for what, name in (("label", fitted.label), ("id", fitted.id), ("weight", fitted.columns.weights)):
-            if name is not None and name not in names and what not in said:
+            if name is not None and name not in names and what not in said and not deciding:
                 say(f"{path.name}: there is no column {name!r}, the {what} of the fitted table")
-        remembered = fitted.said(names)
-    else:
-        attributes = policy.recipe.attributes
-        remembered = {
-            "classes": list(policy.decisions.classes),
-            "groups": [name for name, attribute in attributes.items() if attribute.known and name in names],
-        }
-    without = ("label", "weight") if deciding else ()
-    roles = _found(_merged(remembered, said), path, policy.problem, without)
-    columns = roles.columns
-    if policy.card.columns and not (remembered.get("weight") or flags.weight):
-        columns = replace(columns, weights=None)
-    return replace(roles, columns=replace(columns, groups=_as_fitted(columns.groups, policy)))
+        return fitted.said(names)
+    known = [name for name, a in policy.recipe.attributes.items() if a.known and name in names]
+    guessed = {
+        name: {value: f"{name}_{value}" for value in a.values}
+        for name, a in policy.recipe.attributes.items()
+        if not a.known and all(f"{name}_{value}" in names for value in a.values)
+    }
+    return {
+        "classes": list(policy.decisions.classes),
+        "groups": known,
+        "group_probabilities": guessed,
+    }
+
+
+def _of_both(own: Problem, other: Problem) -> Problem:
+    """With the rules of both, each once: what columns they speak of."""
+    rules = {str(rule): rule for rule in (*own.rules, *other.rules)}
+    return Problem(own.minimize, list(rules.values()), own.classes, own.kind, own.reject)
 
 
 def _as_fitted(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
@@ -172,11 +209,13 @@ def _resolved(path: Path) -> Path:
         raise OptionError(f"{path} is a link that leads nowhere") from None
 
 
-def limits_of(texts: Sequence[str] | None) -> dict[str, tuple[float, float]]:
+def limits_of(texts: Sequence[str] | None, problem: Problem) -> dict[str, tuple[float, float]]:
     """The least and the most that custom costs can be."""
     limits = {}
     for text in texts or ():
         name, _, ends = text.partition("=")
+        if name not in problem.arrays:
+            raise OptionError(f"--limit {text}: no rule speaks of custom({name!r})")
         least, _, most = ends.partition(":")
         try:
             limits[name] = (float(least), float(most))

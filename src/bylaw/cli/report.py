@@ -42,7 +42,7 @@ def reported(
         for path in (table, held_out)
         if path is not None
     )
-    judges = others[0].held_out(limits_of(limit)) if others else None
+    judges = others[0].held_out(limits_of(limit, chosen.problem)) if others else None
     page_of(chosen, rows, judges, confidence, title=title).save(output)
     tell(f"report: {output}")
 

@@ -62,7 +62,7 @@ def frontier_of(
     check_outputs([output, plot], [table, rules])
     file = rules_of(rules, rule, minimize)
     statement, chosen = _swept(file.problem, sweep), _levels(levels)
-    rows = _predicted(fitting_rows(table, file, flags), file)
+    rows = _predicted(table, file, flags)
     solving = {name: value for name, value in file.solve.items() if name != "margin"}
     with progress("levels", len(chosen)) as advance:
         found = frontier(
@@ -76,11 +76,11 @@ def frontier_of(
     _show_frontier(found, columns, as_json)
 
 
-def _predicted(rows: Rows, file: RulesFile) -> Rows:
+def _predicted(table: Path, file: RulesFile, flags: Flags) -> Rows:
     """These commands go by the model's probabilities, which somebody who gave more should know."""
-    if rows.labels is not None or "margin" in file.solve:
+    if "label" in file.columns or "margin" in file.solve:
         say("by the model's probabilities: labels and margins are for `bylaw fit`")
-    return rows
+    return fitting_rows(table, file, flags, without=("label", "id"))
 
 
 def _save_plot(found: Frontier, path: Path) -> None:
@@ -154,7 +154,7 @@ def diagnosed(
       bylaw diagnose scores.parquet --rules rules.toml
     """
     file = rules_of(rules, rule, None)
-    rows = _predicted(fitting_rows(table, file, flags), file)
+    rows = _predicted(table, file, flags)
     found = diagnose(file.problem, rows.evidence)
     if as_json:
         names = (

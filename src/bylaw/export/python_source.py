@@ -57,6 +57,7 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
         f"SETS = {policy.decisions.kind == 'sets'}  # decisions are sets of labels",
         _table("COLUMNS", "what a row must have", list(dict.fromkeys(names.values()))),
         _mapping("KNOWN", "columns of values, and the values that the policy knows", terms.known, names),
+        f"SPELLED = {_spelled(terms.known, names)!r}  # columns of numbers that may be text",
         _table(
             "DISTRIBUTIONS",
             "columns that together are probabilities and sum to one",
@@ -93,6 +94,15 @@ def _table(name: str, meaning: str, rows: Iterable[Any], comments: Iterable[str]
     notes = [f"  {_comment(text)}" for text in comments]
     lines = [f"    {row!r},{notes[i] if notes else ''}" for i, row in enumerate(rows)]
     return "\n".join([f"{name} = [  # {meaning}", *lines, "]"])
+
+
+def _spelled(known: Any, names: dict[Cell, str]) -> dict[str, dict[str, Value]]:
+    """Of earlier models, as in Evidence: a column that says "reject" has numbers as text."""
+    return {
+        names[cell]: {str(value): value for value in values if isinstance(value, int)}
+        for cell, values in known.items()
+        if cell.part == "references" and any(isinstance(value, int) for value in values)
+    }
 
 
 def _mapping(name: str, meaning: str, known: Any, names: dict[Cell, str]) -> str:

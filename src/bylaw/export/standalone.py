@@ -12,6 +12,7 @@ DIGEST = ""  # of the policy
 ACTIONS: tuple[Any, ...] = ()
 SETS = False  # decisions are sets of labels
 KNOWN: dict[str, tuple[Any, ...]] = {}  # columns of values, and the values that the policy knows
+SPELLED: dict[str, dict[str, Any]] = {}  # columns of numbers that may be text, as beside "reject"
 DISTRIBUTIONS: list[list[str]] = []  # columns that together are probabilities and sum to one
 NUMBERS: list[str] = []  # columns of other numbers
 # Products of (column, value), one if they agree, and of [sums of columns]; the weight for each action.
@@ -60,7 +61,8 @@ def decide(row: dict[str, Any], row_id: str | int, key: str = DIGEST) -> Any:
 def _checked(row: dict[str, Any]) -> dict[str, Any]:
     cells = {}
     for column, values in KNOWN.items():
-        cells[column] = _cell(row, column)
+        value = _cell(row, column)
+        cells[column] = SPELLED.get(column, {}).get(value, value) if isinstance(value, str) else value
         if cells[column] not in values:
             raise ValueError(f"{column!r} is {cells[column]!r}; the policy knows {list(values)}")
     for column in NUMBERS:

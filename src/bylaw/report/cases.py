@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bylaw.algebra import Atom, Conditions, Rate, Rule
 from bylaw.audit import RANDOM
@@ -133,7 +134,10 @@ class Cases:
 
     @property
     def random_share(self) -> float:
-        return float((self.likeliest < RANDOM).mean())
+        return self.share_of(self.likeliest < RANDOM)
+
+    def share_of(self, rows: NDArray[np.bool_]) -> float:
+        return float(np.average(rows, weights=self.weights))
 
     @cached_property
     def set_sizes(self) -> Floats:

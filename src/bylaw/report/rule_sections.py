@@ -118,11 +118,16 @@ def _card(bar: Bar, scale: Scale, facts: Facts) -> Html:
 
 def _numbers(bar: Bar, facts: Facts) -> str:
     if bar.reason:
-        return f"Not judged: {bar.reason}."
+        return f"Not judged: {bar.reason.partition(': pass ')[0]}."
     said = f"Allowed: {allowed(bar)}. Estimate: {beside(bar.estimate, (bar.low, bar.high), bar.unit)}"
     if math.isfinite(bar.lower):
         said += f", between {amount(bar.lower, bar.unit)} and {amount(bar.upper, bar.unit)}"
-    said += f", from {count(bar.rows)} cases."
+    weighted = facts.judged.evidence.weights is not None
+    said += (
+        f", worth {count(bar.rows)} cases of equal weight."
+        if weighted
+        else f", from {count(bar.rows)} cases."
+    )
     if bar.verdict is Verdict.UNDECIDED and not math.isnan(bar.rows_needed):
         far = bar.rows_needed > _FAR * len(facts.judged)
         said += (
@@ -192,10 +197,18 @@ def prices(facts: Facts) -> Html:
         tag(
             "p",
             "These prices are for small steps from where the rules stand, by the model’s own probabilities "
-            "on the cases on which the policy was chosen. Larger steps: see the curves below.",
+            f"on the cases on which the policy was chosen{_shifted(facts)}. Larger steps: see the curves "
+            "below.",
             class_="note",
         ),
     )
+
+
+def _shifted(facts: Facts) -> str:
+    """Where prices are not those of the curves."""
+    if not any(facts.policy.tightened.values()):
+        return ""
+    return ", with bounds shifted so that observed rates, or a margin, are respected; the curves shift none"
 
 
 def _price(price: float, rule: Statement, facts: Facts) -> str:

@@ -29,7 +29,7 @@ _LEAST_VIOLATION = 1e-4  # that is worth telling apart
 def randomness(facts: Facts) -> Html:
     cases = facts.judged
     sure = cases.likeliest
-    open_, leaning = float((sure < _LEANING).mean()), float(((sure >= _LEANING) & (sure < RANDOM)).mean())
+    open_, leaning = cases.share_of(sure < _LEANING), cases.share_of((sure >= _LEANING) & (sure < RANDOM))
     parts = [("settled", 1 - open_ - leaning), ("leaning", leaning), ("open", open_)]
     names = ["settled (one outcome has at least 99 %)", "leaning (75 % to 99 %)", "open (below 75 %)"]
     title = "; ".join(f"{name}: {percent(share)}" for name, (_, share) in zip(names, parts, strict=True))
