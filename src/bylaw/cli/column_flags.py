@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -25,6 +25,7 @@ Flag = Literal[
     "id_column",
     "normalize",
 ]
+ALL_FLAGS: tuple[Flag, ...] = get_args(Flag)
 _FLAGS: dict[Flag, tuple[str, str]] = {  # and what is said of them
     "scores": ("--scores", "Columns of P(class): a pattern, p_*, or names with commas."),
     "classes": ("--classes", "The classes, with commas, in the order of the columns."),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.column_flags import Flags, takes_columns
+from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import show_json, show_table, steps, tell, warn
 from bylaw.cli.inputs import Rows, check_outputs, fitting_rows, limits_of, rows_of, rules_of
 from bylaw.cli.report import page_of
@@ -20,19 +20,7 @@ from bylaw.policy import Policy
 from bylaw.solve import solve
 
 
-@takes_columns(
-    "scores",
-    "classes",
-    "group",
-    "group_probabilities",
-    "true_group",
-    "reference",
-    "label",
-    "weight",
-    "id_column",
-    "normalize",
-    also=("--probabilities",),
-)
+@takes_columns(*ALL_FLAGS, also=("--probabilities",))
 def fit(
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")],

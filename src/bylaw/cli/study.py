@@ -24,9 +24,7 @@ from bylaw.table_files import write_table
 from bylaw.whole_file import whole_file
 
 _MOST_LEVELS = 1000
-
-
-@takes_columns(
+_reads_scores = takes_columns(
     "scores",
     "classes",
     "group",
@@ -36,6 +34,9 @@ _MOST_LEVELS = 1000
     "normalize",
     also=("--probabilities",),
 )
+
+
+@_reads_scores
 def frontier_of(
     table: options.Table,
     rules: options.Rules = None,
@@ -127,16 +128,7 @@ def _show_frontier(found: Frontier, columns: Any, as_json: bool) -> None:
     show_table("", heads, cells)
 
 
-@takes_columns(
-    "scores",
-    "classes",
-    "group",
-    "group_probabilities",
-    "reference",
-    "weight",
-    "normalize",
-    also=("--probabilities",),
-)
+@_reads_scores
 def diagnosed(
     table: options.Table,
     rules: options.Rules = None,
