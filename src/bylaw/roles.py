@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from bylaw.algebra import Value
 from bylaw.errors import EvidenceError
 from bylaw.problem import Problem
+from bylaw.spelling import spelled, values_of
 from bylaw.tables import Columns
 
 ROLES = (
@@ -32,8 +32,6 @@ _OBVIOUS = {
     "weight": ("weight", "weights", "sample_weight"),
     "id": ("id",),
 }
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
-_TRUTH = {"true": True, "false": False}
 _SHOWN = 12  # columns or classes in a remark
 
 
@@ -318,11 +316,11 @@ class _Finder:
             if len(said) != len(wanted):
                 raise EvidenceError(f"{role} must have {len(wanted)} columns, in the order {list(wanted)}")
             return [self._column(name, role) for name in said]
-        stars = {_spelled(value): column for value, column in self._stars(said, role).items()}
-        missing = [value for value in wanted if _spelled(value) not in stars]
+        stars = {spelled(value): column for value, column in self._stars(said, role).items()}
+        missing = [value for value in wanted if spelled(value) not in stars]
         if missing:
             raise EvidenceError(f"{role} has no column for {missing[0]!r}; it has {list(stars.values())}")
-        return [stars[_spelled(value)] for value in wanted]
+        return [stars[spelled(value)] for value in wanted]
 
     def _single(self, role: str) -> str | None:
         said = self.said.get(role)
@@ -376,29 +374,3 @@ def named(said: Any) -> dict[str, Any]:
     if isinstance(said, str):
         return {said: said}
     return dict(said) if isinstance(said, Mapping) else {name: name for name in said or ()}
-
-
-def values_of(texts: Sequence[str]) -> list[Value]:
-    """Whole numbers or truth values where all texts are such, and otherwise the texts: "01" is no number."""
-    if all(map(_WHOLE.fullmatch, texts)) and "-0" not in texts:
-        return [int(text) for text in texts]
-    if all(text.lower() in _TRUTH for text in texts):
-        return [_TRUTH[text.lower()] for text in texts]
-    return list(texts)
-
-
-def _spelled(value: Value) -> str:
-    """As in the name of a column."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def spelled_by(text: str, values: Sequence[Value]) -> Value | None:
-    """The value that a cell of text spells: true is True, and 2 may be 2.0."""
-    for value in values:
-        if text == str(value) or (isinstance(value, bool) and text.lower() == _spelled(value)):
-            return value
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return next((value for value in values if not isinstance(value, str | bool) and value == number), None)

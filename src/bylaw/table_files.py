@@ -24,7 +24,7 @@ import pyarrow.parquet
 from bylaw.algebra import Value, shorten
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.evidence import REJECTED
-from bylaw.roles import spelled_by, values_of
+from bylaw.spelling import spelled_by, values_of
 from bylaw.whole_file import whole_file
 
 BATCH_ROWS = 131_072  # a few megabytes of scores

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from bylaw.errors import OptionError
-from bylaw.roles import values_of
+from bylaw.spelling import values_of
 
 Flag = Literal[
     "scores",
