@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bylaw.algebra import Rule
 from bylaw.audit_text import as_html, as_text
@@ -351,5 +350,4 @@ def _rejected_share(law: Floats, decisions: Decisions, seen: Evidence) -> float:
 
 
 def _random_share(law: Floats, decisions: Decisions, seen: Evidence) -> float:
-    sure: NDArray[Any] = np.maximum(law, 1 - law).min(axis=1) if decisions.kind == "sets" else law.max(axis=1)
-    return float(np.average(sure < RANDOM, weights=seen.weights))
+    return float(np.average(decisions.sureness(law) < RANDOM, weights=seen.weights))

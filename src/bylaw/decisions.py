@@ -14,7 +14,7 @@ from bylaw.errors import RuleError
 Floats = NDArray[np.float64]
 
 # exp(-40) is below the rounding error of a probability: such actions get probability zero.
-_NEGLIGIBLE = -40.0
+NEGLIGIBLE = -40.0
 _FACTORS = 1000  # numbers up to 2 whose product is a finite float
 
 
@@ -55,6 +55,11 @@ class Decisions:
         """
         return _sigmoid(scores) if self.kind == "sets" else _softmax(scores)
 
+    def sureness(self, law: Floats) -> Floats:
+        """(n_rows,): the chance of the likeliest action, for a law (n_rows, n_actions); of a set, of what its
+        least settled label is likeliest to be."""
+        return np.maximum(law, 1 - law).min(axis=1) if self.kind == "sets" else law.max(axis=1)
+
     def least(self, losses: Floats) -> Floats:
         """(n_rows,): the loss of the best decision on each row."""
         return np.minimum(losses, 0.0).sum(axis=0) if self.kind == "sets" else losses.min(axis=0)
@@ -72,7 +77,7 @@ def _softmax(scores: Floats) -> Floats:
 def _exp_or_zero(scores: Floats) -> None:
     """exp in place, zero where negligible. At a large beta almost every row is decided, and
     only few entries need exp; both ways give the same bits."""
-    near = scores > _NEGLIGIBLE
+    near = scores > NEGLIGIBLE
     if np.count_nonzero(near) > near.size // 3:
         np.exp(scores, out=scores)
         scores *= near

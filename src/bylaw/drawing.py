@@ -14,8 +14,9 @@ from bylaw.columns import as_vector
 from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 
-_BITS = 52  # of the hash, 13 hex digits: exact as a float, and easy to say in SQL
-_PER_DIGEST = 4  # such numbers in its 256 bits
+HEX_DIGITS = 13  # of the hash for each number: exact as a float, and easy to say in SQL
+PER_DIGEST = 4  # such numbers in its 256 bits
+_BITS = 4 * HEX_DIGITS
 
 
 def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
@@ -34,10 +35,10 @@ def keyed_draws(
     something is left to chance is there anything to hash.
     """
     checked = _checked_ids(ids, laws[0].shape[1])
-    for first in range(0, len(laws), _PER_DIGEST):
-        part = laws[first : first + _PER_DIGEST]
+    for first in range(0, len(laws), PER_DIGEST):
+        part = laws[first : first + PER_DIGEST]
         open_rows = np.flatnonzero(np.any([(law > 0).sum(axis=0) > 1 for law in part], axis=0))
-        columns = _uniforms(checked[open_rows], key, suffix.format(first // _PER_DIGEST), len(part))
+        columns = _uniforms(checked[open_rows], key, suffix.format(first // PER_DIGEST), len(part))
         for law, uniforms in zip(part, columns, strict=True):
             drawn = law.argmax(axis=0)
             drawn[open_rows] = draw(law[:, open_rows], uniforms)
@@ -51,9 +52,9 @@ def keyed_uniforms(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str 
     13 hex digits from place 13 (i % 4) on, as a fraction.
     """
     checked = _checked_ids(ids, n_rows)
-    for first in range(0, count, _PER_DIGEST):
-        ending = suffix.format(first // _PER_DIGEST)
-        yield from _uniforms(checked, key, ending, min(_PER_DIGEST, count - first))
+    for first in range(0, count, PER_DIGEST):
+        ending = suffix.format(first // PER_DIGEST)
+        yield from _uniforms(checked, key, ending, min(PER_DIGEST, count - first))
 
 
 def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:

@@ -12,7 +12,7 @@ from bylaw.decisions import Floats
 from bylaw.errors import EvidenceError
 
 SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
-_DUST = 1e-9  # negative probabilities this small are rounding errors
+ROUNDING = 1e-9  # negative probabilities this small are rounding errors
 
 
 def check_classes(
@@ -52,7 +52,7 @@ def check_probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
     if not matrix.size:
         raise EvidenceError(f"{what} is empty; pass at least one row")
     low, high = matrix.min(), matrix.max()
-    if -_DUST <= low < 0:
+    if -ROUNDING <= low < 0:
         matrix, low = np.maximum(matrix, 0.0), 0.0
     if not np.isfinite(low + high):
         row = int(np.argmin(np.isfinite(matrix).all(axis=1)))

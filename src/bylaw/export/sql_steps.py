@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bylaw.algebra import Value
+from bylaw.decisions import NEGLIGIBLE
+from bylaw.drawing import HEX_DIGITS, PER_DIGEST
 from bylaw.export.dialects import Dialect, comment
 from bylaw.export.layout import column_of
 from bylaw.export.terms import (
     DUST,
-    HEX_DIGITS,
     HIGHEST,
     LOWEST,
-    NEGLIGIBLE,
-    PER_DIGEST,
     Cell,
     Equals,
     Product,
@@ -181,8 +180,8 @@ class Steps:
     def _softmax(self) -> list[Step]:
         number, scores, weights = self.dialect.float, self._numbered("score"), self._numbered("weight")
         exps = [
-            f"CASE WHEN {score} - peak > {number(-NEGLIGIBLE)} THEN EXP({score} - peak) "
-            f"WHEN {score} - peak <= {number(-NEGLIGIBLE)} THEN {number(0.0)} END AS {weight}"
+            f"CASE WHEN {score} - peak > {number(NEGLIGIBLE)} THEN EXP({score} - peak) "
+            f"WHEN {score} - peak <= {number(NEGLIGIBLE)} THEN {number(0.0)} END AS {weight}"
             for score, weight in zip(scores, weights, strict=True)
         ]
         highest = number(len(weights) + 1.0)  # more, or no number, where scores overflow
@@ -199,7 +198,7 @@ class Steps:
     def _sigmoid(self) -> list[Step]:
         number, scores, weights = self.dialect.float, self._numbered("score"), self._numbered("weight")
         exps = [
-            f"CASE WHEN ABS({score}) < {number(NEGLIGIBLE)} THEN EXP(-ABS({score})) "
+            f"CASE WHEN ABS({score}) < {number(-NEGLIGIBLE)} THEN EXP(-ABS({score})) "
             f"WHEN ABS({score}) <= {number(sys.float_info.max)} THEN {number(0.0)} END AS {weight}"
             for score, weight in zip(scores, weights, strict=True)
         ]

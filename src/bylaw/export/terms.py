@@ -17,14 +17,12 @@ from bylaw.evidence import REJECTED
 from bylaw.export.layout import Layout
 from bylaw.linear_form import Feature
 from bylaw.policy import Policy
-from bylaw.probabilities import SUM_TOLERANCE
+from bylaw.probabilities import ROUNDING, SUM_TOLERANCE
 from bylaw.tables import Columns
 
-LOWEST = -1e-9  # a probability below zero by no more than this is a rounding error, as in Evidence
+LOWEST = -ROUNDING
 HIGHEST = 1 + SUM_TOLERANCE
 DUST = 1e-100  # smaller numbers count as zero: PostgreSQL refuses products that underflow
-NEGLIGIBLE = 40.0  # exp of minus this is below the rounding error of a probability, as in Decisions
-HEX_DIGITS, PER_DIGEST = 13, 4  # of a keyed draw: digits of a number, and numbers in one hash
 
 
 class Cell(NamedTuple):

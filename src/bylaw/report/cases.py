@@ -129,8 +129,8 @@ class Cases:
 
     @cached_property
     def likeliest(self) -> Floats:
-        """(n_rows,): the probability of the likeliest decision; for sets, of the least settled label."""
-        return np.maximum(self.law, 1 - self.law).min(axis=1) if self.sets else self.law.max(axis=1)
+        """(n_rows,): how sure each decision is."""
+        return self.policy.decisions.sureness(self.law)
 
     @property
     def random_share(self) -> float:

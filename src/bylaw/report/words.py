@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bylaw.algebra import DEFINITIONS, LABEL, Atom, Band, Conditions, Kind, Rate, Rule
+from bylaw.algebra import LABEL, Atom, Band, Conditions, Kind, Rate, Rule
 from bylaw.families import Family
 from bylaw.grammar import Statement
 from bylaw.report.amounts import Unit, amount, listed, quoted, unit_of
@@ -201,4 +201,4 @@ def _key(group: object) -> str:
 
 def is_share(rate: Rate) -> bool:
     """Whether values are shares of cases or differences of such."""
-    return all(DEFINITIONS[atom.name].probability for atom, _ in rate.terms)
+    return unit_of(rate) != "plain"
