@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from bylaw import Evidence, Problem, demographic_parity, equalized_odds, error, solve
-from bylaw.dual import Dual, blocks_of
-from bylaw.linear_form import compile_problem
+from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import exact_policy
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from bylaw import Problem, demographic_parity, error
-from bylaw.decisions import Floats
-from bylaw.dual import Dual, blocks_of
-from bylaw.linear_form import compile_problem
+from bylaw._base.typing import Floats
+from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import SGD3
 from bylaw.solvers.acsa import Plan, Walk
 from bylaw.solvers.oracle import Rows

@@ -29,7 +29,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.observation import observed
+from bylaw.data.outcomes import observed
 
 HERE = Path(__file__).parent
 

@@ -30,9 +30,9 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.algebra import Rate
-from bylaw.claims import SPENT, Claim, Judge, Rows
-from bylaw.observation import observed
+from bylaw.auditing.hypotheses import SPENT, Claim, Judge, Rows
+from bylaw.data.outcomes import observed
+from bylaw.language.expressions import Rate
 
 HERE = Path(__file__).parent
 DELTA = 0.05

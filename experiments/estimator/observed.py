@@ -38,8 +38,8 @@ from bylaw import (
     error,
     rejected,
 )
-from bylaw.algebra import Rate
-from bylaw.measure import contributions
+from bylaw.formulation.row_rates import contributions
+from bylaw.language.expressions import Rate
 
 HERE = Path(__file__).parent
 VARIANTS = {

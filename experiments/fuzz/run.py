@@ -48,8 +48,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.dual import Dual, blocks_of
-from bylaw.linear_form import compile_problem
+from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.linear_program import exact_policy
 
 TOL = 1e-6

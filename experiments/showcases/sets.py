@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
-from experiments import figures
 from experiments.data import images, save
 from experiments.showcases.command import asked
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from bylaw import Evidence, Policy, Problem, frontier, miscoverage, size, solve
-from bylaw.algebra import Rate
+from bylaw.language.expressions import Rate
+from experiments import figures
 
 SUPERCLASSES = {
     "aquatic mammals": ("beaver", "dolphin", "otter", "seal", "whale"),

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
-from experiments import figures
 from experiments.data import language_models, save
 from experiments.showcases.command import asked
 from sklearn.linear_model import LogisticRegression
 
 from bylaw import Evidence, Policy, Problem, audit, disagreement, error, frontier, solve
+from experiments import figures
 
 BUDGETS = (0.05, 0.1, 0.15)
 LEVELS = np.linspace(0, 0.3, 13)

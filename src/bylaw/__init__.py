@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from bylaw.audit import Audit, RuleAudit, Verdict, audit
-from bylaw.certified import HeldOut
+from bylaw.auditing.audit import Audit, RuleAudit, Verdict, audit
+from bylaw.data.columns import Columns
+from bylaw.data.evidence import Evidence
 from bylaw.errors import (
     BylawError,
     ConvergenceWarning,
@@ -16,9 +17,14 @@ from bylaw.errors import (
     RuleSyntaxError,
     UncertifiedError,
 )
-from bylaw.evidence import Evidence
-from bylaw.explanation import Explanation, explain
-from bylaw.families import (
+from bylaw.fitting.certification import HeldOut
+from bylaw.fitting.diagnosis import Diagnosis, diagnose
+from bylaw.fitting.frontier import Frontier, frontier
+from bylaw.fitting.sensitivity import Sensitivity, sensitivity
+from bylaw.fitting.solve import solve
+from bylaw.fitting.stream import Stream
+from bylaw.formulation.solution import Certificate, Guarantee, Solution, Status, Step
+from bylaw.language.families import (
     coverage_parity,
     demographic_parity,
     disparate_impact,
@@ -27,12 +33,9 @@ from bylaw.families import (
     error_parity,
     rejection_parity,
 )
-from bylaw.feasibility import Diagnosis, diagnose
-from bylaw.frontier import Frontier, frontier
-from bylaw.grammar import parse
-from bylaw.policy import Policy
-from bylaw.problem import Problem
-from bylaw.rates import (
+from bylaw.language.parser import parse
+from bylaw.language.problem import Problem
+from bylaw.language.rates import (
     accepted,
     cost,
     custom,
@@ -44,14 +47,11 @@ from bylaw.rates import (
     selected,
     size,
 )
-from bylaw.sensitivity import Sensitivity, sensitivity
-from bylaw.solution import Certificate, Guarantee, Solution, Status, Step
-from bylaw.solve import solve
-from bylaw.stream import Stream
-from bylaw.tables import Columns
+from bylaw.policy.explanation import Explanation, explain
+from bylaw.policy.policy import Policy
 
 if TYPE_CHECKING:
-    from bylaw.estimator import ConstrainedClassifier
+    from bylaw.estimators.constrained_classifier import ConstrainedClassifier
 
 __version__ = "0.1.0"
 
@@ -116,7 +116,7 @@ def __getattr__(name: str) -> Any:
     """What needs an optional library is imported when it is asked for."""
     if name == "ConstrainedClassifier":
         try:
-            from bylaw.estimator import ConstrainedClassifier
+            from bylaw.estimators.constrained_classifier import ConstrainedClassifier
         except ModuleNotFoundError as missing:
             if missing.name != "sklearn":
                 raise

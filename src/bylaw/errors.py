@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 
@@ -31,22 +29,6 @@ class RuleSyntaxError(RuleError):
 
 class OptionError(BylawError, ValueError):
     """A setting that is out of range, or goes with no other."""
-
-
-def positive(value: Any, what: str) -> float:
-    """A finite number above zero, or an error that names it."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        with suppress(OverflowError):
-            if 0 < (number := float(value)) < math.inf:
-                return number
-    raise OptionError(f"{what} must be a positive number, not {value!r}")
-
-
-def proportion(value: Any, what: str, example: float = 0.95) -> float:
-    """A number strictly between zero and one, or an error that names it."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < 1:
-        return float(value)
-    raise OptionError(f"{what} must be a number between 0 and 1, such as {example}, not {value!r}")
 
 
 class EvidenceError(BylawError, ValueError):

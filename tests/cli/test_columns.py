@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from bylaw import Columns, Evidence, Policy, Problem, solve
-from bylaw.table_files import TableFile, table_writer
+from bylaw.data.table_files import TableFile, table_writer
 
 
 def test_ids_in_csv_keep_their_text(policy, folder, bylaw):

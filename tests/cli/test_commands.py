@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Columns, Evidence, Policy, Problem, rejected, solve
-from bylaw.table_files import TableFile, table_writer
+from bylaw.data.table_files import TableFile, table_writer
 
 
 def evidence(path):

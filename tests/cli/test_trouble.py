@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw.policy_file import digest_of
+from bylaw.policy.serialization import digest_of
 
 
 def names_in(folder):
@@ -66,7 +66,7 @@ def test_a_bad_table_is_refused_and_nothing_is_written(what, policy, folder, byl
 
 
 def test_trouble_in_a_later_batch_is_found_in_its_place(policy, folder, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.table_files.BATCH_ROWS", 500)
+    monkeypatch.setattr("bylaw.data.table_files.BATCH_ROWS", 500)
     parquet.write_table(rows_with(**nan_in_the_middle()), "bad.parquet")
     before = names_in(folder)
     answer = bylaw("decide", "policy.json", "bad.parquet", "-o", "decisions.parquet")
@@ -179,7 +179,7 @@ def test_nothing_that_is_read_is_written_over(arguments, policy, folder, bylaw):
 
 
 def test_a_fault_is_no_verdict(policy, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.cli.audit.audit", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("bylaw.cli.commands.audit.audit", lambda *_, **__: 1 / 0)
     answer = bylaw("audit", "policy.json", "new.parquet")
     assert answer.code == 3
     assert "ZeroDivisionError" in answer.err

@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from cases import AWKWARD_CASES, REAL_CASES, TOLERANCE
 
 from bylaw import Evidence, OptionError, Problem, custom, disagreement, error, solve
+from bylaw.data.groups import KnownGroup
 from bylaw.export import onnx_model, to_onnx
-from bylaw.groups import KnownGroup
+from helpers.export_cases import AWKWARD_CASES, REAL_CASES, TOLERANCE
 
 CASES = {name: build for name, build in {**AWKWARD_CASES, **REAL_CASES}.items() if name != "unknown_together"}
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pandas
 import pytest
-from cases import AWKWARD_CASES, REAL_CASES, check
 
 from bylaw import Columns, Evidence, OptionError, Problem, custom, error, selected, solve
 from bylaw.export import to_python
+from helpers.export_cases import AWKWARD_CASES, REAL_CASES, check
 
 RUN = """
 import importlib.util, json, sys

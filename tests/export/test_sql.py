@@ -10,16 +10,16 @@ import numpy as np
 import pandas
 import pytest
 import sqlglot
-from cases import AWKWARD, AWKWARD_CASES, REAL_CASES, TOLERANCE, Case, check
-from cases import awkward as awkward_case
-from databases import in_duckdb, in_postgres, postgres_server
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bylaw import Columns, Evidence, OptionError, Policy, Problem, custom, error, solve
 from bylaw.export import to_sql
-from bylaw.export.dialects import DIALECTS
-from bylaw.export.terms import terms_of
+from bylaw.export.formulas import terms_of
+from bylaw.export.sql_dialects import DIALECTS
+from helpers.databases import in_duckdb, in_postgres, postgres_server
+from helpers.export_cases import AWKWARD, AWKWARD_CASES, REAL_CASES, TOLERANCE, Case, check
+from helpers.export_cases import awkward as awkward_case
 
 CASES = {**AWKWARD_CASES, **REAL_CASES}
 

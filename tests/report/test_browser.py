@@ -6,7 +6,8 @@ import os
 import shutil
 
 import pytest
-from reported import page_of
+
+from helpers.reported import page_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [

@@ -3,10 +3,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from reported import HOSTILE, attacking, page_of, parsed
 
-from bylaw.report.amounts import amount, count, percent, plural, points, rounded, short
 from bylaw.report.markup import Html, escape, join, table, tag
+from bylaw.report.number_format import amount, count, percent, plural, points, rounded, short
+from helpers.reported import HOSTILE, attacking, page_of, parsed
 
 
 def test_text_is_escaped_and_markup_is_not():

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from reported import HOSTILE, WHEN, guessing, in_sets, page_of, parsed, referring
 
 from bylaw import (
     ConvergenceWarning,
@@ -26,12 +25,13 @@ from bylaw import (
     solve,
 )
 from bylaw.report import report
-from bylaw.report.amounts import count, percent, points
-from bylaw.report.bars import bars_of
-from bylaw.report.cases import cases_of
-from bylaw.report.curves import curves_of
+from bylaw.report.bounded_rates import bars_of
+from bylaw.report.cost_curves import curves_of
+from bylaw.report.number_format import count, percent, points
+from bylaw.report.rows import cases_of
 from bylaw.solvers.full_batch import FullBatch
-from scored import people
+from helpers.reported import HOSTILE, WHEN, guessing, in_sets, page_of, parsed, referring
+from helpers.scored import people
 
 ICONS = {"violated": "✕", "undecided": "?", "certified": "✓"}
 NAMES = ["referring", "audited", "guessing", "sets", "attacking"]

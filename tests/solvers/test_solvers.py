@@ -24,12 +24,12 @@ from bylaw import (
     selected,
     size,
 )
-from bylaw.dual import Dual, Hessian, blocks_of
-from bylaw.linear_form import compile_problem
+from bylaw.formulation.dual import Dual, Hessian, blocks_of
+from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch, _first_damping, _root, _stages, minimize_quadratic
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
-from conftest import Rows
+from helpers.generated_rows import Rows
 
 SOLVERS = [FullBatch(), LinearProgram()]
 ROWS = Rows(n=250, K=3, S=3)

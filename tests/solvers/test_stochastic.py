@@ -27,13 +27,13 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.dual import Block, Dual, blocks_of
-from bylaw.linear_form import compile_problem
+from bylaw.formulation.dual import Block, Dual, blocks_of
+from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic
 from bylaw.solvers.acsa import Plan, Walk
 from bylaw.solvers.oracle import Oracle, kernels
 from bylaw.solvers.oracle import Rows as Steps
-from conftest import Rows
+from helpers.generated_rows import Rows
 
 STOCHASTIC = {"sgd3": SGD3(), "acsa": ACSA(), "sgd": SGD()}
 

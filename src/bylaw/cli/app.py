@@ -8,19 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from bylaw.card import versions
-from bylaw.cli import study
-from bylaw.cli.audit import audited
+from bylaw.cli.commands import frontier as study
+from bylaw.cli.commands.audit import audited
+from bylaw.cli.commands.decide import decide
+from bylaw.cli.commands.demo import demo
+from bylaw.cli.commands.explain import explained
+from bylaw.cli.commands.export import export
+from bylaw.cli.commands.fit import fit
+from bylaw.cli.commands.report import reported
+from bylaw.cli.commands.rules import rules
+from bylaw.cli.commands.show import show
 from bylaw.cli.console import fail, tell, warnings_aside
-from bylaw.cli.decide import decide
-from bylaw.cli.demo import demo
-from bylaw.cli.explain import explained
-from bylaw.cli.export import export
-from bylaw.cli.fit import fit
-from bylaw.cli.language import rules
-from bylaw.cli.report import reported
-from bylaw.cli.show import show
 from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError
+from bylaw.policy.provenance import versions
 
 app = typer.Typer(
     name="bylaw",

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
+from bylaw.data.text_values import values_of
 from bylaw.errors import OptionError
-from bylaw.spelling import values_of
 
 Flag = Literal[
     "scores",

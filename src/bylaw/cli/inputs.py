@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bylaw.certified import HeldOut
 from bylaw.cli.column_flags import Flags
 from bylaw.cli.console import say
+from bylaw.cli.rules_file import RulesFile
+from bylaw.data.column_roles import Roles, find_roles, named
+from bylaw.data.evidence import Evidence
+from bylaw.data.table_files import TableFile
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.evidence import Evidence
-from bylaw.policy import Policy
-from bylaw.problem import Problem
-from bylaw.roles import Roles, find_roles, named
-from bylaw.rules_file import RulesFile
-from bylaw.table_files import TableFile
+from bylaw.fitting.certification import HeldOut
+from bylaw.language.problem import Problem
+from bylaw.policy.policy import Policy
 
 # What the command line says of a group under one role makes what the file says under another void.
 _INSTEAD = {

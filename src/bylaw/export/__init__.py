@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bylaw.export.onnx_graph import onnx_model, to_onnx
-    from bylaw.export.python_source import to_python
+    from bylaw.export.python_module import to_python
     from bylaw.export.sql import to_sql
 
 __all__ = ["onnx_model", "to_onnx", "to_python", "to_sql"]
@@ -15,7 +15,7 @@ def __getattr__(name: str) -> Any:
     if name in ("onnx_model", "to_onnx"):
         from bylaw.export import onnx_graph as module
     elif name == "to_python":
-        from bylaw.export import python_source as module
+        from bylaw.export import python_module as module
     elif name == "to_sql":
         from bylaw.export import sql as module
     else:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from bylaw.algebra import LABEL, Value, plain
+from bylaw._base.typing import Value
+from bylaw._base.validation import as_scalar
+from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.linear_form import Attribute, Recipe
-from bylaw.tables import Columns
+from bylaw.formulation.linear_form import Attribute, Recipe
+from bylaw.language.expressions import LABEL
 
 ReferenceForm = Literal["labels", "probabilities"]
 NORMALIZED = "an export takes probabilities as they are: divide them by their sum in the table"
@@ -81,7 +83,7 @@ class Layout:
     def _check_classes(self) -> None:
         classes = self.columns.probabilities if self.columns.classes is None else self.columns.classes
         wanted = self.recipe.decisions.classes
-        if tuple(plain(label, "a class") for label in classes) != wanted:
+        if tuple(as_scalar(label, "a class") for label in classes) != wanted:
             raise OptionError(
                 f"the policy decides among the classes {list(wanted)}, in this order; the columns are of "
                 f"{list(classes)}. Pass Columns(probabilities=[one column each], classes={list(wanted)})"
@@ -172,7 +174,7 @@ def _named(recipe: Recipe, kind: str) -> list[str]:
 
 def _plain_value(value: Any, name: Any) -> Any:
     return (
-        tuple(plain(v, f"a value of {name}") for v in value)
+        tuple(as_scalar(v, f"a value of {name}") for v in value)
         if isinstance(value, tuple)
-        else plain(value, name)
+        else as_scalar(value, name)
     )

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from bylaw.algebra import Value
+from bylaw._base.atomic_files import whole_file
+from bylaw._base.typing import Value
+from bylaw.data.probabilities import SUM_TOLERANCE
 from bylaw.errors import OptionError
+from bylaw.export.formulas import HIGHEST, LOWEST, Cell, Equals, Product, Terms, Total, statements, terms_of
 from bylaw.export.layout import ReferenceForm, default_columns
-from bylaw.export.terms import HIGHEST, LOWEST, Cell, Equals, Product, Terms, Total, statements, terms_of
-from bylaw.policy import Policy
-from bylaw.probabilities import SUM_TOLERANCE
-from bylaw.whole_file import whole_file
+from bylaw.policy.policy import Policy
 
 OPSET = 13  # of the standard operators, of 2020
 OPSET_ML = 2  # of the operators for classical models: LabelEncoder

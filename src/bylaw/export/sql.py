@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.export.dialects import Dialect, DialectName, comment, dialect_of
+from bylaw.export.formulas import statements, terms_of
+from bylaw.export.sql_dialects import Dialect, DialectName, comment, dialect_of
 from bylaw.export.sql_steps import Step, Steps
-from bylaw.export.terms import statements, terms_of
-from bylaw.policy import Policy
-from bylaw.tables import Columns
+from bylaw.policy.policy import Policy
 
 
 def to_sql(

@@ -7,12 +7,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bylaw.algebra import Value
-from bylaw.decisions import NEGLIGIBLE
-from bylaw.drawing import HEX_DIGITS, PER_DIGEST
-from bylaw.export.dialects import Dialect, comment
-from bylaw.export.layout import column_of
-from bylaw.export.terms import (
+from bylaw._base.typing import Value
+from bylaw.data.columns import Columns
+from bylaw.data.probabilities import SUM_TOLERANCE
+from bylaw.export.formulas import (
     DUST,
     HIGHEST,
     LOWEST,
@@ -21,9 +19,11 @@ from bylaw.export.terms import (
     Product,
     Terms,
 )
-from bylaw.policy import Policy
-from bylaw.probabilities import SUM_TOLERANCE
-from bylaw.tables import Columns
+from bylaw.export.layout import column_of
+from bylaw.export.sql_dialects import Dialect, comment
+from bylaw.language.action_space import NEGLIGIBLE
+from bylaw.policy.policy import Policy
+from bylaw.policy.sampling import HEX_DIGITS, PER_DIGEST
 
 _PER_SUM = 100  # terms; databases limit how deep an expression may be nested
 _PER_LINE = 4

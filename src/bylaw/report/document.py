@@ -9,23 +9,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bylaw.audit import Audit, audit
-from bylaw.certified import HeldOut
-from bylaw.errors import OptionError, proportion
-from bylaw.evidence import Evidence, as_evidence
-from bylaw.frontier import Frontier
-from bylaw.policy import Policy
-from bylaw.report.bars import bars_of
-from bylaw.report.cases import cases_of
-from bylaw.report.curves import curves_of
-from bylaw.report.facts import Facts
-from bylaw.report.frontier_section import frontier_section
+from bylaw._base.atomic_files import write_text
+from bylaw._base.validation import check_fraction
+from bylaw.auditing.audit import Audit, audit
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.errors import OptionError
+from bylaw.fitting.certification import HeldOut
+from bylaw.fitting.frontier import Frontier
+from bylaw.policy.policy import Policy
+from bylaw.report.bounded_rates import bars_of
+from bylaw.report.context import Facts
+from bylaw.report.cost_curves import curves_of
 from bylaw.report.page import framed, page
-from bylaw.report.people_sections import affected, before_and_after
-from bylaw.report.rule_sections import prices, rules_in_words, rules_kept
-from bylaw.report.summary import summary
-from bylaw.report.trust_sections import calibration, fingerprint, guarantees, randomness
-from bylaw.whole_file import write_text
+from bylaw.report.rows import cases_of
+from bylaw.report.sections.frontier import frontier_section
+from bylaw.report.sections.groups import affected, before_and_after
+from bylaw.report.sections.guarantees import calibration, fingerprint, guarantees, randomness
+from bylaw.report.sections.rules import prices, rules_in_words, rules_kept
+from bylaw.report.sections.summary import summary
 
 _LEVELS = 21
 _MOST_LEVELS = 200
@@ -100,7 +101,7 @@ def report(
     if not isinstance(policy, Policy):
         raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
     as_evidence(evidence)
-    proportion(confidence, "confidence")
+    check_fraction(confidence, "confidence")
     points = _points(levels, len(policy.rule_prices) * len(policy.actions))
     fitted = cases_of(policy, HeldOut(evidence, labels, groups), held_out=False)
     found = None if held_out is None else _audit(policy, held_out, confidence)

@@ -7,8 +7,8 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
+from bylaw.report.colors import variables
 from bylaw.report.markup import Html, escape, join, tag
-from bylaw.report.palette import variables
 
 
 def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, Html]]) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bylaw.checked_json import Node
-from bylaw.decisions import Floats
-from bylaw.errors import OptionError, positive
+from bylaw._base.json_reader import Node
+from bylaw._base.typing import Floats
+from bylaw._base.validation import check_positive
+from bylaw.errors import OptionError
 from bylaw.solvers.oracle import Oracle, Rows, kernels
 
 
@@ -131,7 +132,7 @@ class Staged(ABC):
         """2 sigma^2 / beta, where L = 2 beta sigma^2."""
         if not smoothness > 0:
             raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
-        return 4 * sigma2**2 / smoothness if self.mu is None else positive(self.mu, "mu")
+        return 4 * sigma2**2 / smoothness if self.mu is None else check_positive(self.mu, "mu")
 
 
 @dataclass(frozen=True)

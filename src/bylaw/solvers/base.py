@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bylaw.decisions import Floats
-from bylaw.dual import Dual
-from bylaw.solution import Solution, Step
+from bylaw._base.typing import Floats
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.solution import Solution, Step
 
 Callback = Callable[[Step], Any]
 

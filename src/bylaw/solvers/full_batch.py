@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import nnls
 
-from bylaw.decisions import Floats
-from bylaw.dual import Block, Dual, Hessian
-from bylaw.solution import Solution, Status, Step
+from bylaw._base.typing import Floats
+from bylaw.formulation.dual import Block, Dual, Hessian
+from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 
 _ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost

@@ -8,9 +8,9 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from bylaw.decisions import Floats
-from bylaw.dual import Dual
-from bylaw.solution import Solution
+from bylaw._base.typing import Floats
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.solution import Solution
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw.decisions import Floats
-from bylaw.dual import Block, Dual
+from bylaw._base.typing import Floats
 from bylaw.errors import BylawError, OptionError
+from bylaw.formulation.dual import Block, Dual
 
 _CHUNK = 65_536  # rows sampled at a time
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw.decisions import Floats
-from bylaw.dual import BLOCK_ROWS, Block, Dual, Tally
+from bylaw._base.typing import Floats
+from bylaw.formulation.dual import BLOCK_ROWS, Block, Dual, Tally
 
 _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from bylaw.checked_json import Node
-from bylaw.decisions import Floats
-from bylaw.errors import OptionError, positive
+from bylaw._base.json_reader import Node
+from bylaw._base.typing import Floats
+from bylaw._base.validation import check_positive
+from bylaw.errors import OptionError
 from bylaw.solvers.oracle import Oracle, Rows, kernels
 
 
@@ -50,7 +51,7 @@ class SGD:
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> Descent:
         if self.size is None and not sigma2 > 0:
             raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
-        size = 1 / math.sqrt(sigma2) if self.size is None else positive(self.size, "size")
+        size = 1 / math.sqrt(sigma2) if self.size is None else check_positive(self.size, "size")
         return Descent(size, start.copy(), start.copy())
 
     def resume(self, state: Node, n_rules: int) -> Descent:

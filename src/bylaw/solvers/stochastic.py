@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bylaw.decisions import Floats
-from bylaw.dual import Dual
-from bylaw.errors import OptionError, positive
-from bylaw.solution import Solution, Status, Step
+from bylaw._base.typing import Floats
+from bylaw._base.validation import check_positive
+from bylaw.errors import OptionError
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.oracle import Optimizer, Oracle
@@ -46,7 +47,7 @@ def beta_of(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
         return paper_beta(rows)
     if isinstance(beta, str):
         raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
-    return positive(beta, "beta")
+    return check_positive(beta, "beta")
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Stochastic:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        steps = int(positive(self.passes, "passes") * dual.n_rows)
+        steps = int(check_positive(self.passes, "passes") * dual.n_rows)
         if steps < 1:
             raise OptionError(f"passes={self.passes} leaves no step to take")
         trace: list[Step] = []

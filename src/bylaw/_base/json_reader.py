@@ -1,0 +1,126 @@
+"""JSON files that are written whole or not at all, and read with trust in nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from bylaw._base.atomic_files import write_text
+from bylaw._base.typing import Floats
+from bylaw.errors import PolicyFileError, RuleError
+
+T = TypeVar("T")
+
+
+def write_json(content: dict[str, Any], path: Path) -> None:
+    """An older file stays until the new one is whole. Floats read back to the last bit."""
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:
+    """What `reader` makes of the file; whatever is wrong with it becomes a `PolicyFileError`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError, BadValueError) as problem:
+        raise PolicyFileError(f"{path} is not {what}: it is not valid JSON ({problem})") from None
+    try:
+        return reader(Node(content, what.split()[-1]))
+    except (BadValueError, RuleError) as problem:
+        raise PolicyFileError(f"{path} is damaged: {problem}. Save {what} again") from None
+
+
+class BadValueError(Exception):
+    pass
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise BadValueError(f"{name} is not a number")
+
+
+class Node:
+    """A value of the file and its place in it."""
+
+    def __init__(self, value: Any, place: str) -> None:
+        self.value = value
+        self.place = place
+
+    def fail(self, wanted: str) -> NoReturn:
+        shown = repr(self.value)
+        raise BadValueError(
+            f"{self.place} must be {wanted}, not {shown if len(shown) < 60 else shown[:60] + '...'}"
+        )
+
+    def __getitem__(self, key: str) -> Node:
+        if not isinstance(self.value, dict) or key not in self.value:
+            raise BadValueError(f"{self.place} has no {key!r}")
+        return Node(self.value[key], f"{self.place}.{key}")
+
+    def items(self) -> list[tuple[str, Node]]:
+        if not isinstance(self.value, dict):
+            self.fail("an object")
+        return [(key, self[key]) for key in self.value]
+
+    def list(self) -> list[Node]:
+        if not isinstance(self.value, list):
+            self.fail("a list")
+        return [Node(item, f"{self.place}[{i}]") for i, item in enumerate(self.value)]
+
+    def text(self) -> str:
+        return self.value if isinstance(self.value, str) else self.fail("text")
+
+    def scalar(self) -> Any:
+        value = self.value
+        if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        return self.fail("text or a finite number")
+
+    def number(self) -> float:
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            self.fail("a number")
+        try:
+            number = float(self.value)
+        except OverflowError:
+            self.fail("a finite number")
+        return number if math.isfinite(number) else self.fail("a finite number")
+
+    def one_of(self, choices: Any) -> Any:
+        """Equal to one of them, and of its type: true is not 1."""
+        if any(type(choice) is type(self.value) and choice == self.value for choice in choices):
+            return self.value
+        return self.fail(f"one of {list(choices)}")
+
+    def positive(self, zero: bool = False) -> float:
+        number = self.number()
+        return number if number > 0 or (zero and number == 0) else self.fail("a positive number")
+
+    def count(self) -> int:
+        if type(self.value) is not int or self.value < 0:
+            self.fail("a whole number")
+        return self.value
+
+    def vector(self, length: int) -> Floats:
+        numbers = [node.number() for node in self.list()]
+        return (
+            np.array(numbers, dtype=np.float64) if len(numbers) == length else self.fail(f"{length} numbers")
+        )
+
+    def matrix(self, n_rows: int, n_columns: int) -> Floats:
+        rows = [[entry.number() for entry in row.list()] for row in self.list()]
+        if len(rows) != n_rows or any(len(row) != n_columns for row in rows):
+            self.fail(f"a matrix of {n_rows} x {n_columns} numbers")
+        return np.array(rows, dtype=np.float64).reshape(n_rows, n_columns)
+
+    def check_version(self, name: str, version: int) -> None:
+        self["format"].one_of([name])
+        found = self["version"].value
+        if type(found) is not int or found != version:
+            newer = type(found) is int and found > version
+            raise BadValueError(
+                f"it has schema version {found!r}, and this bylaw reads version {version}"
+                + ("; upgrade bylaw" if newer else "")
+            )

@@ -1,0 +1,9 @@
+"""Types that every room uses."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Value = str | int | float | bool  # a label, or a value of a group

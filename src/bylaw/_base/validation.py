@@ -1,0 +1,92 @@
+"""Checks of scalars, each once: the value as it is used, or an error that names it."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+from bylaw._base.typing import Value
+from bylaw.errors import BylawError, OptionError, RuleError
+
+
+def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
+    """A finite float."""
+    if not _is_number(value):
+        raise error(f"{what} must be a number, not {value!r}")
+    number = _as_float(value) + 0.0  # -0.0 becomes 0.0
+    if not math.isfinite(number):
+        raise error(f"{what} must be finite, not {number}")
+    return number
+
+
+def check_nonnegative(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
+    """Zero or more."""
+    number = check_number(value, what, error)
+    if number < 0:
+        raise error(f"{what} must not be negative, got {value}")
+    return number
+
+
+def check_margin(value: Any) -> float:
+    """A margin: standard errors to keep from a bound."""
+    if _is_number(value) and 0 <= _as_float(value) < math.inf:
+        return _as_float(value)
+    raise OptionError(f"margin must be a number of standard errors, zero or more, not {value!r}")
+
+
+def check_positive(value: Any, what: str) -> float:
+    """More than zero."""
+    if _is_number(value) and 0 < _as_float(value) < math.inf:
+        return _as_float(value)
+    raise OptionError(f"{what} must be a positive number, not {value!r}")
+
+
+def check_fraction(value: Any, what: str, example: float = 0.95) -> float:
+    """Strictly between zero and one."""
+    if _is_number(value) and 0 < _as_float(value) < 1:
+        return _as_float(value)
+    raise OptionError(f"{what} must be a number between 0 and 1, such as {example}, not {value!r}")
+
+
+def check_whole(value: Any, what: str) -> int:
+    """A whole number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise OptionError(f"{what} must be a whole number, not {value!r}")
+    return int(value)
+
+
+def check_choice(value: Any, what: str, choices: Collection[Any]) -> Any:
+    """One of a few values, and of the type of one: 1 is not True."""
+    if any(type(choice) is type(value) and choice == value for choice in choices):
+        return value
+    raise OptionError(f"{what} must be one of {list(choices)}, not {value!r}")
+
+
+def as_scalar(value: Any, what: str) -> Value:
+    """A label or group value as a plain Python scalar, so that text and JSON can carry it."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # members of enumerations become plain, too
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    raise RuleError(
+        f"{what} {value!r} must be a string, a bool or a finite number; convert it, for instance with str()"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,1 @@
+"""What held-out rows prove about a policy. It needs no solver."""

@@ -1,0 +1,297 @@
+"""A rule as a claim about rows: samples of independent values whose means tell whether it holds.
+
+With the draws integrated out, a row's share in a rate is Z = sum_a pi(a|x) c(x, y, a), with the label and
+the groups as they were seen. A rate given an event is a mean over the rows of that event, whose number is
+taken as given. A gap between two groups is a sum of two means over different rows. A gap between a group
+and everybody also has the group among everybody, by the group's share q in the population, which is only
+known to lie in an interval: the claim must hold at both ends of it (Berger and Boos, 1994).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.typing import Floats
+from bylaw._base.validation import check_positive
+from bylaw.auditing.confidence_bounds import Sample, curve_of
+from bylaw.data.evidence import Evidence
+from bylaw.data.groups import GroupProbabilities, KnownGroup
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.formulation.row_rates import Limits, contributions, extent
+from bylaw.language.action_space import Decisions
+from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Rule, in_words
+
+Mask = NDArray[np.bool_]
+MOST_ROWS = 1e12  # beyond, "more rows" is no advice
+SPENT = 0.02  # of the error, on the interval of a group's share
+
+
+class Division(NamedTuple):
+    """Samples whose means add up to the rate less its constant, at one end of a group's share."""
+
+    samples: tuple[Sample, ...]
+    independent: bool
+    nearness: float = 1.0  # of the share that was seen to this end; those of all ends add up to one
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That a rate, a sum of means, is at most zero."""
+
+    divisions: tuple[Division, ...]  # it is so if it is in each
+    spent: float  # probability that none of them is right
+    rows: float  # that count, weighted; of several samples, those of the smallest
+    constant: float
+
+    @property
+    def estimate(self) -> float:
+        """Of the rate."""
+        means = [d.nearness * sum(s.mean for s in d.samples if len(s.values)) for d in self.divisions]
+        return sum(means) + self.constant
+
+    @property
+    def negated(self) -> Claim:
+        """That the rate is at least zero."""
+        divisions = [d._replace(samples=tuple(s.negated for s in d.samples)) for d in self.divisions]
+        return Claim(tuple(divisions), self.spent, self.rows, -self.constant)
+
+
+class Judge:
+    """What rows say of a claim, most sharply at probability `delta` of error."""
+
+    def __init__(self, claim: Claim, method: str, delta: float) -> None:
+        self.claim = claim
+        self.delta = delta - claim.spent
+        self.curves = [curve_of(d.samples, method, self.delta, d.independent) for d in claim.divisions]
+
+    @property
+    def p_value(self) -> float:
+        """Of the hypothesis that the rate is zero or more."""
+        least = min(curve.evidence(-self.claim.constant) for curve in self.curves)
+        return min(1.0, math.exp(-least) + self.claim.spent)
+
+    @property
+    def upper(self) -> float:
+        """A bound on the rate that is right with probability 1 - delta."""
+        return max(curve.reach(-math.log(self.delta)) for curve in self.curves) + self.claim.constant
+
+
+class Unjudged(NamedTuple):
+    """Why rows say nothing of a rule."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What was seen of held-out rows, and how they are decided.
+
+    `unlabelled` are more rows, without labels: they sharpen rates that speak of labels (prediction-powered
+    inference). Each labelled row is joined by k of them: Z - w f + w mean(f of its companions), where f is
+    what the probabilities predict for Z. Its mean is that of Z whatever f is, and its variance small where f
+    is good; w = k / (k + 1) is best where f is calibrated.
+    """
+
+    seen: Evidence  # as observed
+    law: Floats  # (n_rows, n_actions)
+    decisions: Decisions
+    labelled: bool
+    unlabelled: Rows | None = None
+    limits: Limits = field(default_factory=dict)  # of the caller's own costs
+    largest_weight: float | None = None  # that any row can have; of these rows, if it is not known
+
+    @property
+    def random(self) -> bool:
+        """Whether some decision is left to chance."""
+        return bool(((self.law > 0) & (self.law < 1)).any())
+
+    def claim(self, rule: Rule, spent: float) -> Claim | Unjudged:
+        """That the rule's excess is at most zero; with a probability of `spent`, a group's share in the
+        population is not in its interval."""
+        excess = rule.excess
+        if reason := self._blind(excess):
+            return Unjudged(reason)
+        events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
+        for event in events:
+            if self._impossible(event) or not self.among(event).any():
+                return Unjudged(f"there is no row with {in_words(event)}")
+        parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
+        divisions, spent = self._divide(events, parts, spent)
+        rows = min(self._effective_rows(self.among(event)) for event in events)
+        return Claim(divisions, spent, rows, excess.constant)
+
+    def _divide(
+        self, events: list[Conditions], parts: list[Rate], spent: float
+    ) -> tuple[tuple[Division, ...], float]:
+        """With weights, a group's share and its mean depend on the same weights, and are bounded apart."""
+        if len(events) == 2 and not self._weighted:
+            for inner, outer in ((0, 1), (1, 0)):
+                if set(events[outer]) < set(events[inner]):
+                    return self._nested(events[inner], parts[inner], events[outer], parts[outer], spent)
+        samples = [self._sample(part, event) for event, part in zip(events, parts, strict=True)]
+        apart = all(_exclude(one, other) for one, other in itertools.combinations(events, 2))
+        return (Division(tuple(samples), apart),), 0.0
+
+    def _nested(
+        self, inner: Conditions, part: Rate, outer: Conditions, whole: Rate, spent: float
+    ) -> tuple[tuple[Division, ...], float]:
+        """mean(outer) = q mean(inner) + (1 - q) mean(the rest): two samples for each end of q."""
+        around = self.among(outer)
+        chosen = Sample(self.among(inner)[around].astype(float), 0.0, 1.0)
+        wanted = -math.log(spent / 2)
+        high = curve_of([chosen], "betting", spent / 2, True).reach(wanted)
+        low = -curve_of([chosen.negated], "betting", spent / 2, True).reach(wanted)
+        place = (chosen.mean - low) / (high - low)
+        divisions = [
+            Division(
+                (
+                    self._sample(_bare(part) + q * _bare(whole), inner),
+                    self._sample((1 - q) * _bare(whole), outer, without=inner),
+                ),
+                True,
+                nearness,
+            )
+            for q, nearness in ((low, 1 - place), (high, place))
+        ]
+        return tuple(divisions), spent
+
+    def _sample(self, rate: Rate, event: Conditions, without: Conditions | None = None) -> Sample:
+        """The rate without its conditions, on the rows of an event, or those of them not in another."""
+        rate = _bare(rate)
+        low, high = extent(rate, self.decisions, dict(event).get(LABEL), self.limits)
+        rows = self.among(event, without)
+        values, weights = self.values(rate)[rows], self._weights_of(rows)
+        if self.unlabelled is not None and weights is None and self._sharpened(rate, event):
+            companions = self.unlabelled.values(rate)[self.unlabelled.among(event, without)]
+            if per_row := len(companions) // max(len(values), 1):
+                share = per_row / (per_row + 1)
+                predicted = self._predicted.values(rate)[rows]
+                values = values + share * (_bundled(companions, len(values), per_row) - predicted)
+                low, high = low - share * (high - low), high + share * (high - low)
+        return Sample(np.clip(values, low, high), low, high, weights)
+
+    def _sharpened(self, rate: Rate, event: Conditions) -> bool:
+        """Whether unlabelled rows say something: the rate needs labels, and the event nothing unseen."""
+        assert self.unlabelled is not None
+        known = all(isinstance(self.unlabelled.seen.groups.get(name), KnownGroup) for name, _ in event)
+        kind, classes = self.decisions.kind, self.seen.classes
+        return known and any(a.needs_label(kind, classes) for a, _ in rate.terms)
+
+    @cached_property
+    def _predicted(self) -> Rows:
+        """The same rows as they were known before."""
+        assert self.seen.belief is not None
+        believed = self.seen.replaced(probabilities=self.seen.belief.probabilities)
+        return Rows(believed, self.law, self.decisions, labelled=False)
+
+    def values(self, rate: Rate) -> Floats:
+        """(n_rows,): what each row has of a rate without conditions."""
+        total = np.full(len(self.seen), rate.constant)
+        for atom, coefficient in rate.terms:
+            total += coefficient * self._column(atom)
+        return total
+
+    def _column(self, atom: Atom) -> Floats:
+        if atom not in self._columns:
+            self._columns[atom] = contributions(Rate(((atom, 1.0),)), self.seen, self.law, self.decisions)
+        return self._columns[atom]
+
+    @cached_property
+    def _columns(self) -> dict[Atom, Floats]:
+        return {}
+
+    def among(self, event: Conditions, without: Conditions | None = None) -> Mask:
+        """(n_rows,): the rows of an event that count, or those of them not in another."""
+        rows = np.asarray(self.seen.chance(event)) * np.ones(len(self.seen)) > 0.5
+        if without is not None:
+            rows &= ~self.among(without)
+        return rows if self.seen.weights is None else rows & (self.seen.weights > 0)
+
+    def _weights_of(self, rows: Mask) -> Floats | None:
+        """Relative to the largest; None if all are alike."""
+        if self.seen.weights is None or not self._weighted or not rows.any():
+            return None
+        weights = self.seen.weights[rows]
+        return weights / (self.largest_weight or weights.max())
+
+    @cached_property
+    def _weighted(self) -> bool:
+        """Whether some rows count more than others."""
+        weights = self.seen.weights
+        return weights is not None and bool(np.ptp(weights[weights > 0]) > 0)
+
+    def _effective_rows(self, rows: Mask) -> float:
+        """How many rows of equal weight say as much: (sum w)^2 / sum w^2."""
+        weights = self._weights_of(rows)
+        return float(rows.sum() if weights is None else weights.sum() ** 2 / (weights**2).sum())
+
+    def _impossible(self, event: Conditions) -> bool:
+        groups = ((self.seen.groups.get(name), value) for name, value in event)
+        return any(group is not None and value not in group.values for group, value in groups)
+
+    def _blind(self, rate: Rate) -> str:
+        """What would have to be seen to judge the rate, in words."""
+        kind, classes = self.decisions.kind, self.seen.classes
+        if not self.labelled and any(a.needs_label(kind, classes) for a, _ in rate.terms):
+            return "it speaks of labels: pass labels="
+        for name in dict.fromkeys(name for a, _ in rate.terms for name, _ in a.conditions if name != LABEL):
+            if isinstance(self.seen.groups.get(name), GroupProbabilities):
+                return f"it speaks of {name}, of which there are only probabilities: pass groups="
+        for name in (a.arguments[0] for a, _ in rate.terms if a.name == "custom"):
+            if name not in self.limits:
+                return f"nobody knows how large {name!r} may be: pass limits={{{name!r}: (least, most)}}"
+        return ""
+
+
+def check_limits(limits: Any, evidence: Evidence) -> Limits:
+    """The least and the most of costs, which these rows must respect."""
+    if not isinstance(limits, Mapping):
+        raise OptionError(f"limits takes a dict {{cost: (least, most)}}, not {limits!r}")
+    for name, pair in limits.items():
+        try:
+            low, high = map(float, pair)
+        except (TypeError, ValueError):
+            raise OptionError(f"limits[{name!r}] must be a pair (least, most), not {pair!r}") from None
+        cost = evidence.costs.get(name)
+        if cost is not None and not (low <= cost.min() and cost.max() <= high):
+            raise EvidenceError(
+                f"costs[{name!r}] go from {cost.min():g} to {cost.max():g}, beyond limits[{name!r}]={pair!r}"
+            )
+    return {name: (float(low), float(high)) for name, (low, high) in limits.items()}
+
+
+def check_weight(largest: float | None, evidence: Evidence) -> float | None:
+    """The largest weight that any row can have, which these must respect."""
+    if largest is not None:
+        check_positive(largest, "largest_weight")
+        if evidence.weights is not None and evidence.weights.max() > largest:
+            raise EvidenceError(
+                f"a row has the weight {evidence.weights.max():g}, above largest_weight={largest:g}"
+            )
+    return largest
+
+
+def _bundled(values: Floats, n_rows: int, per_row: int) -> Floats:
+    """(n_rows,): means of so many values each, drawn without order, which may mean something."""
+    order = np.random.default_rng(len(values)).permutation(len(values))[: n_rows * per_row]
+    return values[order].reshape(n_rows, per_row).mean(axis=1)
+
+
+def _bare(rate: Rate) -> Rate:
+    """Without conditions."""
+    terms = [Rate(((Atom(a.name, a.arguments, function=a.function), c),)) for a, c in rate.terms]
+    return sum(terms, Rate((), rate.constant))
+
+
+def _exclude(one: Conditions, other: Conditions) -> bool:
+    """No row is in both."""
+    other_values = dict(other)
+    return any(name in other_values and other_values[name] != value for name, value in one)

@@ -1,0 +1,139 @@
+"""Rules in a TOML file: what to minimise, the rules, the columns' roles, and how to solve."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bylaw.data.column_roles import ROLES
+from bylaw.errors import OptionError, RuleError, RuleSyntaxError
+from bylaw.language.parser import parse
+from bylaw.language.problem import Problem
+
+SOLVING = ("solver", "beta", "tol", "margin")
+_TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")
+_TEXT, _TEXTS, _TABLE = "text", "text, or a list of texts", "a table of columns"
+_ADMITTED = {  # what a key may hold, in words and as types
+    "minimize": ("text", (str,)),
+    "rules": (_TEXTS, (str, list)),
+    "decisions": (_TEXT, (str,)),
+    "reject": ("text or a whole number", (str, int)),
+    "columns": ("a table, [columns]", (dict,)),
+    "solve": ("a table, [solve]", (dict,)),
+    "probabilities": (_TEXTS, (str, list)),
+    "classes": ("a list", (list,)),
+    "groups": ("text, a list of texts, or a table", (str, list, dict)),
+    "group_probabilities": (_TABLE, (dict,)),
+    "true_groups": ("text, a list of texts, or a table", (str, list, dict)),
+    "joint": (_TABLE, (dict,)),
+    "references": (_TABLE, (dict,)),
+    "costs": (_TABLE, (dict,)),
+    "label": (_TEXT, (str,)),
+    "weight": (_TEXT, (str,)),
+    "id": (_TEXT, (str,)),
+    "normalize": ("true or false", (bool,)),
+    "solver": (_TEXT, (str,)),
+    "beta": ("a number, 'auto' or 'paper'", (int, float, str)),
+    "tol": ("a number", (int, float)),
+    "margin": ("a number", (int, float)),
+}
+_DEPTH = {"references": 2, "costs": 2, "group_probabilities": 2, "joint": 3}  # of lists and tables of columns
+
+
+@dataclass(frozen=True)
+class RulesFile:
+    """A problem, and what else the file says."""
+
+    problem: Problem
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    solve: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> RulesFile:
+        """Raises an error with the line and a caret where something is wrong."""
+        text = _text(path)
+        try:
+            content = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as problem:
+            raise OptionError(f"{path} is not valid TOML: {problem}") from None
+        _check_keys(content, _TOP, str(path))
+        columns, solving = content.get("columns", {}), content.get("solve", {})
+        _check_keys(columns, ROLES, f"{path}, [columns]")
+        _check_keys(solving, SOLVING, f"{path}, [solve]")
+        return cls(_problem(content, text, path), columns, solving)
+
+
+def _problem(content: Mapping[str, Any], text: str, path: Path) -> Problem:
+    rules = content.get("rules", [])
+    if isinstance(rules, str):
+        rules = [rules]
+    statements = [_parsed(rule, text, path) for rule in rules]
+    minimize = _parsed(content.get("minimize", "error()"), text, path)
+    options = {name: content[name] for name in ("decisions", "reject") if name in content}
+    try:
+        return Problem(minimize, statements, **options)
+    except RuleError as problem:
+        raise RuleError(f"{path}: {problem}") from None
+
+
+def _parsed(rule: Any, text: str, path: Path) -> Any:
+    """A rule, or an error that shows its place in the file."""
+    try:
+        return parse(rule)
+    except RuleSyntaxError as problem:
+        what = str(problem).split("\n")[0]
+        line, column = _place(problem, text)
+        shown = text.splitlines()[line - 1]
+        raise RuleError(f"{path}, line {line}: {what}\n  {shown}\n  {' ' * column}^") from None
+    except RuleError as problem:
+        line = _line_of(str(rule), text)
+        raise RuleError(f"{path}{f', line {line}' if line else ''}: {problem}") from None
+
+
+def _place(problem: RuleSyntaxError, text: str) -> tuple[int, int]:
+    """The line and the column of the file that the error is about."""
+    lines = problem.text.splitlines() or [""]
+    wrong = lines[min(problem.line, len(lines)) - 1]
+    line = _line_of(wrong, text) or 1
+    begin = max(text.splitlines()[line - 1].find(wrong), 0) if text else 0
+    return line, begin + problem.column
+
+
+def _line_of(wanted: str, text: str) -> int:
+    """The number of the first line with this text; 0 if there is none, as with escaped quotes."""
+    return next((i for i, line in enumerate(text.splitlines(), 1) if wanted and wanted in line), 0)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise OptionError(f"there is no file {path}") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise OptionError(f"{path} cannot be read: {problem}") from None
+
+
+def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) -> None:
+    for key in content:
+        if key not in known:
+            near = difflib.get_close_matches(key, list(known), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise OptionError(f"{place}: unknown key {key!r}; {hint}")
+        words, kinds = _ADMITTED[key]
+        value = content[key]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise OptionError(f"{place}: {key} must be {words}, not {value!r}")
+        holds_texts = isinstance(value, list | dict) and key not in ("columns", "solve", "classes")
+        if holds_texts and not _of_texts(value, _DEPTH.get(key, 1)):
+            raise OptionError(f"{place}: {key} must be {words}, not {value!r}")
+
+
+def _of_texts(value: Any, depth: int) -> bool:
+    """Whether lists and tables, one in another down to some depth, hold text only."""
+    inside = value.values() if isinstance(value, dict) else value
+    nested = [item for item in inside if not isinstance(item, str)]
+    return all(depth > 1 and isinstance(v, list | dict) and _of_texts(v, depth - 1) for v in nested)

@@ -1,0 +1,80 @@
+"""Groups of rows: known values, or probabilities of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.typing import Floats, Value
+from bylaw._base.validation import as_scalar
+from bylaw.errors import EvidenceError, RuleError
+
+Part = slice | NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class KnownGroup:
+    """An attribute whose value is known for every row."""
+
+    values: tuple[Value, ...]
+    codes: NDArray[np.int64]  # (n_rows,) positions in `values`
+
+    def rows(self, part: Part) -> KnownGroup:
+        return KnownGroup(self.values, self.codes[part])
+
+    def seen(self) -> KnownGroup:
+        """Without the values that no row has."""
+        present, codes = np.unique(self.codes, return_inverse=True)
+        return KnownGroup(tuple(self.values[i] for i in present), codes)
+
+    def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
+        """The same rows, with positions in other values, of which these are some."""
+        positions = np.array([values.index(value) for value in self.values])
+        return self if values == self.values else KnownGroup(values, positions[self.codes])
+
+
+@dataclass(frozen=True)
+class GroupProbabilities:
+    """An attribute of which each row has only probabilities."""
+
+    values: tuple[Any, ...]  # tuples of values where several attributes go together
+    probabilities: Floats  # (n_rows, n_values)
+
+    def rows(self, part: Part) -> GroupProbabilities:
+        return GroupProbabilities(self.values, self.probabilities[part])
+
+    def margin(self, place: int) -> GroupProbabilities:
+        """One attribute of several that go together."""
+        values = tuple(dict.fromkeys(value[place] for value in self.values))
+        columns = [[value[place] == here for value in self.values] for here in values]
+        return GroupProbabilities(values, self.probabilities @ np.array(columns, dtype=np.float64).T)
+
+
+def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
+    """The different values, sorted where they can be, and each row's position among them."""
+    if vector.dtype.kind in "iub":
+        numbers, codes = np.unique(vector, return_inverse=True)
+        return KnownGroup(tuple(numbers.tolist()), codes)
+    rows = vector.tolist()
+    try:
+        found = [as_scalar(value, f"a value of {what}") for value in dict.fromkeys(rows)]
+    except (TypeError, RuleError) as problem:
+        raise EvidenceError(f"{what} has values that are no plain text or numbers: {problem}") from None
+    try:
+        values = tuple(sorted(found))  # type: ignore[type-var]
+    except TypeError:
+        raise EvidenceError(f"{what} mixes types of values: {found[:5]}; convert them to one type") from None
+    positions = {value: i for i, value in enumerate(values)}
+    codes = np.fromiter(map(positions.__getitem__, rows), dtype=np.int64, count=len(rows))
+    return KnownGroup(values, codes)
+
+
+def concatenate_groups(parts: Sequence[Any]) -> KnownGroup | GroupProbabilities:
+    if isinstance(parts[0], GroupProbabilities):
+        return GroupProbabilities(parts[0].values, np.concatenate([part.probabilities for part in parts]))
+    values = tuple(sorted({value for part in parts for value in part.values}))
+    return KnownGroup(values, np.concatenate([part.with_values(values).codes for part in parts]))

@@ -1,0 +1,168 @@
+"""What callers pass beside X: labels, groups, weights, earlier models. Checked against the rows of X."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, _num_samples, check_is_fitted
+
+from bylaw._base.typing import Floats
+from bylaw.data.arrays import as_columns, as_numbers, as_vector, check_alignment, is_frame, named_columns
+from bylaw.data.evidence import REJECTED
+from bylaw.data.groups import KnownGroup, factorize
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.estimators.cross_fitting import is_frozen
+
+
+def check_rows(column: NDArray[Any], X: Any, what: str) -> None:
+    if len(column) != (n_rows := _num_samples(X)):
+        raise EvidenceError(f"{what} has {len(column)} rows, but X has {n_rows}")
+
+
+def check_two_dimensional(X: Any) -> None:
+    if len(shape := getattr(X, "shape", (0, 0))) == 1:
+        raise EvidenceError(
+            f"X must have rows and columns, not the shape {shape}. Reshape your data: X.reshape(-1, 1) if it "
+            "is one feature, X.reshape(1, -1) or X.iloc[[0]] if it is one row"
+        )
+
+
+def labels_of(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArray[Any]]:
+    """The labels, if there are any, and the classes; a frozen model brings its own."""
+    if is_frozen(model):
+        check_is_fitted(model)
+    if y is None:
+        if not is_frozen(model):
+            raise OptionError(
+                "ConstrainedClassifier requires y to be passed, but the target y is None: labels train the "
+                "estimator. Wrap a trained one with predict_proba in FrozenEstimator to do without"
+            )
+        return None, np.asarray(model.classes_)
+    check_alignment({"X": X, "y": y})
+    labels = _check_y(y)
+    if labels.dtype.kind == "O":
+        labels = as_vector(labels, "y")
+    check_rows(labels, X, "y")
+    check_classification_targets(labels)
+    present = np.unique(labels)
+    classes = np.asarray(model.classes_) if is_frozen(model) else present
+    if unknown := set(present.tolist()) - set(classes.tolist()):
+        raise EvidenceError(
+            f"y has labels that the frozen estimator does not know: {sorted(map(str, unknown))}; it knows "
+            f"{classes.tolist()}"
+        )
+    if len(classes) < 2:
+        raise EvidenceError(f"y has one class, {classes.tolist()}; there is nothing to decide")
+    return labels, classes
+
+
+def codes_among(labels: NDArray[Any] | None, classes: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Each label's position among the classes, in whatever order they are."""
+    if labels is None:
+        return None
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, labels, sorter=order)]
+
+
+def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str, KnownGroup]:
+    """Those of the groups that the rules speak of."""
+    if isinstance(sensitive_features, str):
+        raise EvidenceError(f"sensitive_features is the text {sensitive_features!r}; pass the column itself")
+    name = getattr(sensitive_features, "name", None)
+    if isinstance(name, str) and names and name not in names:
+        raise EvidenceError(
+            f"sensitive_features is named {name!r}, and the rules speak of {list(names)}; rename it"
+        )
+    columns = named_columns(sensitive_features, names, "sensitive_features")
+    check_alignment({"X": X, **columns})
+    groups = {}
+    for name, column in columns.items():
+        what = f"sensitive_features[{name!r}]"
+        vector = as_vector(column, what)
+        check_rows(vector, X, what)
+        groups[name] = factorize(vector, what)
+    return groups
+
+
+def check_known(attributes: Sequence[str], found: Collection[str], sensitive_features: Any) -> None:
+    missing = [name for name in attributes if name not in found]
+    if missing:
+        named = isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)
+        given = list(as_columns(sensitive_features, "sensitive_features")) if named else []
+        has = f" (it has {given})" if given else ""
+        raise EvidenceError(
+            f"the rules speak of {missing}, which must be known to decide: pass sensitive_features with "
+            f"{'this column' if len(missing) == 1 else 'these columns'}{has}, "
+            "or fit with a group_estimator, which guesses from X"
+        )
+
+
+def weights_of(sample_weight: Any, X: Any) -> Floats:
+    check_alignment({"X": X, "sample_weight": sample_weight})
+    weights = as_numbers(sample_weight, "sample_weight")
+    check_rows(weights, X, "sample_weight")
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise EvidenceError("sample_weight must be finite, not negative, and not all zero")
+    return weights
+
+
+def references_by_name(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Earlier models or columns of their labels, by the names that the rules use."""
+    if not _is_model(reference):
+        return named_columns(reference, names, "reference")
+    if len(names) > 1:
+        raise EvidenceError(
+            f"reference is one model, and the rules compare with {list(names)}; pass a dict {{name: model}}"
+        )
+    return dict.fromkeys(names, reference)
+
+
+def models_among(references: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: source for name, source in references.items() if _is_model(source)}
+
+
+def _is_model(source: Any) -> bool:
+    if isinstance(source, type):
+        raise OptionError(f"reference is the class {source.__name__}; pass a fitted model, or its labels")
+    return hasattr(source, "predict") or hasattr(source, "predict_set")
+
+
+def reference_labels(
+    sources: Mapping[str, Any],
+    names: Sequence[str],
+    X: Any,
+    sensitive_features: Any,
+    attributes: Sequence[str],
+) -> dict[str, NDArray[Any]]:
+    """What each earlier model says of these rows: as given, or asked now, with the groups by name."""
+    if not (isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)):
+        sensitive_features = named_columns(sensitive_features, attributes, "sensitive_features")
+    columns = {}
+    for name in names:
+        source, what = sources.get(name), f"reference {name!r}"
+        if source is None:
+            raise EvidenceError(
+                f"the rules compare with {name!r}: pass reference= its labels of these rows, or fit with the "
+                "fitted model itself as reference"
+            )
+        check_alignment({"X": X, what: source})
+        columns[name] = as_vector(
+            _asked(source, X, sensitive_features) if _is_model(source) else source, what
+        )
+        check_rows(columns[name], X, what)
+    return columns
+
+
+def _asked(model: Any, X: Any, sensitive_features: Any) -> NDArray[Any]:
+    """Its labels. An earlier constrained classifier may need the groups, and may have rejected."""
+    if not hasattr(model, "predict"):
+        raise OptionError("the reference decides on sets of labels, and rules compare with single labels")
+    takes_groups = "sensitive_features" in signature(model.predict).parameters
+    labels = model.predict(X, **({"sensitive_features": sensitive_features} if takes_groups else {}))
+    rejections = list(getattr(model, "actions_", ()))[len(getattr(model, "classes_", ())) :]
+    return np.where(labels == rejections[0], REJECTED, labels.astype(object)) if rejections else labels

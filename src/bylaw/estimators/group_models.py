@@ -1,0 +1,215 @@
+"""Groups that are unknown when a decision is made: models of P(s | x) and of P(s, y | x)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bylaw._base.typing import Floats, Value
+from bylaw.data.groups import KnownGroup
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.estimators.cross_fitting import is_frozen, with_probabilities
+from bylaw.estimators.joint import JointClassifier, spread
+from bylaw.formulation.linear_form import admit_values
+from bylaw.language.expressions import LABEL
+from bylaw.language.problem import Problem
+
+Names = tuple[str, ...]  # attributes that are modelled together
+
+
+@dataclass(frozen=True)
+class HiddenGroup:
+    """A model of some attributes together, given others that are known at decision time, and with the
+    label where rules need both."""
+
+    names: Names
+    values: tuple[tuple[Value, ...], ...]  # of each attribute
+    given: Names  # known attributes that rules speak of together with these
+    given_values: tuple[tuple[Value, ...], ...]
+    classes: tuple[Value, ...] | None  # with the label, if the model is of both
+    product: bool  # the label and the group taken as independent given x, because the caller says so
+    model: Any  # a classifier of cells, not fitted unless it is frozen
+    frequencies: Floats  # (*shape): of the cells at fit, for rows of which the model says nothing
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        sizes = tuple(map(len, (*self.given_values, *self.values)))
+        return sizes if self.classes is None else (*sizes, len(self.classes))
+
+    @property
+    def key(self) -> Any:
+        return self.names[0] if len(self.names) == 1 else self.names
+
+    @property
+    def combinations(self) -> list[Any]:
+        """The values in the order of the cells, tuples where attributes go together."""
+        return list(self.values[0]) if len(self.names) == 1 else list(itertools.product(*self.values))
+
+    def target(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
+        """Each row's cell as one number."""
+        named = zip((*self.given, *self.names), (*self.given_values, *self.values), strict=True)
+        codes = [admit_values(name, groups[name], values).codes for name, values in named]
+        return np.ravel_multi_index([*codes, label_codes] if self.classes else codes, self.shape)
+
+    def gathered(self, parts: Sequence[tuple[Floats, Any]]) -> Floats:
+        """Predictions of several models, each of the cells it has seen, (n_rows, *shape)."""
+        return np.concatenate([spread(p, present, self.shape) for p, present in parts])
+
+    def predict(self, model: Any, X: Any) -> Floats:
+        """(n_rows, *shape) from a fitted model: ours knows cells, a frozen one the values themselves."""
+        if not is_frozen(self.model):
+            return spread(model.predict_proba(X), model.classes_, self.shape)
+        if hasattr(model, "predict_joint"):
+            if model.values_ == (self.values if self.classes is None else (*self.values, self.classes)):
+                return model.predict_joint(X)
+        elif len(self.shape) == 1:
+            return spread(model.predict_proba(X), _places(model.classes_, self.values[0]), self.shape)
+        raise OptionError(
+            f"the frozen group_estimator for {' x '.join(self.names)} must be a JointClassifier fitted on "
+            f"{' and '.join([*self.names, LABEL] if self.classes else self.names)} together, in this order"
+        )
+
+    def columns(
+        self, cells: Floats, probabilities: Floats, groups: Mapping[str, KnownGroup]
+    ) -> tuple[dict[Any, Any], dict[Any, Floats]]:
+        """Groups and joint for `Evidence`, from chances of the cells (n_rows, *shape) and of the labels.
+
+        P(s, y | x) = P(s | x, y) P(y | x): the model says how groups go with labels, the classifier
+        how likely the labels are, so that both agree.
+        """
+        here = [
+            admit_values(g, groups[g], v).codes for g, v in zip(self.given, self.given_values, strict=True)
+        ]
+        n_rows, depth = len(cells), 1 if self.classes is None else len(self.classes)
+        usual = self.frequencies[tuple(here)] if here else self.frequencies[None]
+        cells = cells[(np.arange(n_rows), *here)].reshape(n_rows, -1, depth)
+        usual = _shares(usual.reshape(len(usual), -1, depth), 1 / cells.shape[1])
+        shares = _shares(cells, usual)
+        joint = {}
+        if self.classes is not None or self.product:
+            joint[self.key] = shares * probabilities[:, None, :]
+        group = joint[self.key].sum(axis=2) if joint else shares[:, :, 0]
+        return {self.key: dict(zip(self.combinations, group.T, strict=True))}, joint
+
+
+def _shares(cells: Floats, otherwise: Floats | float) -> Floats:
+    """Divided by the sum over groups (axis 1), or `otherwise` where that is zero."""
+    total = cells.sum(axis=1, keepdims=True)
+    return np.where(total > 0, cells / np.where(total > 0, total, 1.0), otherwise)
+
+
+def _places(present: Any, values: Sequence[Value]) -> NDArray[np.int64]:
+    return np.array([values.index(value) for value in np.asarray(present).tolist()])
+
+
+def hidden_groups(
+    estimators: Any,
+    problem: Problem,
+    classes: tuple[Value, ...],
+    groups: Mapping[str, KnownGroup],
+    label_codes: NDArray[np.int64] | None,
+    product: bool,
+) -> tuple[HiddenGroup, ...]:
+    """The models that the rules need: of each hidden attribute, and of those that go together."""
+    hidden = hidden_names(estimators, problem)
+    values = {name: _values(name, estimators, groups) for name in hidden}
+    known = {name: group.values for name, group in groups.items() if name not in hidden}
+    rates = [rule.excess for rule, _ in problem.expand(classes, {**known, **values})]
+    labelled: dict[Names, bool] = {}
+    given: dict[Names, dict[str, None]] = {}
+    for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:
+        named = dict(atom.conditions)
+        needs_label = atom.needs_label(problem.kind, classes)  # and the label is one, before any training
+        if names := tuple(name for name in hidden if name in named):
+            labelled[names] = labelled.get(names, False) or needs_label
+            given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))
+    found = []
+    for names, with_label in labelled.items():
+        model = _model(estimators, names)
+        together = () if is_frozen(model) else tuple(given[names])
+        group = HiddenGroup(
+            names=names,
+            values=tuple(values[name] for name in names),
+            given=together,
+            given_values=tuple(known[name] for name in together),
+            classes=classes if with_label and not product else None,
+            product=with_label and product,
+            model=model,
+            frequencies=np.ones(1),
+        )
+        found.append(replace(group, frequencies=_frequencies(group, groups, label_codes)))
+    return tuple(found)
+
+
+def _frequencies(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_codes: Any) -> Floats:
+    """Of the cells among the rows of the fit; even where these do not show them."""
+    if group.classes is not None and label_codes is None:
+        if not is_frozen(group.model):
+            raise EvidenceError(
+                f"a rule speaks of {' x '.join(group.names)} and the label together: pass y, from which a "
+                "model of both is learned, or joint='product' if they are independent given X"
+            )
+        return np.ones(group.shape)
+    if any(name not in groups for name in group.names):
+        return np.ones(group.shape)
+    return (
+        np.bincount(group.target(groups, label_codes), minlength=int(np.prod(group.shape)))
+        .reshape(group.shape)
+        .astype(float)
+    )
+
+
+def hidden_names(estimators: Any, problem: Problem) -> list[str]:
+    """The attributes that are unknown at decision time."""
+    if estimators is None:
+        return []
+    if not isinstance(estimators, Mapping):
+        return list(problem.attributes)
+    names = [name for key in estimators for name in (key if isinstance(key, tuple) else (key,))]
+    if unknown := set(names) - set(problem.attributes):
+        raise OptionError(
+            f"group_estimator has a model for {sorted(unknown)}, of which no rule speaks; "
+            f"the rules speak of {list(problem.attributes)}"
+        )
+    return list(dict.fromkeys(names))
+
+
+def _values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
+    """A frozen model's own, or those that the fit sees."""
+    key = key_of(estimators, (name,))
+    model = estimators if key is None else estimators[key]
+    if is_frozen(model):
+        check_is_fitted(model)
+        place = key.index(name) if isinstance(key, tuple) else 0
+        found = model.values_[place] if hasattr(model, "values_") else np.asarray(model.classes_).tolist()
+        return tuple(found)
+    if name in groups:
+        return groups[name].values
+    raise EvidenceError(
+        f"the rules speak of {name!r}: pass sensitive_features with this column to fit, to show its values"
+    )
+
+
+def key_of(estimators: Any, names: Names) -> Any:
+    """Where a dict has the model for some attributes; None where one model serves all."""
+    if not isinstance(estimators, Mapping):
+        return None
+    tuples = [key for key in estimators if isinstance(key, tuple) and set(names) <= set(key)]
+    for key in (names, *names, *tuples):
+        if key in estimators:
+            return key
+    raise OptionError(f"group_estimator has no model for {' x '.join(names)}; it has {list(estimators)}")
+
+
+def _model(estimators: Any, names: Names) -> Any:
+    key = key_of(estimators, names)
+    chosen = estimators if key is None else estimators[key]
+    if isinstance(chosen, JointClassifier):  # cells are ours to make
+        chosen = chosen.estimator
+    return with_probabilities(chosen, f"the group_estimator for {' x '.join(names)}")

@@ -1,0 +1,85 @@
+"""Who gets which metadata: weights and other parameters for the fit of each model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from difflib import get_close_matches
+from inspect import signature
+from typing import Any
+
+from sklearn import get_config
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+
+from bylaw._base.typing import Floats
+from bylaw.errors import OptionError
+from bylaw.estimators.cross_fitting import is_frozen
+
+
+def router(owner: Any, estimator: Any, group_estimator: Any, calibrator: Any, cv: Any) -> MetadataRouter:
+    """Metadata of `fit` goes to the owner, the estimator, the models of groups and the splitter."""
+    mapping = MethodMapping().add(caller="fit", callee="fit")
+    several = isinstance(group_estimator, Mapping)
+    models = group_estimator if several else {None: group_estimator} if group_estimator is not None else {}
+    found = MetadataRouter(owner=owner).add_self_request(owner)
+    found.add(estimator=estimator, method_mapping=mapping)
+    for key, model in models.items():
+        found.add(**{name_of(key): model}, method_mapping=mapping)
+    if calibrator is not None:
+        found.add(calibrator=calibrator, method_mapping=mapping)
+    if hasattr(cv, "get_metadata_routing"):
+        found.add(splitter=cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
+    return found
+
+
+def name_of(key: Any) -> str:
+    """A group's model among those that metadata is routed to; None stands for the one of all."""
+    return "group_estimator" if key is None else f"group_estimator_{key}"
+
+
+class Routes:
+    """The parameters that each model and the splitter get from a call of `fit`."""
+
+    def __init__(
+        self, owner: Any, weights: Floats | None, params: Mapping[str, Any], beside: Mapping[str, Any]
+    ):
+        self.weights = weights
+        self.params = params
+        self.routed: Any = None
+        _check_names(owner, params)
+        if get_config()["enable_metadata_routing"]:
+            self.routed = process_routing(owner, "fit", sample_weight=weights, **beside, **params)
+
+    def to_model(self, name: str, model: Any) -> Mapping[str, Any]:
+        """For the `fit` of the model that the router knows by this name."""
+        if is_frozen(model):
+            return {}
+        if self.routed is not None:
+            return self.routed[name].fit
+        params = self.params if name == "estimator" else {}
+        if self.weights is None:
+            return params
+        last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
+        if "sample_weight" in signature(last[1].fit).parameters:
+            name = f"{last[0]}__sample_weight" if last[0] else "sample_weight"
+            return {name: self.weights, **params}
+        warnings.warn(
+            f"{type(model).__name__} takes no sample_weight, so its training ignores the weights, and only "
+            "the policy uses them",
+            UserWarning,
+            stacklevel=5,
+        )
+        return params
+
+    @property
+    def to_splitter(self) -> Mapping[str, Any]:
+        return self.routed.splitter.split if self.routed is not None and "splitter" in self.routed else {}
+
+
+def _check_names(owner: Any, params: Mapping[str, Any]) -> None:
+    """A misspelt argument of our own fit is not the estimator's."""
+    own = [name for name in signature(owner.fit).parameters if name not in ("X", "y", "params")]
+    for name in params:
+        if close := get_close_matches(name, own, n=1, cutoff=0.8):
+            raise OptionError(f"fit() has no argument {name!r}; did you mean {close[0]!r}?")

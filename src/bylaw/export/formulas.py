@@ -1,0 +1,195 @@
+"""A policy as formulas over cells of a row: what every export writes down in its own language.
+
+Each feature is a product of factors: an indicator that a cell holds some value, or a sum of cells
+that hold numbers. What a row must be like for the policy to decide is listed beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from bylaw._base.typing import Floats, Value
+from bylaw.data.columns import Columns
+from bylaw.data.evidence import REJECTED
+from bylaw.data.probabilities import ROUNDING, SUM_TOLERANCE
+from bylaw.errors import OptionError
+from bylaw.export.layout import Layout
+from bylaw.formulation.linear_form import Feature
+from bylaw.language.expressions import LABEL, Conditions, Source, in_words
+from bylaw.policy.policy import Policy
+
+LOWEST = -ROUNDING
+HIGHEST = 1 + SUM_TOLERANCE
+DUST = 1e-100  # smaller numbers count as zero: PostgreSQL refuses products that underflow
+
+
+class Cell(NamedTuple):
+    """One column of the evidence: its part, the name there, and its place in the matrix of that name."""
+
+    part: Literal["probabilities", "groups", "joint", "references", "costs"]
+    name: Any  # of the attribute (a tuple for several together), the earlier model or the cost
+    place: tuple[int, ...] = ()  # none where there is one value per row
+
+
+class Equals(NamedTuple):
+    """1 where the cell holds the value, else 0."""
+
+    cell: Cell
+    value: Value
+
+
+class Total(NamedTuple):
+    """The sum of some cells; mostly it is one."""
+
+    cells: tuple[Cell, ...]
+
+
+Product = tuple[Equals | Total, ...]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """scores = features' scale. F features, A actions."""
+
+    features: tuple[Product, ...]  # F of them; the empty product is 1
+    names: tuple[str, ...]  # of the F features, for readers
+    scale: Floats  # (F, A): beta * weights
+    known: Mapping[Cell, tuple[Value, ...]]  # cells of values, and the values that they may hold
+    distributions: tuple[tuple[Cell, ...], ...]  # cells that together are probabilities and sum to one
+    numbers: tuple[Cell, ...]  # cells of finite numbers
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Everything that is read of a row."""
+        together = [cell for cells in self.distributions for cell in cells]
+        return tuple(dict.fromkeys([*together, *self.known, *self.numbers]))
+
+    @property
+    def weighted(self) -> list[int]:
+        """Positions of the features that move a score; rules that cost nothing leave others."""
+        return [k for k in range(len(self.features)) if self.scale[k].any()]
+
+
+def terms_of(policy: Policy, columns: Columns) -> Terms:
+    """The policy over these columns; an `OptionError` where they do not serve it."""
+    recipe = policy.recipe
+    if recipe.functions:
+        raise OptionError(
+            f"custom({next(iter(recipe.functions))!r}) is a Python function, which cannot leave Python; "
+            "compute it beforehand, state the rule with the array's name, and pass its columns as costs"
+        )
+    layout = Layout(recipe, columns)
+    writer = _Writer(policy, layout)
+    return Terms(
+        features=tuple(writer.product(feature) for feature in recipe.features),
+        names=tuple(_in_words(feature, policy) for feature in recipe.features),
+        scale=policy.beta * policy.weights + 0.0,  # no -0.0
+        known=dict(writer.known()),
+        distributions=tuple(dict.fromkeys(writer.distributions())),
+        numbers=tuple(Cell("costs", name, (a,)) for name in layout.costs for a in range(len(policy.actions))),
+    )
+
+
+class _Writer:
+    def __init__(self, policy: Policy, layout: Layout) -> None:
+        self.recipe = policy.recipe
+        self.classes = policy.decisions.classes
+        self.layout = layout
+
+    def product(self, feature: Feature) -> Product:
+        factors = self._chance(feature.event)
+        return factors if feature.source is None else (self._source(feature.source), *factors)
+
+    def known(self) -> Iterator[tuple[Cell, tuple[Value, ...]]]:
+        for name, attribute in self.recipe.attributes.items():
+            if attribute.known:
+                yield Cell("groups", name), attribute.values
+        for name in self.layout.references:
+            if self.layout.says_labels(name):
+                yield Cell("references", name), tuple(dict.fromkeys((*self.classes, REJECTED)))
+
+    def distributions(self) -> Iterator[tuple[Cell, ...]]:
+        labels = range(len(self.classes))
+        yield tuple(Cell("probabilities", "", (k,)) for k in labels)
+        for name, attribute in self.recipe.attributes.items():
+            if not attribute.known:
+                yield self._group_cells(self.layout.model_of(name))
+        for feature in self.recipe.features:
+            hidden, label = self._hidden(feature.event)
+            if hidden:
+                name = self.layout.together(hidden)[0]
+                if label is None:
+                    yield self._group_cells(self.layout.model_of(name))
+                else:
+                    places = range(len(self.layout.values_of(name)))
+                    yield tuple(Cell("joint", name, (s, k)) for s in places for k in labels)
+        for name in self.layout.references:
+            if not self.layout.says_labels(name):
+                yield tuple(Cell("references", name, (k,)) for k in labels)
+
+    def _group_cells(self, name: Any) -> tuple[Cell, ...]:
+        return tuple(Cell("groups", name, (s,)) for s in range(len(self.layout.values_of(name))))
+
+    def _hidden(self, event: Conditions) -> tuple[dict[str, Value], Value | None]:
+        """The unknown attributes of an event, and its label."""
+        conditions = dict(event)
+        label = conditions.pop(LABEL, None)
+        return {n: v for n, v in conditions.items() if not self.recipe.attributes[n].known}, label
+
+    def _chance(self, event: Conditions) -> Product:
+        hidden, label = self._hidden(event)
+        indicators = [
+            Equals(Cell("groups", name), value)
+            for name, value in event
+            if name != LABEL and name not in hidden
+        ]
+        if hidden:
+            return (*indicators, self._hidden_chance(hidden, label))
+        if label is None:
+            return tuple(indicators)
+        return (*indicators, Total((Cell("probabilities", "", (self.classes.index(label),)),)))
+
+    def _hidden_chance(self, hidden: dict[str, Value], label: Value | None) -> Total:
+        name, value = self.layout.together(hidden)
+        if label is not None:
+            self.layout.need_joint(name)
+            place = (self.layout.values_of(name).index(value), self.classes.index(label))
+            return Total((Cell("joint", name, place),))
+        model = self.layout.model_of(name)
+        values = self.layout.values_of(model)
+        if model == name:
+            return Total((Cell("groups", name, (values.index(value),)),))
+        place = model.index(name)  # known only together with others: their values add up
+        return Total(tuple(Cell("groups", model, (s,)) for s, v in enumerate(values) if v[place] == value))
+
+    def _source(self, source: Source) -> Equals | Total:
+        if source.kind == "cost":
+            return Total((Cell("costs", source.name, (int(source.item),)),))
+        if self.layout.says_labels(source.name):
+            return Equals(Cell("references", source.name), source.item)
+        return Total((Cell("references", source.name, (self.classes.index(source.item),)),))
+
+
+def _in_words(feature: Feature, policy: Policy) -> str:
+    """Such as P(label='yes', sex='F'), for comments."""
+    words = []
+    if feature.source is not None and feature.source.kind == "cost":
+        action = policy.actions[int(feature.source.item)]
+        words.append(f"cost {feature.source.name!r} of {action!r}")
+    elif feature.source is not None:
+        words.append(f"whether {feature.source.name!r} says {feature.source.item!r}")
+    if feature.event:
+        words.append(f"P({in_words(feature.event)})")
+    return " times ".join(words) or "one"
+
+
+def statements(policy: Policy) -> list[str]:
+    """The policy's digest and rules, one line each."""
+    problem = policy.problem
+    return [
+        f"digest {policy.digest}",
+        f"minimize {problem.minimize}",
+        *(f"subject to {rule}" for rule in problem.rules),
+    ]

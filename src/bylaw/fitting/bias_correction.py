@@ -1,0 +1,201 @@
+"""Correction for miscalibration: rules held on what was observed, not on what the model believes.
+
+A rule's plug-in error is its observed rate less the rate that the probabilities predict. The bounds
+are tightened by it (or loosened) and the problem is solved again, a few times, until the observed
+rates obey the rules as they were stated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import Evidence
+from bylaw.data.groups import GroupProbabilities
+from bylaw.data.outcomes import observed
+from bylaw.formulation.dual import Block, Dual, blocks_of, one_blas_thread
+from bylaw.formulation.linear_form import LinearForm, compile_problem, scores_of
+from bylaw.formulation.solution import Solution, Status
+from bylaw.language.expressions import LABEL, Rate
+from bylaw.language.problem import Problem
+
+Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and where to start
+
+FEW_ROWS = 20  # fewer say nothing of a rate
+_CLOSE = 5e-4  # what observed rates may be off
+_EXACT = 1e-6  # what is not missed at all
+_PUSHES = (1.0, 2.0, 4.0, 8.0)  # times what is close
+_PRICED = 1e-6  # multipliers below this share of the loss's unit are none
+_MOST_STEPS = 16
+_DAMPING = 0.8
+_ASTRAY = 2.0  # times as bad as the best
+_MOST_STARTS = 4
+_MOST_HALVINGS = 20
+_BISECTIONS = 5
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The fitted rows as they turned out, in the same blocks and the same order."""
+
+    form: LinearForm  # of the plug-in rows, which the duals have
+    couplings: sparse.csr_array  # (M, F * A), in the plug-in form's units
+    blocks: Sequence[Block]
+    rules: NDArray[np.bool_]  # (M,): those of which everything was seen, on enough rows
+    rates: Sequence[Rate]  # M rates that must be <= 0
+    evidence: Evidence
+
+    def excess(self, dual: Dual, multipliers: Floats) -> Floats:
+        """How far each rule, as stated, is from holding on what was seen, (M,)."""
+        weights = dual.beta * self.form.weights(multipliers)
+        moments = np.zeros(self.form.base.shape)
+        with one_blas_thread():
+            for block, seen in zip(dual.blocks, self.blocks, strict=True):
+                law = scores_of(weights, block.features)
+                dual.form.decisions.soften(law)
+                moments += seen.features @ (law * block.row_weights).T
+        return self.couplings @ (moments.ravel() / dual.mass) - self.form.bounds
+
+
+def observe(problem: Problem, form: LinearForm, evidence: Evidence, labels: Any, groups: Any) -> Observed:
+    """What was seen of these rows."""
+    seen = observed(evidence, labels, groups)
+    outcome = compile_problem(problem, seen)
+    unseen = {name for name, group in seen.groups.items() if isinstance(group, GroupProbabilities)}
+    unseen |= {LABEL} if labels is None else set()
+    rates = [rule.excess for rule, _ in problem.expand(seen.classes, seen.group_values)]
+    counts = {event: share * len(seen) for event, share in outcome.frequencies.items()}
+    fewest = np.array(
+        [min((counts[a.conditions] for a, _ in r.terms if a.conditions), default=math.inf) for r in rates]
+    )
+    blind = [bool(unseen.intersection(dict(feature.event))) for feature in form.recipe.features]
+    couplings = outcome.couplings * (outcome.scales / form.scales)[:, None]
+    return Observed(
+        form=form,
+        couplings=sparse.csr_array(couplings),
+        blocks=blocks_of(outcome, seen),
+        rules=(abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0) & (fewest >= FEW_ROWS),
+        rates=rates,
+        evidence=seen,
+    )
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A solution for shifted bounds, and what the observed rates make of it."""
+
+    dual: Dual
+    solution: Solution
+    shift: Floats  # (M,): how much tighter the bounds are than stated
+    excess: Floats  # (M,): observed, of the stated rules
+    error: Floats  # (M,): observed less predicted
+
+    def measure(self, margins: Floats) -> tuple[float, float]:
+        """How much the worst rule is missed, if noticeably; then how far the worst of those that are
+        missed or have a price is from holding just so."""
+        excess = self.excess + margins
+        priced = self.solution.multipliers > _PRICED * self.dual.loss_unit
+        missed = float(excess.max())
+        return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
+
+
+def start(dual: Dual, first: Solution, seen: Observed, resolve: Resolve) -> Corrected | None:
+    """The plug-in answer. Where the rules conflict in the model's opinion, one for bounds shifted by its
+    error, if such can be found: where it tried hardest to obey, or where it knew no rules."""
+    none = np.zeros(dual.n_rules)
+    if first.status is not Status.INFEASIBLE:
+        return _attempt(dual, first, seen, none)
+    for solution in (first, replace(first, multipliers=none)):
+        for _ in range(_MOST_STARTS):
+            shift = _attempt(dual, solution, seen, none).error
+            trial = _shifted(dual, shift)
+            solution = resolve(trial, none)
+            if solution.status is not Status.INFEASIBLE:
+                return _attempt(trial, solution, seen, shift)
+    return None
+
+
+def correct(dual: Dual, begin: Corrected, seen: Observed, margins: Floats, resolve: Resolve) -> Corrected:
+    """Shift the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare, and
+    no rule with a price is held further than that.
+
+    Each step goes towards the error that was measured last. Steps that lead to nothing better
+    become shorter; those that lead astray, or to rules that conflict, are taken back.
+    """
+    here = best = begin
+    gain = 1.0
+    for _ in range(_MOST_STEPS):
+        if max(best.measure(margins)) <= _CLOSE:
+            break
+        shift = here.shift + gain * (here.error + margins - here.shift)
+        trial = _shifted(dual, shift)
+        answer = resolve(trial, here.solution.multipliers)
+        if answer.status is Status.INFEASIBLE:
+            here, gain, margins = best, gain / 2, margins / 2
+            continue
+        here = _attempt(trial, answer, seen, shift)
+        if here.measure(margins) < best.measure(margins):
+            best = here
+        elif here.measure(margins) < tuple(_ASTRAY * m for m in best.measure(margins)):
+            gain *= _DAMPING
+        else:
+            here, gain = best, gain / 2
+    return best
+
+
+def obey(dual: Dual, near: Corrected, seen: Observed, margins: Floats, resolve: Resolve) -> Corrected:
+    """From close to on the right side: what is still missed by a little is aimed at from further and
+    further inside."""
+    for push in _PUSHES:
+        over = near.excess + margins
+        if over.max(initial=0.0) <= _EXACT:
+            break
+        aim = margins + np.where(over > 0, over + push * _CLOSE, 0.0)
+        inside = correct(dual, near, seen, aim, resolve)
+        near = min(near, inside, key=lambda one: float((one.excess + margins).max()))
+    return near
+
+
+def _shifted(dual: Dual, shift: Floats) -> Dual:
+    return replace(dual, form=replace(dual.form, bounds=dual.form.bounds - shift))
+
+
+def _attempt(dual: Dual, solution: Solution, seen: Observed, shift: Floats) -> Corrected:
+    plug = -dual.value_and_gradient(solution.multipliers)[1] - shift
+    excess = np.where(seen.rules, seen.excess(dual, solution.multipliers), plug)
+    return Corrected(dual, solution, shift, excess, excess - plug)
+
+
+def affordable_margins(begin: Corrected, margins: Floats, resolve: Resolve) -> Floats:
+    """The margins, or half of the largest part of them that leaves a policy, if that is less."""
+    return affordable_share(begin, margins, resolve, most=2.0) / 2 * margins
+
+
+def affordable_share(begin: Corrected, margins: Floats, resolve: Resolve, most: float) -> float:
+    """The largest part of these margins, up to `most`, that leaves a policy."""
+
+    def leaves_a_policy(share: float) -> bool:
+        answer = resolve(_shifted(begin.dual, share * margins), begin.solution.multipliers)
+        return answer.status is not Status.INFEASIBLE
+
+    if leaves_a_policy(most):
+        return most
+    high = most
+    for _ in range(_MOST_HALVINGS):
+        if leaves_a_policy(high / 4):
+            break
+        high /= 4
+    else:
+        return 0.0
+    low = high / 4
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if leaves_a_policy(middle) else (low, middle)
+    return low

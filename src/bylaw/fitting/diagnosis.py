@@ -1,0 +1,273 @@
+"""The doctor: which rules conflict, what each could reach, and the smallest change that lets all hold.
+
+Every question is a linear program over mixtures of policies, answered exactly by `mixtures`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw._base.validation import check_positive
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.errors import OptionError, RuleError
+from bylaw.fitting.bias_correction import FEW_ROWS
+from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.formulation.linear_form import compile_problem
+from bylaw.language.expressions import LABEL, Conditions, Rule, in_words
+from bylaw.language.parser import parse
+from bylaw.language.problem import Problem
+from bylaw.solvers.column_generation import GAP, ROUNDING, Answer, Mixtures, Question
+
+_GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """Whether the rules can hold together on these rows and, if not, what to do about it.
+
+    All figures are in the units of the rules as they are written, and are about the rates that
+    the evidence's probabilities predict.
+    """
+
+    feasible: bool
+    conflict: tuple[str, ...] = ()
+    """Rules that conflict, by name; without any one of them, the others can hold."""
+    least: Mapping[str, float] = field(default_factory=dict)
+    """For each of them, the nearest its rate comes to its bound while the others hold: the least value
+    for `rate <= x`, the greatest for `rate >= x`, when all rates are moved to the left and all numbers
+    to the right. For a >= 0.8 * b + 0.1 it is the greatest a - 0.8 * b, to be compared with 0.1."""
+    violations: Mapping[str, float] = field(default_factory=dict)
+    """The same as a distance: how far each of them is off while the others hold."""
+    relaxation: Mapping[str, float] = field(default_factory=dict)
+    """The smallest change after which all rules of the problem can hold: by how much to loosen each
+    statement, as written. One number serves all single rules of a band or a family: it raises tol or,
+    for rules like disparate_impact, is added to the larger side of each."""
+    least_relaxation: float = 0.0
+    """No relaxation, times weights, totals less. Some 1e-4 of it may be lacking; more for many rules."""
+    small_cells: Mapping[str, float] = field(default_factory=dict)
+    """Conditions in the rules that fewer than 20 rows are expected to meet, with how many."""
+    multipliers: Mapping[str, float] = field(default_factory=dict)
+    """The proof (Farkas): weights, of sum one, with which the rules of the conflict are off by
+    `least_violation` on average, whatever the policy."""
+    least_violation: float = 0.0
+    """So at least one rule of the conflict is missed by this much."""
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    __repr__ = __str__
+
+    def _lines(self) -> Iterator[str]:
+        if self.feasible:
+            yield "the rules can hold together on these rows."
+        else:
+            yield (
+                "the rules conflict on these rows: any policy misses at least one of these by "
+                f"{self.least_violation:.3g} or more."
+            )
+            reach = (
+                "can reach {:.4g} while the other rules listed here hold"
+                if len(self.conflict) > 1
+                else "can reach {:.4g}"
+            )
+            yield from _aligned({name: reach.format(self.least[name]) for name in self.conflict})
+            yield (
+                "Loosening one of them so far ends this conflict; other rules may then conflict. The "
+                "smallest change that lets all rules hold:"
+            )
+            yield from _aligned({name: f"loosened by {slack:.4g}" for name, slack in self.relaxation.items()})
+        if self.small_cells:
+            yield "Too few rows to judge (give more, merge groups, or leave these out of the rules):"
+            yield from _aligned({cell: f"{count:.3g} rows" for cell, count in self.small_cells.items()})
+
+
+def _aligned(remarks: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, remarks), default=0)
+    return (f"  {name:{width}}   {remark}" for name, remark in remarks.items())
+
+
+def diagnose(
+    problem: Problem, evidence: Evidence, *, weights: Mapping[Any, float] | None = None
+) -> Diagnosis:
+    """Whether the rules can hold together on these rows; if not, which of them conflict, what each
+    could reach, and the smallest relaxation.
+
+    Parameters
+    ----------
+    weights
+        {rule or family, or its text: a positive number}, one by default: a statement of weight 2 is
+        twice as dear to loosen.
+    """
+    if not isinstance(problem, Problem):
+        raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    form = compile_problem(problem, as_evidence(evidence))
+    dual = Dual(form, blocks_of(form, evidence), beta=1.0)
+    return examine(dual, problem, evidence, weights=weights)
+
+
+def examine(
+    dual: Dual,
+    problem: Problem,
+    evidence: Evidence,
+    *,
+    weights: Mapping[Any, float] | None = None,
+    multipliers: Floats | None = None,
+) -> Diagnosis:
+    """`diagnose` for rows that are compiled already; a solver's `multipliers`, (M,), speed it up."""
+    prices = _prices(dual.form.statements, weights)
+    cells = _small_cells(problem, evidence)
+    healthy = Diagnosis(feasible=True, small_cells=cells)
+    if not dual.n_rules:
+        return healthy
+    doctor = _Doctor(dual, multipliers)
+    proof = doctor.dispute(np.arange(dual.n_rules), multipliers)
+    if proof is None:
+        return healthy
+    cheapest, unit = _relaxation(dual, prices)
+    relaxed = doctor.ask(cheapest, lambda a: a.within(_GAP_OF_SUMS * a.upper), proof)
+    conflict, proof = doctor.irreducible(doctor.shorter(proof, relaxed.multipliers))
+    scales, names = dual.form.scales, dual.form.names
+    least = {int(j): float(doctor.least(int(j), conflict) * scales[j]) for j in conflict}
+    rules = [rule for rule, _ in problem.expand(evidence.classes, evidence.group_values)]
+    weight = proof.multipliers / scales
+    return replace(
+        healthy,
+        feasible=False,
+        conflict=tuple(names[j] for j in conflict),
+        least={names[j]: _reached(rules[j], excess) for j, excess in least.items()},
+        violations={names[j]: excess for j, excess in least.items()},
+        relaxation=_slacks(dual, relaxed.violations),
+        least_relaxation=max(relaxed.lower, 0.0) * unit,
+        multipliers={names[j]: float(weight[j] / weight.sum()) for j in conflict},
+        least_violation=float(proof.lower / weight.sum()),
+    )
+
+
+def _reached(rule: Rule, excess: float) -> float:
+    """The value of a rule's rates, moved to the left side, when it is this far off."""
+    bound = rule.right.constant - rule.left.constant
+    return float(bound + excess if rule.sense == "<=" else bound - excess)
+
+
+def _prices(statements: tuple[str, ...], weights: Mapping[Any, float] | None) -> dict[str, float]:
+    """What loosening each statement by one costs."""
+    prices = dict.fromkeys(statements, 1.0)
+    for key, weight in (weights or {}).items():
+        text = str(key)
+        if isinstance(key, str):
+            with suppress(RuleError):
+                text = str(parse(key))
+        if text not in prices:
+            raise OptionError(
+                f"weights speak of {text!r}, which the problem does not state; its rules are {list(prices)}"
+            )
+        prices[text] = check_positive(weight, f"weights[{text!r}]")
+    return prices
+
+
+def _small_cells(problem: Problem, evidence: Evidence) -> dict[str, float]:
+    """Conditions with too few rows: (sum of w p)^2 / sum of w^2 p, where p is the condition's chance,
+    which is the expected number for rows that count the same."""
+    rules = [rule for rule, _ in problem.expand(evidence.classes, evidence.group_values)]
+    events = dict.fromkeys(atom.conditions for rule in rules for atom in rule.atoms() if atom.conditions)
+    weights = np.ones(len(evidence)) if evidence.weights is None else evidence.weights
+    counts = {}
+    for event in events:
+        chance = np.asarray(evidence.chance(event), dtype=np.float64)
+        counts[_event_text(event)] = float((weights @ chance) ** 2 / (weights**2 @ chance))
+    return {
+        event: counts[event] for event in sorted(counts, key=counts.__getitem__) if counts[event] < FEW_ROWS
+    }
+
+
+def _event_text(event: Conditions) -> str:
+    groups_first = sorted(event, key=lambda condition: condition[0] == LABEL)
+    return in_words(groups_first)
+
+
+def _worst(rules: NDArray[np.int64], n_rules: int) -> Question:
+    """The least possible violation of the most violated of these rules."""
+    one = sparse.csr_array(np.ones((len(rules), 1)))
+    return Question(rules, np.zeros(n_rules), np.ones(1), one, least_slack=-math.inf)
+
+
+def _relaxation(dual: Dual, prices: Mapping[str, float]) -> tuple[Question, float]:
+    """The cheapest slacks, one for each statement, and the unit of their cost."""
+    statements, scales = dual.form.statements, dual.form.scales
+    place = {statement: i for i, statement in enumerate(prices)}
+    which = np.array([place[statement] for statement in statements])
+    units = np.zeros(len(prices))
+    np.maximum.at(units, which, scales)
+    rules = np.arange(dual.n_rules)
+    loosening = sparse.csr_array((units[which] / scales, (rules, which)), shape=(len(rules), len(prices)))
+    price = np.array(list(prices.values())) * units
+    unit = float(price.min())
+    return Question(rules, np.zeros(dual.n_rules), price / unit, loosening), unit
+
+
+def _slacks(dual: Dual, violations: Floats) -> dict[str, float]:
+    """What each statement must be loosened by for these violations, (M,), to be none."""
+    slacks: dict[str, float] = {}
+    for statement, miss, scale in zip(dual.form.statements, violations, dual.form.scales, strict=True):
+        if miss > ROUNDING:
+            slacks[statement] = max(slacks.get(statement, 0.0), float(miss * scale))
+    return slacks
+
+
+def _settled(answer: Answer) -> bool:
+    return answer.within(GAP * (1 + abs(answer.upper)))
+
+
+def _sign_known(answer: Answer) -> bool:
+    """Whether the rules conflict, or hold to within rounding errors."""
+    return answer.lower > ROUNDING or answer.upper <= ROUNDING
+
+
+class _Doctor(Mixtures):
+    """Questions about conflicts, each of which adds to the policies met."""
+
+    def dispute(self, rules: NDArray[np.int64], multipliers: Floats | None = None) -> Floats | None:
+        """Multipliers, (M,), that prove these rules to conflict; None if they do not."""
+        if not len(rules):
+            return None
+        if multipliers is not None and not multipliers[rules].any():
+            multipliers = None
+        answer = self.ask(_worst(rules, self.dual.n_rules), _sign_known, multipliers)
+        return answer.multipliers if answer.lower > ROUNDING else None
+
+    def shorter(self, proof: Floats, other: Floats) -> Floats:
+        """The other, (M,), if it proves a conflict and needs fewer rules."""
+        few = np.count_nonzero(other) < np.count_nonzero(proof)
+        return other if few and other @ self.meet(other) > ROUNDING * other.sum() else proof
+
+    def irreducible(self, proof: Floats) -> tuple[NDArray[np.int64], Answer]:
+        """A conflict of which every rule is needed, and its best proof: rules are dropped, the least
+        important first, while the others still conflict."""
+        needed: set[int] = set()
+        while len(needed) < np.count_nonzero(proof):
+            weakest = min((int(j) for j in np.flatnonzero(proof) if j not in needed), key=proof.__getitem__)
+            without = np.where(np.arange(len(proof)) == weakest, 0.0, proof)
+            shorter = self.dispute(np.flatnonzero(without), without)
+            if shorter is None:
+                needed.add(weakest)
+            else:
+                proof = shorter
+        conflict = np.flatnonzero(proof)
+        return conflict, self.ask(_worst(conflict, len(proof)), _settled, proof)
+
+    def least(self, rule: int, conflict: NDArray[np.int64]) -> float:
+        """The least violation of one rule while the others of the conflict hold."""
+        others = conflict[conflict != rule]
+        goal = np.eye(1, self.dual.n_rules, rule)[0]
+        nothing = sparse.csr_array((len(others), 0))
+        question = Question(others, goal, np.zeros(0), nothing, allowed=ROUNDING)
+        return max(self.ask(question, _settled).upper, 0.0)

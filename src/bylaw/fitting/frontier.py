@@ -1,0 +1,210 @@
+"""The frontier: what each level of a rule costs, along a warm-started path of policies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw.data.arrays import as_numbers, frame_of
+from bylaw.data.evidence import Evidence
+from bylaw.errors import OptionError
+from bylaw.fitting.solution_path import Lever, Point, Walk, at_levels, conflict_of, lever_of
+from bylaw.formulation.solution import Status
+from bylaw.language.parser import Statement
+from bylaw.language.problem import Problem
+from bylaw.policy.policy import Policy
+from bylaw.solvers.base import Solver
+
+_SHOWN = 5  # points at either end of a printed frontier
+
+
+class Progress(NamedTuple):
+    """One finished point, for callbacks."""
+
+    number: int  # of points finished so far
+    total: int
+    levels: tuple[float, ...]
+    cost: float
+    status: Status
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Frontier:
+    """The best policy at each level of one or two statements, in the order of the sweep; of two, the
+    second varies faster. Where the rules conflict, cost and prices are nan and there is no policy."""
+
+    problem: Problem
+    swept: tuple[str, ...]  # the swept statements, with the word `level` in place of the number
+    levels: Floats  # (n_points, n_swept)
+    cost: Floats  # (n_points,): E[loss] of the policy, by the evidence's probabilities
+    prices: Floats  # (n_points, n_swept): what one more unit of slack would save
+    status: tuple[Status, ...]
+    policies: tuple[Policy | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.cost)
+
+    def to_frame(self, like: Any = None) -> Any:
+        """One line per point: the levels, cost, a price per swept statement, status.
+
+        A frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow.
+        """
+        return frame_of(
+            {
+                **{name: self.levels[:, i] for i, name in enumerate(self.swept)},
+                "cost": self.cost,
+                **{f"price of {name}": self.prices[:, i] for i, name in enumerate(self.swept)},
+                "status": [status.name.lower() for status in self.status],
+            },
+            like,
+        )
+
+    def plot(self, ax: Any = None) -> Any:
+        """One sweep: cost against level with the tangents that prices are, and the price below it,
+        unless it shall go into `ax` alone. Two: lines of equal cost. Returns the axes of the cost."""
+        from bylaw.fitting.plots import plot_frontier
+
+        return plot_frontier(self, ax)
+
+    def __repr__(self) -> str:
+        title = f"Frontier of {self.problem.minimize} over {' and '.join(self.swept)}, {len(self)} points"
+        heads = [f"level {i + 1}" if len(self.swept) > 1 else "level" for i in range(len(self.swept))]
+        heads += ["cost", *(head.replace("level", "price") for head in heads), "status"]
+        cells = [
+            [f"{x:.4g}" for x in (*self.levels[i], self.cost[i], *self.prices[i])]
+            + [self.status[i].name.lower()]
+            for i in range(len(self))
+        ]
+        if len(cells) > 2 * _SHOWN:
+            cells[_SHOWN:-_SHOWN] = [["..."] * len(heads)]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        table = [[c.rjust(w) for c, w in zip(row, widths, strict=True)] for row in [heads, *cells]]
+        return "\n  ".join([title, *("  ".join(row) for row in table)])
+
+
+def frontier(
+    problem: Problem,
+    evidence: Evidence,
+    sweep: Mapping[Statement | str, Any],
+    *,
+    solver: str | Solver = "auto",
+    beta: float | Literal["auto", "paper"] = "auto",
+    tol: float = 1e-5,
+    callback: Callable[[Progress], Any] | None = None,
+) -> Frontier:
+    """The best policy at each of many levels of a rule, and what it costs.
+
+    Parameters
+    ----------
+    sweep
+        {statement: levels} for one or two of the problem's statements, given as the objects or their
+        texts; two give the grid of both. The level of `rejected() <= 0.1` is 0.1, of
+        `abs(rate) <= 0.02` 0.02, of a family its tol or ratio, and of `error() <= 0.05 * accepted()`
+        0.05.
+    solver
+        as in `solve`. Only the full batch solver follows the path; others start from the last point
+        if they can.
+    tol
+        as in `solve`, but coarser: 1e-5 is finer than a plot shows, and costs are right to about that.
+    beta
+        one inverse temperature for all points, as in `solve`.
+    callback
+        called with the `Progress` after each point; points come from loose to tight.
+
+    Raises
+    ------
+    InfeasibleRulesError
+        when the rules conflict at every level. Conflicts at some are no error: see `Frontier.status`.
+    """
+    levers, values = _sweep_of(problem, sweep)
+    walk = Walk(problem, evidence, levers, solver=solver, beta=beta, tol=tol)
+    for corner in itertools.product(*((min(levels), max(levels)) for levels in values)):
+        at_levels(problem, levers, corner).expand(evidence.classes, evidence.group_values)  # or refused
+    grid = list(itertools.product(*values))
+    points: dict[int, Point] = {}
+    for i in _from_loose_to_tight(levers, values):
+        points[i] = walk.to(grid[i])
+        if callback is not None:
+            callback(Progress(len(points), len(grid), grid[i], points[i].cost, points[i].status))
+    ordered = [points[i] for i in range(len(grid))]
+    if all(point.status is Status.INFEASIBLE for point in ordered):
+        conflict = conflict_of(next(iter(points.values())).problem, evidence, tol)
+        conflict.add_note("These are the loosest levels of the sweep.")
+        raise conflict
+    return Frontier(
+        problem=problem,
+        swept=tuple(lever.label for lever in levers),
+        levels=np.array(grid),
+        cost=np.array([point.cost for point in ordered]),
+        prices=np.array([[walk.price(point, lever) for lever in levers] for point in ordered]),
+        status=tuple(point.status for point in ordered),
+        policies=_policies(walk, ordered, np.array(grid)),
+    )
+
+
+def _sweep_of(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[float, ...]]]:
+    if not isinstance(problem, Problem):
+        raise OptionError(f"frontier() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    if not isinstance(sweep, Mapping) or not 1 <= len(sweep) <= 2:
+        raise OptionError("sweep takes one or two statements with their levels, {rule: [0.01, 0.02, ...]}")
+    levers = [lever_of(problem, statement) for statement in sweep]
+    values = []
+    for lever, given in zip(levers, sweep.values(), strict=True):
+        levels = as_numbers(given, f"the levels of {lever.statement}")
+        if not len(levels) or not np.isfinite(levels).all():
+            raise OptionError(f"the levels of {lever.statement} must be one or more finite numbers")
+        for level in levels.tolist():
+            lever.statement.at(level)  # what a level cannot be is refused now
+        values.append(tuple(levels.tolist()))
+    if len(levers) == 2 and levers[0] == levers[1]:
+        raise OptionError(f"{levers[0].statement} is swept twice")
+    return levers, values
+
+
+def _from_loose_to_tight(levers: Sequence[Lever], values: Sequence[tuple[float, ...]]) -> Iterator[int]:
+    """Positions in the grid. Loose rules have no price and never conflict, so the path starts there;
+    of two, every other line is walked backwards, so that neighbours follow each other."""
+    tightness = [-lever.looser * np.array(v) for lever, v in zip(levers, values, strict=True)]
+    orders = [np.argsort(values, kind="stable") for values in tightness]
+    if len(orders) == 1:
+        yield from orders[0].tolist()
+        return
+    for turn, row in enumerate(orders[0].tolist()):
+        columns = orders[1][:: -1 if turn % 2 else 1]
+        yield from (row * len(values[1]) + column for column in columns.tolist())
+
+
+def _policies(walk: Walk, points: Sequence[Point], levels: Floats) -> tuple[Policy | None, ...]:
+    """The norms of costs in the guarantee are convex in the levels, which move costs affinely: they
+    are computed at the corners of the grid, and between these bounded by the chords."""
+    low, high = levels.min(axis=0), levels.max(axis=0)
+    shares = (levels - low) / np.where(high > low, high - low, 1.0)
+    at_corners = {
+        tuple(share): walk.norms(point)
+        for share, point in zip(shares.tolist(), points, strict=True)
+        if set(share) <= {0.0, 1.0}
+    }
+    return tuple(
+        None
+        if point.status is Status.INFEASIBLE
+        else Policy.fitted(
+            point.problem,
+            point.form,
+            point.solution,
+            walk.guarantee(point, norms),
+            fingerprints=(walk.fingerprint,),
+        )
+        for point, norms in zip(points, _chords(shares, at_corners), strict=True)
+    )
+
+
+def _chords(shares: Floats, at_corners: Mapping[tuple[float, ...], Floats]) -> Floats:
+    """Interpolate linearly in each direction, (n_points, 2)."""
+    corners = np.array(list(at_corners))  # (n_corners, n_swept), of zeros and ones
+    weights = (1 - np.abs(shares[:, None] - corners)).prod(axis=2)
+    return weights @ np.array(list(at_corners.values()))

@@ -1,0 +1,114 @@
+"""Refits of one problem on one set of rows: corrected for what was seen, tightened by margins."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import Evidence
+from bylaw.errors import ConvergenceWarning
+from bylaw.fitting.bias_correction import (
+    Corrected,
+    Observed,
+    Resolve,
+    affordable_margins,
+    correct,
+    obey,
+    start,
+)
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.row_rates import standard_error
+from bylaw.formulation.solution import Guarantee, Solution
+from bylaw.language.problem import Problem
+from bylaw.policy.fingerprint import Fingerprint, fingerprint_of
+from bylaw.policy.policy import Policy
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A problem on its rows, as compiled and as observed, and the way to solve it."""
+
+    problem: Problem
+    evidence: Evidence
+    dual: Dual  # with the bounds as stated
+    seen: Observed
+    resolve: Resolve
+
+    def begin(self, first: Solution) -> Corrected | None:
+        """The first answer; None if the rules conflict, on what was seen too."""
+        return start(self.dual, first, self.seen, self.resolve)
+
+    def corrected(self, begin: Corrected, margin: float) -> Corrected:
+        """The rules held on what was seen, with a margin of so many standard errors, as far as they can be
+        afforded."""
+        margins = np.zeros(self.dual.n_rules)
+        if margin:
+            margins = affordable_margins(begin, margin * self.standard_errors(begin), self.resolve)
+        found = obey(self.dual, self.tightened(begin, margins), self.seen, margins, self.resolve)
+        self._warn_if_missed(found)
+        return found
+
+    def tightened(self, begin: Corrected, margins: Floats) -> Corrected:
+        """The rules held on what was seen, with margins (M,)."""
+        return correct(self.dual, begin, self.seen, margins, self.resolve)
+
+    def standard_errors(self, found: Corrected) -> Floats:
+        """(M,): of each rule's rate on these rows, in the compiled form's units."""
+        law = self._law(found)
+        errors = [self._standard_error(j, law) for j in range(self.dual.n_rules)]
+        return np.array(errors) / self.dual.form.scales
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        return fingerprint_of(block.features for block in self.dual.blocks)
+
+    def policy(self, found: Corrected) -> Policy:
+        form, guarantee = self.dual.form, guarantee_of(found.dual, found.solution)
+        tightened = found.shift * form.scales
+        return Policy.fitted(self.problem, form, found.solution, guarantee, tightened, (self.fingerprint,))
+
+    def _law(self, found: Corrected) -> Floats:
+        """(n_rows, n_actions)."""
+        return self.policy(found).probabilities(self.evidence)
+
+    def _standard_error(self, j: int, law: Floats) -> float:
+        """Of rule j, in its own unit."""
+        rows = self.seen.evidence if self.seen.rules[j] else self.evidence
+        return standard_error(self.seen.rates[j], rows, law, self.dual.form.decisions)
+
+    def _warn_if_missed(self, found: Corrected) -> None:
+        excess = found.excess * self.dual.form.scales
+        worst = int(np.argmax(excess))
+        if excess[worst] <= self._standard_error(worst, self._law(found)):
+            return
+        warnings.warn(
+            f"the observed rates of these rows do not obey every rule: {self.dual.form.names[worst]!r} is "
+            f"missed by {excess[worst]:.3g}, more than a standard error. The model tells too little about "
+            "it; loosen the rule, merge small groups, or give better probabilities",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+
+
+def policy_of(problem: Problem, dual: Dual, solution: Solution, tightened: Floats) -> Policy:
+    """`tightened` (M,) in the rules' own units."""
+    rows = fingerprint_of(block.features for block in dual.blocks)
+    return Policy.fitted(problem, dual.form, solution, guarantee_of(dual, solution), tightened, (rows,))
+
+
+def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:
+    return Guarantee(
+        gradient_mapping=solution.gradient_mapping,
+        multiplier_norm=float(np.linalg.norm(solution.multipliers)),
+        alpha=dual.loss_unit,
+        beta=dual.beta,
+        sigma=math.sqrt(dual.sigma2),
+        smoothness=dual.smoothness,
+        mean_norm=dual.mean_norm,
+        entropy=dual.form.decisions.entropy,
+    )

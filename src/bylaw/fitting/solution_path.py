@@ -1,0 +1,324 @@
+"""The way from one level of a rule to the next: each solution starts from the last, on the rows that
+are near a boundary between decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import takewhile
+from operator import add
+from typing import Literal
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw._base.validation import check_positive
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.errors import InfeasibleRulesError, OptionError
+from bylaw.fitting.solve import as_solver, solve
+from bylaw.formulation.dual import Dual, Tally, blocks_of
+from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.solution import Guarantee, Solution, Status
+from bylaw.language.expressions import Rule, number_text
+from bylaw.language.parser import Statement
+from bylaw.language.problem import Problem
+from bylaw.policy.fingerprint import Fingerprint, fingerprint_of
+from bylaw.solvers.base import Solver, gradient_mapping
+from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers.modified_newton import Chords
+from bylaw.solvers.screening import Screen
+from bylaw.solvers.stochastic import beta_of
+
+_POINTS_AHEAD = (10, 2)  # that a screen of all rows should serve, and one of its near rows
+_TRIALS = 3  # before all rows are asked
+_PRECISELY = 0.9  # of the tolerance is spent on the near rows
+_WORTHWHILE = 0.7  # of all rows: a screen that keeps more saves nothing
+_MARK = 0.123456789123  # a level that no one writes, to find its place in a text
+_FARTHEST = 3.0  # a secant is followed for so many of its own lengths
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A statement of a problem whose level can be moved."""
+
+    position: int  # among the problem's rules
+    statement: Statement
+
+    @property
+    def level(self) -> float:
+        assert not isinstance(self.statement.level, tuple)  # levers have one level
+        return self.statement.level
+
+    @property
+    def label(self) -> str:
+        """The statement's text with `level` in place of the number."""
+        return str(self.statement.at(_MARK)).replace(repr(_MARK), "level")
+
+    @property
+    def looser(self) -> Literal[-1, 1]:
+        """The direction in which the level loosens the rule."""
+        statement = self.statement
+        if isinstance(statement, Rule):
+            return 1 if statement.sense == "<=" else -1
+        return -1 if getattr(statement, "name", "") == "disparate_impact" else 1
+
+
+def lever_of(problem: Problem, statement: Statement | str) -> Lever:
+    """The statement of the problem that is meant, by itself or by its text."""
+    texts = [str(rule) for rule in problem.rules]
+    text = str(statement)
+    if text not in texts:
+        raise OptionError(f"the problem has no rule {text!r}; its rules are {texts}")
+    lever = Lever(texts.index(text), problem.rules[texts.index(text)])
+    _ = lever.label  # statements without a level are refused
+    return lever
+
+
+def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]) -> Problem:
+    """The problem with some of its statements at other levels."""
+    rules = list(problem.rules)
+    for lever, level in zip(levers, levels, strict=True):
+        rules[lever.position] = lever.statement.at(level)
+    return with_rules(problem, rules)
+
+
+def with_rules(problem: Problem, rules: Sequence[Statement]) -> Problem:
+    """Other rules, and the same kind of decisions: a coefficient of zero may drop what implies it."""
+    found = Problem(problem.minimize, rules, problem.classes, problem.decisions, problem.reject)
+    if found.kind == problem.kind:
+        return found
+    return Problem(problem.minimize, rules, problem.classes, problem.kind, problem.reject)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A problem on the path, and its solution."""
+
+    problem: Problem
+    form: LinearForm
+    levels: tuple[float, ...]
+    solution: Solution
+    moments: Floats  # (F, A): E[phi pi']
+
+    @property
+    def status(self) -> Status:
+        return self.solution.status
+
+    @property
+    def cost(self) -> float:
+        if self.status is Status.INFEASIBLE:
+            return math.nan
+        return float((self.form.base * self.moments).sum()) + self.form.base_constant
+
+
+class Walk:
+    """Solves one problem after another that differ in levels alone, each from the last."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        evidence: Evidence,
+        levers: Sequence[Lever],
+        *,
+        solver: str | Solver = "auto",
+        beta: float | Literal["auto", "paper"] = "auto",
+        tol: float = 1e-6,
+    ) -> None:
+        if not isinstance(problem, Problem):
+            raise OptionError(f"a Problem comes first and then Evidence, not {type(problem).__name__}")
+        self.problem, self.levers = problem, tuple(levers)
+        self.evidence = as_evidence(evidence)
+        self.tol = check_positive(tol, "tol")
+        self.solver = as_solver(solver)
+        form = compile_problem(problem, evidence)
+        dual = Dual(form, blocks_of(form, evidence), beta=1.0)
+        self.whole = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
+        self.last: list[Point] = []  # the last two points without a conflict
+        self.proof: Point | None = None  # the last conflict
+        self.screens: list[Screen] = []  # each of the near rows of the one before
+        self.chords = Chords()
+        self.slopes = {lever: self._compile_slopes(lever) for lever in levers}
+
+    def dual(self, form: LinearForm) -> Dual:
+        """All rows; features do not depend on levels, unless a coefficient of zero drops one."""
+        same = form.recipe.features == self.whole.form.recipe.features
+        blocks = self.whole.blocks if same else blocks_of(form, self.evidence)
+        return replace(self.whole, form=form, blocks=blocks)
+
+    def to(self, levels: Sequence[float]) -> Point:
+        """The next point: the problem with its levers at these levels."""
+        problem = at_levels(self.problem, self.levers, levels)
+        form = self._form(problem, levels)
+        point = Point(problem, form, tuple(levels), *self._solve(self.dual(form), self._guess(form, levels)))
+        if point.status is Status.INFEASIBLE:
+            self.proof = point
+        else:
+            self.last = [*self.last[-1:], point]
+        return point
+
+    def start_from(self, point: Point) -> None:
+        """The next point is near this one."""
+        self.last, self.screens = [point], []
+
+    def _form(self, problem: Problem, levels: Sequence[float]) -> LinearForm:
+        """Where levels are bounds, only bounds and names change, and nothing is compiled again."""
+        form = self.whole.form
+        if any(isinstance(slopes, LinearForm) for slopes in self.slopes.values()):
+            return compile_problem(problem, self.evidence, form.frequencies)
+        bounds, names, statements = form.bounds.copy(), list(form.names), list(form.statements)
+        for lever, level in zip(self.levers, levels, strict=True):
+            before, text = str(lever.statement), str(problem.rules[lever.position])
+            here = [j for j, statement in enumerate(form.statements) if statement == before]
+            for j, slope in zip(here, self.slopes[lever], strict=True):  # type: ignore[arg-type]
+                bounds[j] -= slope * (level - lever.level) / form.scales[j]
+                words, sense, _ = names[j].rsplit(" ", 2)
+                right = level if (sense == "<=") == (slope < 0) else -level
+                names[j] = f"{words} {sense} {number_text(right + 0.0)}"
+                statements[j] = text
+        return replace(form, bounds=bounds, names=tuple(names), statements=tuple(statements))
+
+    def _solve(self, dual: Dual, guess: Floats | None) -> tuple[Solution, Floats]:
+        if self.proof is not None and dual.conflict(self.proof.solution.multipliers) > 0:
+            return self.proof.solution, self.proof.moments
+        if guess is not None and isinstance(self.solver, FullBatch):
+            found = self._solve_screened(dual, guess)
+            if found is not None:
+                return found
+        solution = self.solver(dual, tol=self.tol, start=guess)
+        total = dual.tally(solution.multipliers)
+        return solution, total.moments / total.mass
+
+    def _solve_screened(self, dual: Dual, guess: Floats) -> tuple[Solution, Floats] | None:
+        """On the rows near a boundary; None where that gives no answer for all rows."""
+        if dual.blocks is not self.whole.blocks:  # other features than the screens'
+            return None
+        for _ in range(_TRIALS):
+            screens = self._screens(dual, guess)
+            near = reduce(lambda dual, screen: screen.reduced(dual), screens, dual)
+            if near is dual:
+                return None
+            found, total = self._settle(near, guess, near.mass / dual.mass)
+            if found.status is not Status.CONVERGED:
+                return None
+            weights = dual.form.weights(found.multipliers)
+            if all(screen.covers(weights) for screen in screens):
+                total = reduce(add, (screen.far_tally(weights) for screen in screens), total)
+                return self._on_all_rows(dual, found, total)
+            guess = found.multipliers
+        return None
+
+    def _screens(self, dual: Dual, guess: Floats) -> list[Screen]:
+        """Of all rows for many points ahead, and of its near rows for few; those that cover this guess are
+        kept."""
+        here, last = dual.form.weights(guess), self.last[-1]
+        step = here - last.form.weights(last.solution.multipliers)
+        self.screens = list(takewhile(lambda screen: screen.covers(here), self.screens))
+        used: list[Screen] = []
+        for level, ahead in enumerate(_POINTS_AHEAD):
+            if level == len(self.screens):
+                self.screens.append(Screen.ahead(dual, here, step, ahead))
+            screen = self.screens[level]
+            if 0 < screen.near_mass < _WORTHWHILE * screen.mass:
+                dual = screen.reduced(dual)
+                used.append(screen)
+        return used
+
+    def _settle(self, near: Dual, guess: Floats, share: float) -> tuple[Solution, Tally]:
+        """On a share of the rows; gradients are larger there, as they are those of all rows."""
+        assert isinstance(self.solver, FullBatch)
+        found = self.chords.settle(
+            near, guess, tol=_PRECISELY * self.tol / share, alpha=self.whole.loss_unit * share
+        )
+        if found is not None:
+            return found
+        solution = self.solver.settle(near, guess, tol=0.5 * self.tol / share, look_first=True)
+        return solution, near.tally(solution.multipliers)
+
+    def _on_all_rows(self, dual: Dual, found: Solution, total: Tally) -> tuple[Solution, Floats] | None:
+        value, gradient = dual.first_order(total, found.multipliers)
+        norm = float(np.linalg.norm(gradient_mapping(found.multipliers, gradient, self.whole.loss_unit)))
+        found = replace(found, value=value, gradient_mapping=norm)
+        return (found, total.moments / total.mass) if norm <= self.tol else None
+
+    def _guess(self, form: LinearForm, levels: Sequence[float]) -> Floats | None:
+        """On the secant of the last two points, if they and this one are in line."""
+        if not self.last:
+            return None
+        prices = [point.form.prices(point.solution.multipliers) for point in self.last]
+        guess = prices[-1]
+        if len(self.last) == 2:
+            step, next_step = np.diff([*(point.levels for point in self.last), levels], axis=0)
+            moved = np.flatnonzero(step)
+            if len(moved) == 1 and (np.flatnonzero(next_step) == moved).all():
+                ratio = float(next_step[moved[0]] / step[moved[0]])
+                guess = guess + np.clip(ratio, -_FARTHEST, _FARTHEST) * (prices[1] - prices[0])
+        return np.maximum(guess, 0.0) * form.scales
+
+    def price(self, point: Point, lever: Lever) -> float:
+        """What one more unit of slack in the level saves: the derivative of the least cost."""
+        if point.status is Status.INFEASIBLE:
+            return math.nan
+        text = str(point.problem.rules[lever.position])
+        here = [j for j, statement in enumerate(point.form.statements) if statement == text]
+        prices = point.form.prices(point.solution.multipliers)[here]
+        return -lever.looser * float(prices @ self.slopes_at(point, lever)) + 0.0 if prices.any() else 0.0
+
+    def slopes_at(self, point: Point, lever: Lever) -> Floats:
+        """d E[excess] / d level of the statement's single rules, (n_rules,): -1 for an upper bound, minus a
+        rate for its coefficient."""
+        form = self.slopes[lever]
+        if isinstance(form, np.ndarray):
+            return form
+        places = [point.form.recipe.features.index(feature) for feature in form.recipe.features]
+        return (form.couplings @ point.moments[places].ravel() - form.bounds) * form.scales
+
+    def _compile_slopes(self, lever: Lever) -> Floats | LinearForm:
+        """Numbers, or a form whose rules say that each slope is <= 0."""
+        classes, groups = self.evidence.classes, self.evidence.group_values
+        # Every excess is affine in the level: a difference is the derivative.
+        one, two = (lever.statement.at(level).expand(classes, groups) for level in (1.0, 2.0))
+        slopes = [after.excess - before.excess for before, after in zip(one, two, strict=True)]
+        if not any(slope.terms for slope in slopes):
+            return np.array([slope.constant for slope in slopes])
+        form = compile_problem(
+            with_rules(self.problem, [slope <= 0 for slope in dict.fromkeys(slopes)]),
+            self.evidence,
+            self.whole.form.frequencies,
+        )
+        places = [list(dict.fromkeys(slopes)).index(slope) for slope in slopes]
+        return replace(
+            form, couplings=form.couplings[places], bounds=form.bounds[places], scales=form.scales[places]
+        )
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        return fingerprint_of(block.features for block in self.whole.blocks)
+
+    def norms(self, point: Point) -> Floats:
+        """E||C(x)|| and E||C(x)||^2, (2,)."""
+        dual = self.dual(point.form)
+        return np.array([dual.mean_norm, dual.sigma2])
+
+    def guarantee(self, point: Point, norms: Floats) -> Guarantee:
+        mean_norm, sigma2 = norms.tolist()
+        return Guarantee(
+            gradient_mapping=point.solution.gradient_mapping,
+            multiplier_norm=float(np.linalg.norm(point.solution.multipliers)),
+            alpha=self.whole.loss_unit,
+            beta=self.whole.beta,
+            sigma=math.sqrt(sigma2),
+            smoothness=2 * self.whole.beta * sigma2,
+            mean_norm=mean_norm,
+            entropy=point.form.decisions.entropy,
+        )
+
+
+def conflict_of(problem: Problem, evidence: Evidence, tol: float) -> Exception:
+    """What `solve` has to say of it."""
+    try:
+        solve(problem, evidence, tol=tol)
+    except InfeasibleRulesError as conflict:
+        return conflict
+    return ArithmeticError("a conflict was found that solve() does not confirm; try a smaller tol")

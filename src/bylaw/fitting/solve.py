@@ -1,0 +1,202 @@
+"""The functional front door: a problem and evidence in, a policy out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw._base.validation import check_fraction, check_margin, check_positive
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
+from bylaw.fitting.bias_correction import observe
+from bylaw.fitting.certification import HeldOut, certified
+from bylaw.fitting.diagnosis import examine
+from bylaw.fitting.refit import Fitting, policy_of
+from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.solution import Solution, Status
+from bylaw.language.problem import Problem
+from bylaw.policy.policy import Policy
+from bylaw.solvers.acsa import ACSA
+from bylaw.solvers.base import Callback, Solver
+from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers.linear_program import LinearProgram
+from bylaw.solvers.oracle import Optimizer
+from bylaw.solvers.sgd import SGD
+from bylaw.solvers.sgd3 import SGD3
+from bylaw.solvers.stochastic import Stochastic, beta_of
+
+SOLVERS: Mapping[str, Solver] = {
+    "auto": FullBatch(),
+    "full_batch": FullBatch(),
+    "linear_program": LinearProgram(),
+    "sgd3": Stochastic(SGD3()),
+    "acsa": Stochastic(ACSA()),
+    "sgd": Stochastic(SGD()),
+}
+
+
+def solve(
+    problem: Problem,
+    evidence: Evidence,
+    *,
+    solver: str | Solver | Optimizer = "auto",
+    beta: float | Literal["auto", "paper"] = "auto",
+    tol: float = 1e-6,
+    labels: Any = None,
+    groups: Any = None,
+    margin: float = 0.0,
+    guarantee: Literal["high_probability"] | None = None,
+    confidence: float = 0.95,
+    certificate: Evidence | HeldOut | None = None,
+    rng: np.random.Generator | int | None = None,
+    callback: Callback | None = None,
+) -> Policy:
+    """The randomised policy of least cost that obeys the rules on these rows.
+
+    The rules hold for the rates that the evidence's probabilities predict; where the true labels
+    or groups of these rows are given too, for the rates that are observed.
+
+    Parameters
+    ----------
+    solver
+        "auto" (full_batch), "full_batch", "linear_program", "sgd3", "acsa", "sgd", or any
+        `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimiser alone makes one pass.
+    beta
+        inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
+        optimum. "auto" makes that 0.1 % of the mean spread between the best and the worst
+        decision, or T / (8 log2 T) for stochastic solvers on T rows; "paper" is
+        0.5 sqrt(T) log sqrt(T).
+    tol
+        largest norm of the gradient mapping, which bounds the violation of the rules. A
+        stochastic solver takes its steps and then says whether it got there.
+    labels
+        the true label of each row: rules that speak of labels then hold as observed.
+    groups
+        the true groups, {name: one value per row} or a frame, of attributes that the evidence
+        knows only as probabilities: rules that speak of them then hold as observed.
+    margin
+        tighten every rule by this many standard errors of its rate on these rows, so that it is
+        likelier to hold on others; at most half of what leaves a policy.
+    guarantee
+        "high_probability": all rules hold together on the population of the rows with this `confidence`,
+        by a test on the `certificate` rows, which must be others. Of the policies with smaller and smaller
+        margins that are tested, the last that passes is returned.
+    confidence
+        of that guarantee.
+    certificate
+        evidence of rows that were held out, or `HeldOut(evidence, labels, groups)` where rules speak of
+        labels or of groups that are known only as probabilities.
+    rng
+        a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
+        solvers sample rows (with seed 0 if none is given).
+    callback
+        called with each `Step`.
+
+    Raises
+    ------
+    InfeasibleRulesError
+        when no policy obeys all the rules.
+    UncertifiedError
+        when the certificate rows do not suffice for any policy.
+    """
+    if not isinstance(problem, Problem):
+        raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    as_evidence(evidence)
+    check_positive(tol, "tol")
+    check_margin(margin)
+    held_out = _held_out(guarantee, confidence, certificate, margin)
+    form = compile_problem(problem, evidence)
+    dual = Dual(form, blocks_of(form, evidence), beta=1.0)
+    chosen = as_solver(solver)
+    dual = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
+    generator = None if rng is None else np.random.default_rng(rng)
+
+    def run(dual: Dual, begin: Floats | None = None) -> Solution:
+        return chosen(dual, tol=tol, start=begin, rng=generator, callback=callback)
+
+    solution = run(dual)
+    shift = np.zeros(dual.n_rules)
+    observing = labels is not None or groups is not None
+    if held_out and not dual.n_rules:
+        raise OptionError("there are no rules to certify; leave out guarantee and certificate")
+    if dual.n_rules and (observing or margin or held_out):
+        seen = observe(problem, form, evidence, labels, groups)
+        fitting = Fitting(problem, evidence, dual, seen, run)
+        if begin := fitting.begin(solution):
+            if held_out:
+                return certified(fitting, begin, held_out, confidence)
+            corrected = fitting.corrected(begin, margin)
+            dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
+    if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
+        if not shift.any():
+            _raise_if_conflicting(problem, evidence, dual, solution, tol, observing)
+        _warn(dual, solution, tol)
+    if held_out:
+        raise OptionError("the solver found no policy that could be certified; use solver='auto'")
+    return policy_of(problem, dual, solution, shift * form.scales)
+
+
+def _held_out(guarantee: Any, confidence: Any, certificate: Any, margin: float) -> HeldOut | None:
+    """The rows that must certify the policy, if it is to be certified."""
+    if guarantee not in (None, "high_probability"):
+        raise OptionError(f"guarantee must be None or 'high_probability', not {guarantee!r}")
+    if (guarantee is None) != (certificate is None):
+        raise OptionError(
+            "guarantee='high_probability' and certificate= go together: pass evidence of rows that were held "
+            "out"
+        )
+    if guarantee is None:
+        return None
+    if margin:
+        raise OptionError(
+            "with guarantee='high_probability' the margins are found by the test; leave out margin"
+        )
+    check_fraction(confidence, "confidence")
+    held_out = certificate if isinstance(certificate, HeldOut) else HeldOut(certificate)
+    as_evidence(held_out.evidence)
+    return held_out
+
+
+def as_solver(solver: str | Solver | Optimizer) -> Solver:
+    """By its name, or itself."""
+    if isinstance(solver, str):
+        if solver not in SOLVERS:
+            raise OptionError(
+                f"there is no solver {solver!r}; choose one of {list(SOLVERS)} or pass your own"
+            )
+        return SOLVERS[solver]
+    return solver if hasattr(solver, "auto_beta") else Stochastic(solver)  # type: ignore[return-value, arg-type]
+
+
+def _raise_if_conflicting(
+    problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float, observing: bool
+) -> None:
+    """The doctor has the last word: a conflict that is no larger than rounding errors is none."""
+    missed = -float(dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0)) > tol
+    if not (missed or solution.status is Status.INFEASIBLE):
+        return
+    diagnosis = examine(dual, problem, evidence, multipliers=solution.multipliers)
+    if diagnosis.feasible:
+        return
+    conflict = InfeasibleRulesError(diagnosis)
+    if observing:
+        conflict.add_note("These are the rates that the probabilities predict; no shift of them helps.")
+    raise conflict
+
+
+def _warn(dual: Dual, solution: Solution, tol: float) -> None:
+    _, gradient = dual.value_and_gradient(solution.multipliers)
+    worst = int(np.argmin(gradient))
+    excess = max(-float(gradient[worst] * dual.form.scales[worst]), 0.0)
+    warnings.warn(
+        f"the gradient mapping is {solution.gradient_mapping:.3g}, above tol={tol:g}: "
+        f"{solution.status.value}. Of the rules, {dual.form.names[worst]!r} is missed most, by {excess:.3g}",
+        ConvergenceWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,211 @@
+"""Fit on batches of rows that arrive over time, holding no more than one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bylaw._base.json_reader import write_json
+from bylaw._base.validation import as_scalar, check_positive, check_whole
+from bylaw.data.columns import Columns
+from bylaw.data.evidence import Evidence, as_evidence, concatenate
+from bylaw.data.groups import KnownGroup
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.fitting import stream_serialization
+from bylaw.fitting.refit import guarantee_of
+from bylaw.formulation.dual import Dual, block_of
+from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.solution import Guarantee, Solution, Status
+from bylaw.language.expressions import LABEL, Conditions
+from bylaw.language.problem import Problem
+from bylaw.policy.fingerprint import NO_ROWS, Fingerprint, fingerprint_of
+from bylaw.policy.policy import Policy
+from bylaw.solvers.base import gradient_mapping
+from bylaw.solvers.oracle import Rows
+from bylaw.solvers.stochastic import OPTIMIZERS, beta_of, theory_beta
+
+_WARM_UP = 1000
+
+
+@dataclass
+class Fit:
+    """What is fixed after the warm-up, and the optimiser that walks on."""
+
+    form: LinearForm
+    mean_weight: float
+    guarantee: Guarantee  # of the last batch
+    walk: Any
+    value: float = 0.0
+    fingerprint: Fingerprint = NO_ROWS
+
+
+class Stream:
+    """The paper's setting: T unlabelled rows that come in batches, one stochastic step per row.
+
+    Parameters
+    ----------
+    problem
+        what to minimise under which rules.
+    rows
+        T, the number of rows that will come; beta and the steps' sizes depend on it.
+    optimizer
+        "sgd3", "acsa", "sgd", or one of their objects, such as `SGD3(mu=0.01)`.
+    beta
+        "auto" is T / (8 log2 T), "paper" 0.5 sqrt(T) log sqrt(T); or a number.
+    frequencies
+        P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or,
+        for two together, {("sex", "label"): {("F", 1): .1, ...}}. What is not given is read off
+        the warm-up.
+    warm_up
+        the first rows, on which sigma^2, the groups' values and missing frequencies are
+        estimated; 1,000 by default. They are kept until they are complete, and then used like
+        all others.
+
+    The result depends on the rows and their order alone: not on how they are cut into batches.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        rows: int,
+        *,
+        optimizer: Any = "sgd3",
+        beta: float | Literal["auto", "paper"] = "auto",
+        frequencies: Mapping[Any, Mapping[Any, float]] | None = None,
+        warm_up: int | None = None,
+    ) -> None:
+        rows = check_whole(rows, "rows")
+        warm_up = min(_WARM_UP, rows) if warm_up is None else check_whole(warm_up, "warm_up")
+        if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
+            raise OptionError(f"there is no optimiser {optimizer!r}; choose one of {list(OPTIMIZERS)}")
+        if not isinstance(optimizer, str) and type(optimizer) not in OPTIMIZERS.values():
+            raise OptionError(
+                f"a stream steps with one of {list(OPTIMIZERS)} or their objects, not with {optimizer!r}; "
+                "other optimisers go into solve(..., solver=Stochastic(optimizer))"
+            )
+        if not 1 <= warm_up <= rows:
+            raise OptionError(f"warm_up={warm_up} must be between 1 and the {rows} rows of the stream")
+        self.problem = problem
+        self.rows = rows
+        self.optimizer = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer
+        self.beta = beta_of(beta, rows, lambda: theory_beta(rows))
+        self.warm_up = warm_up
+        self.frequencies = _events(frequencies or {})
+        self.seen = 0
+        self._waiting: list[Evidence] = []
+        self._fit: Fit | None = None
+
+    def partial_fit(self, evidence: Evidence) -> Stream:
+        """One step per row, in the order of the rows."""
+        as_evidence(evidence)
+        if self.seen + len(evidence) > self.rows:
+            raise OptionError(
+                f"the stream was planned for {self.rows} rows, has had {self.seen} and is given "
+                f"{len(evidence)} more; plan a longer one, or start another"
+            )
+        if self._fit is not None:
+            self._advance(self._fit, evidence)
+        elif self.seen + len(evidence) >= self.warm_up:
+            waiting = concatenate([*self._waiting, evidence])
+            fit = self._begin(waiting.rows(slice(0, self.warm_up)))
+            self._advance(fit, waiting)
+            self._fit, self._waiting = fit, []
+        else:
+            self._waiting.append(evidence)
+        self.seen += len(evidence)
+        return self
+
+    def fit(self, batches: Iterable[Any], columns: Columns | None = None) -> Stream:
+        """Every batch in turn: evidence, or any frames or Arrow record batches with these columns."""
+        for batch in batches:
+            if len(batch):
+                self.partial_fit(batch if columns is None else columns.evidence(batch))
+        return self
+
+    def policy(self) -> Policy:
+        """The policy so far. Its gradient mapping is measured on the last batch."""
+        fit = self._fitted()
+        terms = fit.guarantee
+        steps = fit.walk.steps
+        solution = Solution(fit.walk.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps)
+        return Policy.fitted(self.problem, fit.form, solution, terms, fingerprints=(fit.fingerprint,))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the state as JSON: a stream that is loaded goes on bit for bit."""
+        write_json(stream_serialization.to_dict(self, self._fitted()), Path(path))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Stream:
+        """Read a saved state; whatever is wrong with the file becomes a `PolicyFileError`."""
+        read = stream_serialization.read(Path(path))
+        stream = cls(read["problem"], read["rows"], beta=read["beta"], warm_up=read["warm_up"])
+        stream.optimizer = read["optimizer"]
+        stream.seen = read["seen"]
+        stream._fit = Fit(**{field.name: read[field.name] for field in fields(Fit)})
+        return stream
+
+    def _fitted(self) -> Fit:
+        if self._fit is None:
+            raise OptionError(
+                f"the warm-up of {self.warm_up} rows is not over ({self.seen} came); there is no policy yet"
+            )
+        return self._fit
+
+    def _begin(self, first: Evidence) -> Fit:
+        if first.weights is not None and not first.weights.any():
+            raise EvidenceError("the rows of the warm-up have no weight; make it longer")
+        first = first.replaced(groups={n: self._values_of(n, group) for n, group in first.groups.items()})
+        form = compile_problem(self.problem, first, self.frequencies)
+        unknown = {name for event in self.frequencies for name, _ in event} - {LABEL, *form.recipe.attributes}
+        if unknown:
+            raise OptionError(f"frequencies speak of {sorted(unknown)}, of which no rule speaks")
+        mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
+        dual = Dual(form, [block_of(form, form.recipe.admit(first))], self.beta)
+        start = np.zeros(dual.n_rules)
+        walk = self.optimizer.begin(dual.sigma2, dual.smoothness, self.rows, start)
+        empty = Solution(start, Status.SAMPLED, 0.0, 0.0, 0)
+        return Fit(form, mean_weight, guarantee_of(dual, empty), walk)
+
+    def _values_of(self, name: str, group: Any) -> Any:
+        """A known group with the values of the warm-up and of the frequencies, and no later ones."""
+        if not isinstance(group, KnownGroup):
+            return group
+        named = {value for event in self.frequencies for other, value in event if other == name}
+        return group.seen().with_values(tuple(sorted({*group.seen().values, *named})))
+
+    def _advance(self, fit: Fit, evidence: Evidence) -> None:
+        block = block_of(fit.form, fit.form.recipe.admit(evidence))
+        fit.fingerprint += fingerprint_of([block.features])
+        batch = Dual(fit.form, [block], self.beta)
+        fit.walk.advance(Rows.of(batch, block.features.T.copy(), block.row_weights / fit.mean_weight))
+        if not batch.mass:
+            return
+        fit.value, gradient = batch.value_and_gradient(fit.walk.answer)
+        mapping = gradient_mapping(fit.walk.answer, gradient, fit.guarantee.alpha)
+        fit.guarantee = replace(
+            fit.guarantee,
+            gradient_mapping=float(np.linalg.norm(mapping)),
+            multiplier_norm=float(np.linalg.norm(fit.walk.answer)),
+        )
+
+
+def _events(frequencies: Mapping[Any, Mapping[Any, float]]) -> dict[Conditions, float]:
+    """{"sex": {"F": .4}} as {(("sex", "F"),): .4}."""
+    events: dict[Conditions, float] = {}
+    for key, table in frequencies.items():
+        names = key if isinstance(key, tuple) else (key,)
+        for item, frequency in table.items():
+            values = item if isinstance(key, tuple) and isinstance(item, tuple) else (item,)
+            if len(values) != len(names):
+                raise OptionError(f"the frequency of {key} needs one value for each, not {item!r}")
+            share = check_positive(frequency, f"the frequency of {key}={item!r}")
+            if share > 1:
+                raise OptionError(f"the frequency of {key}={item!r} must be at most 1, not {frequency}")
+            event = zip(names, (as_scalar(value, f"a value of {key!r}") for value in values), strict=True)
+            events[tuple(sorted(event))] = share
+    return events

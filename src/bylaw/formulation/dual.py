@@ -1,0 +1,329 @@
+"""The smoothed dual: sums over blocks of rows, and what a solver sees of them.
+
+F(lambda) = E[lse_beta(-L - C' lambda)], lambda >= 0, whose gradient is the negative violation:
+dF/dlambda_j = b_j - <B_j, E[phi pi']>. The cost of a pass does not depend on the number of rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache, cached_property, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from threadpoolctl import ThreadpoolController
+
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import Evidence
+from bylaw.formulation.linear_form import LinearForm, scores_of
+from bylaw.language.action_space import Decisions
+
+BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
+_DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Blocks are small: threads within one product of matrices mostly wait for each other, and on
+    a busy machine they wait very long."""
+    return _blas().limit(limits=1, user_api="blas")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows, ready for a pass: features action-major, and weights."""
+
+    features: Floats  # (n_features, n_rows)
+    weights: Floats | None  # (n_rows,), or None for ones
+
+    @property
+    def row_weights(self) -> Floats:
+        return np.ones(self.features.shape[1]) if self.weights is None else self.weights
+
+    @property
+    def mass(self) -> float:
+        return float(self.features.shape[1] if self.weights is None else self.weights.sum())
+
+
+def blocks_of(form: LinearForm, evidence: Evidence) -> list[Block]:
+    """All rows as blocks. Block i takes every n-th row from row i on, so that the first few
+    blocks are a fair sample of all, even of sorted rows."""
+    evidence = form.recipe.admit(evidence)
+    if evidence.weights is not None and not evidence.weights.all():
+        evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
+    n_blocks = -(-len(evidence) // BLOCK_ROWS)
+    return [block_of(form, evidence, slice(i, None, n_blocks)) for i in range(n_blocks)]
+
+
+def block_of(form: LinearForm, evidence: Evidence, rows: slice = slice(None)) -> Block:
+    """Some rows of evidence that the form's recipe has admitted."""
+    width = len(range(*rows.indices(len(evidence))))
+    features = form.recipe.columns(evidence, rows, np.empty((len(form.recipe.features), width)))
+    return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums over rows; tallies of different rows add up."""
+
+    mass: float  # total weight
+    potential: float  # sum of lse_beta (or softplus) of the scores
+    moments: Floats  # (F, A): sum of phi pi'
+    curvature: Floats | None = None  # (Q, Q): its second derivative in the weights at Q places
+
+    def __add__(self, other: Tally) -> Tally:
+        both = self.curvature is not None and other.curvature is not None
+        return Tally(
+            self.mass + other.mass,
+            self.potential + other.potential,
+            self.moments + other.moments,
+            self.curvature + other.curvature if both else None,  # type: ignore[operator]
+        )
+
+
+@dataclass(frozen=True)
+class Support:
+    """The Q places (feature, action) that rules touch; curvature is wanted there alone."""
+
+    features: NDArray[np.int64]  # (Q,)
+    actions: NDArray[np.int64]  # (Q,), in order
+
+    @cached_property
+    def by_action(self) -> list[tuple[int, slice]]:
+        """Every action that is touched, and its places."""
+        actions, starts, counts = np.unique(self.actions, return_index=True, return_counts=True)
+        ranges = zip(actions.tolist(), starts.tolist(), counts.tolist(), strict=True)
+        return [(action, slice(start, start + count)) for action, start, count in ranges]
+
+
+def tally(
+    block: Block, weights: Floats, beta: float, decisions: Decisions, support: Support | None = None
+) -> Tally:
+    """One pass over one block. `weights` (F, A) turn features into scores; with `support`, the
+    curvature at those places is tallied too."""
+    scores = scores_of(beta * weights, block.features)
+    potential = decisions.soften(scores)
+    bend = None if support is None else _curvature(block, scores, decisions, beta, support)
+    if block.weights is None:
+        return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, bend)
+    scores *= block.weights
+    return Tally(block.mass, float(potential @ block.weights) / beta, block.features @ scores.T, bend)
+
+
+def _curvature(block: Block, law: Floats, decisions: Decisions, beta: float, support: Support) -> Floats:
+    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over the rows, from undecided ones alone.
+
+    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a).
+    """
+    sets = decisions.kind == "sets"
+    total = np.zeros((len(support.actions), len(support.actions)))
+    undecided = slice(None) if sets else np.flatnonzero(law.max(axis=0) < 1 - _DECIDED)
+    law, features = law[:, undecided], block.features[:, undecided]
+    mass = np.sqrt(beta if block.weights is None else beta * block.weights[undecided])
+    if not sets:
+        spread = features[support.features] * (law[support.actions] * mass)
+        total -= spread @ spread.T  # of a matrix and itself: half the work
+    bend = law * (1 - law) if sets else law
+    open_ = bend > _DECIDED
+    for action, here in support.by_action:
+        rows = np.flatnonzero(open_[action])
+        columns = features[support.features[here, None], rows] * (np.sqrt(bend[action]) * mass)[rows]
+        total[here, here] += columns @ columns.T
+    return total
+
+
+@dataclass(frozen=True)
+class Hessian:
+    """couplings @ curvature @ couplings' + ridge: M rules may be many, the places they touch few."""
+
+    couplings: sparse.csr_array  # (M, Q)
+    half: Floats  # (M, Q): couplings @ curvature
+    ridge: float
+
+    def __matmul__(self, vector: Floats) -> Floats:
+        return self.half @ (self.couplings.T @ vector) + self.ridge * vector
+
+    def among(self, rules: NDArray[np.bool_] | slice) -> Floats:
+        """The part for some rules, dense."""
+        part = self.couplings[rules] @ self.half[rules].T
+        return part + self.ridge * np.eye(len(part))
+
+    @cached_property
+    def trace(self) -> float:
+        rows = self.couplings.tocoo()
+        diagonal = float(rows.data @ self.half[rows.coords])
+        return diagonal + self.ridge * len(self.half)
+
+
+@dataclass(frozen=True)
+class Dual:
+    """What a solver sees: value, gradient and Hessian on all rows, and the paper's constants."""
+
+    form: LinearForm
+    blocks: Sequence[Block]
+    beta: float
+    ridge: float = 0.0  # adds ridge/2 |lambda|^2: keeps small samples from asking the impossible
+
+    @property
+    def n_rules(self) -> int:
+        return len(self.form.bounds)
+
+    @property
+    def n_rows(self) -> int:
+        return sum(block.features.shape[1] for block in self.blocks)
+
+    @cached_property
+    def mass(self) -> float:
+        return sum(block.mass for block in self.blocks)
+
+    @cached_property
+    def _support(self) -> tuple[Support, sparse.csr_array]:
+        """The places that rules touch, and the couplings there, (M, Q)."""
+        places = np.unique(self.form.couplings.indices)
+        places = places[np.argsort(places % self.form.base.shape[1], kind="stable")]
+        features, actions = np.divmod(places, self.form.base.shape[1])
+        return Support(features, actions), self.form.couplings[:, places]
+
+    def tally(self, multipliers: Floats, curvature: bool = False) -> Tally:
+        weights = self.form.weights(multipliers)
+        support = self._support[0] if curvature else None
+        with one_blas_thread():
+            parts = (tally(block, weights, self.beta, self.form.decisions, support) for block in self.blocks)
+            return reduce(add, parts)
+
+    def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
+        """F(lambda) and its gradient, (M,)."""
+        return self.first_order(self.tally(multipliers), multipliers)
+
+    def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
+        form = self.form
+        value = total.potential / total.mass + float(form.bounds @ multipliers) - form.base_constant
+        gradient = form.bounds - form.couplings @ (total.moments.ravel() / total.mass)
+        value += self.ridge / 2 * float(multipliers @ multipliers)
+        return value, gradient + self.ridge * multipliers
+
+    def hessian(self, multipliers: Floats) -> Floats:
+        """(M, M)."""
+        return self.second_order(self.tally(multipliers, curvature=True)).among(slice(None))
+
+    def second_order(self, total: Tally) -> Hessian:
+        assert total.curvature is not None
+        couplings = self._support[1]
+        return Hessian(couplings, couplings @ (total.curvature / total.mass), self.ridge)
+
+    def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
+        """The gradient on some rows, each counting with its weight, (M,): unbiased for rows that are
+        drawn evenly and have weights of mean one."""
+        total = tally(block, self.form.weights(multipliers), self.beta, self.form.decisions)
+        moments = self.form.couplings @ total.moments.ravel()
+        return (self.form.bounds * total.mass - moments) / block.features.shape[1]
+
+    def conflict(self, multipliers: Floats) -> float:
+        """E[min over policies of lambda' c]: above zero, no policy satisfies every rule."""
+        weights = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
+        return self._mean(self.form.decisions.least, weights) - float(self.form.bounds @ multipliers)
+
+    def best_response(self, multipliers: Floats) -> Floats:
+        """E[c] - b, (M,), of the policy of least lambda'c on every row."""
+        weights = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
+        moments = np.zeros_like(weights)
+        with one_blas_thread():
+            for block in self.blocks:
+                losses = scores_of(weights, block.features)
+                if self.form.decisions.kind == "sets":
+                    law = (losses < 0).astype(np.float64)
+                else:
+                    law = np.eye(len(losses))[:, losses.argmin(axis=0)]
+                moments += block.features @ (law * block.row_weights).T
+        return self.form.couplings @ (moments.ravel() / self.mass) - self.form.bounds
+
+    @cached_property
+    def highest_cost(self) -> float:
+        """E[largest loss of a row]: no policy costs more."""
+        return self.form.base_constant - self._mean(self.form.decisions.least, -self.form.base)
+
+    @cached_property
+    def loss_unit(self) -> float:
+        """E[largest - smallest loss of a row], or 1 if no decision matters to the objective."""
+        lowest = self.form.base_constant + self._mean(self.form.decisions.least, self.form.base)
+        return self.highest_cost - lowest or 1.0
+
+    def _mean(self, statistic: Callable[[Floats], Floats], weights: Floats) -> float:
+        """E[statistic of the row's (n_actions,) products with these weights (F, A)]."""
+        sums = (float(b.row_weights @ statistic(scores_of(weights, b.features))) for b in self.blocks)
+        return sum(sums) / self.mass
+
+    @property
+    def mean_norm(self) -> float:
+        """E||C(x)||_{1->2}, the bound on the gradient's norm."""
+        return self._norm_moments[0]
+
+    @property
+    def sigma2(self) -> float:
+        """sigma^2 = E||C(x)||_{1->2}^2, the bound on the variance of a stochastic gradient.
+
+        A row of weight w (of mean one) steps with w times its gradient: then also E[w^2 ||C(x)||^2].
+        """
+        return self._norm_moments[1]
+
+    @property
+    def smoothness(self) -> float:
+        """L = 2 beta sigma^2, a Lipschitz constant of the gradient."""
+        return 2 * self.beta * self.sigma2
+
+    @cached_property
+    def _norm_moments(self) -> tuple[float, float]:
+        norms_of = _CostNorms(self.form)
+        first = second = scaled = 0.0
+        for block in self.blocks:
+            norms, weights = norms_of(block.features), block.row_weights
+            first += float(weights @ norms)
+            second += float(weights @ norms**2)
+            scaled += float(weights**2 @ norms**2)
+        return first / self.mass, max(second / self.mass, scaled * self.n_rows / self.mass**2)
+
+
+class _CostNorms:
+    """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, from Gram matrices of the couplings alone.
+
+    A set may hold every label at once: there the labels' norms add up, beside the bounds'.
+    """
+
+    def __init__(self, form: LinearForm) -> None:
+        n_actions = form.base.shape[1]
+        self.costs = [_ActionCosts(form.couplings[:, a::n_actions], form.bounds) for a in range(n_actions)]
+        self.bounds = float(form.bounds @ form.bounds)
+        self.sets = form.decisions.kind == "sets"
+
+    def __call__(self, features: Floats) -> Floats:
+        squares = np.array([cost.squares(features, bounds=not self.sets) for cost in self.costs])
+        if self.sets:
+            return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + np.sqrt(self.bounds)
+        return np.sqrt(np.maximum(squares.max(axis=0) + self.bounds, 0.0))
+
+
+class _ActionCosts:
+    """Of one action: ||c||^2 on each row, from the features that rules touch there."""
+
+    def __init__(self, couplings: sparse.csr_array, bounds: Floats) -> None:  # (M, F), (M,)
+        self.used = np.unique(couplings.indices)
+        touched = couplings[:, self.used]
+        self.gram = (touched.T @ touched).toarray()
+        self.cross = touched.T @ bounds
+
+    def squares(self, features: Floats, bounds: bool) -> Floats:
+        """(n_rows,): of B phi, or of B phi - b but for the last term of its square."""
+        part = features[self.used]
+        product = self.gram @ part
+        if bounds:
+            product -= 2 * self.cross[:, None]
+        return np.einsum("fn,fn->n", part, product)

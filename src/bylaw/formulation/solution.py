@@ -1,0 +1,113 @@
+"""What a solver returns: multipliers, how good they are, and what they say of each rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from bylaw._base.typing import Floats
+
+
+class Status(Enum):
+    """How a solver ended, with advice."""
+
+    CONVERGED = "the gradient mapping is within the tolerance"
+    MAX_STEPS = "the steps ran out; raise max_steps, raise tol, or lower beta"
+    STALLED = "no step improves the dual at this precision; raise tol or lower beta"
+    SAMPLED = (
+        "every step of a stochastic optimiser is taken; for a smaller gradient mapping, add rows or "
+        "passes, or use solver='full_batch'"
+    )
+    INFEASIBLE = "the rules conflict; loosen or remove one"
+
+
+class Step(NamedTuple):
+    """One step of a solver, for callbacks and traces."""
+
+    number: int
+    rows: float  # weight of the rows this step looked at
+    beta: float
+    value: float  # of the dual
+    gradient_mapping: float
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The terms of the paper's Lemma "hat_grad_map_stat", on the fitted rows (for a stream, which
+    holds no others, the gradient mapping on its last batch).
+
+    Two terms are about the model and not about the solver, and cannot be known from scores
+    alone: delta_loss = E max_a abs(l - l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in
+    the estimated loss and rules. The bounds here are what is added to them.
+    """
+
+    gradient_mapping: float  # ||G_alpha(lambda)||
+    multiplier_norm: float  # ||lambda||
+    alpha: float  # the step of the gradient mapping: the unit of the loss
+    beta: float
+    sigma: float  # sigma^2 = E||C(x)||_{1->2}^2
+    smoothness: float  # L = 2 beta sigma^2
+    mean_norm: float  # E||C(x)||_{1->2}
+    entropy: float  # log|A|, or K log 2 for sets
+
+    @property
+    def violation(self) -> float:
+        """Euclidean norm of all violations; delta_constr comes on top."""
+        return self.gradient_mapping
+
+    @property
+    def excess_cost(self) -> float:
+        """Cost beyond the best policy that obeys the rules; 2 delta_loss + delta_constr ||lambda||
+        comes on top."""
+        reach = self.multiplier_norm + self.alpha * self.mean_norm
+        return reach * self.gradient_mapping + 2 * self.entropy / self.beta
+
+    def __str__(self) -> str:
+        return (
+            f"violation   <= {self.violation:.3g} + delta_constr\n"
+            f"excess cost <= {self.excess_cost:.3g} + 2 delta_loss "
+            f"+ {self.multiplier_norm:.3g} delta_constr\n"
+            f"with ||G|| = {self.gradient_mapping:.3g}, ||lambda|| = {self.multiplier_norm:.3g}, "
+            f"alpha = {self.alpha:.3g}, sigma = {self.sigma:.3g}, L = {self.smoothness:.3g}, "
+            f"beta = {self.beta:.4g}, entropy/beta = {self.entropy / self.beta:.3g}; delta_loss and "
+            "delta_constr are the model's errors in the loss and in the rules"
+        )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """That all rules hold together, tested on rows that were held out."""
+
+    confidence: float
+    rows: int  # that were held out
+    margin: float  # by how many standard errors the rules were tightened
+    tested: int  # policies, the most cautious first; the last that passed is this one
+    p_value: float  # the largest of all rules
+
+    def __str__(self) -> str:
+        return (
+            f"all rules hold with {100 * self.confidence:g} % confidence, tested on {self.rows:,} held-out "
+            f"rows (p = {self.p_value:.2g}, margin of {self.margin:.3g} standard errors)"
+        )
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Multipliers, and how good they are on the fitted rows."""
+
+    multipliers: Floats  # (M,), lambda in the paper
+    status: Status
+    gradient_mapping: float  # ||G_alpha(lambda)||, which bounds every violation
+    value: float  # F(lambda)
+    steps: int
+    trace: tuple[Step, ...] = field(default=(), repr=False)
+
+
+class RulePrice(NamedTuple):
+    """A single rule of a fitted policy."""
+
+    statement: str  # the rule or family as its author wrote it
+    rule: str
+    multiplier: float
+    tightened: float = 0.0  # how much further its rate was held, to make what is observed obey

@@ -1,0 +1,1 @@
+"""What is demanded: rates, rules, families, problems. No rows, no data."""

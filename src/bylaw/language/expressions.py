@@ -1,0 +1,376 @@
+"""Rates and rules as objects: they add, scale, compare, condition and print.
+
+A rate is a linear functional of the policy; comparing it with a number or another rate
+gives a rule. What a rate means is a list of `Term`s: for each action, a coefficient times
+a column of the row. Nothing here knows of data, solvers or policies.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from bylaw._base.typing import Value
+from bylaw._base.validation import as_scalar, check_number
+from bylaw.errors import RuleError
+
+Kind = Literal["labels", "reject", "sets"]
+Conditions = tuple[tuple[str, Value], ...]
+LABEL = "label"  # the condition that speaks of the true label
+
+KIND_IN_WORDS: Mapping[Kind, str] = {
+    "labels": "one label per row",
+    "reject": "one label per row, or a rejection",
+    "sets": "a set of labels per row",
+}
+
+
+class Reject:
+    """The action of not answering, whatever label the caller gives it."""
+
+    def __repr__(self) -> str:
+        return "REJECT"
+
+
+REJECT = Reject()
+
+
+class Source(NamedTuple):
+    """A column of the evidence other than a probability.
+
+    kind "reference": 1{old model says `item`}; kind "cost": column `item` (a position) of
+    the array `name`.
+    """
+
+    kind: Literal["reference", "cost"]
+    name: str
+    item: Value
+
+
+class Term(NamedTuple):
+    """coefficient * source(x) * P(label | x), paid when `action` is taken."""
+
+    action: Value | Reject
+    coefficient: float
+    label: Value | None = None
+    source: Source | None = None
+
+
+class Meaning(NamedTuple):
+    terms: Sequence[Term]
+    constant: float = 0.0
+
+
+class Definition(NamedTuple):
+    """What a rate means, for which decisions, and what to use for the others."""
+
+    meaning: Callable[..., Meaning]
+    kinds: tuple[Kind, ...]
+    implies: Callable[..., Kind | None]  # of the rate's arguments
+    instead: str
+    probability: bool  # always within [0, 1]
+
+
+DEFINITIONS: dict[str, Definition] = {}
+
+
+def shorten(values: Sequence[Any], most: int = 10) -> str:
+    """A list for messages, cut where it is long."""
+    shown = ", ".join(map(repr, values[:most]))
+    return f"[{shown}{f', ... {len(values)} in all' if len(values) > most else ''}]"
+
+
+def in_words(event: Iterable[tuple[str, Any]]) -> str:
+    """Conditions as they are written in given()."""
+    return ", ".join(f"{name}={value!r}" for name, value in event)
+
+
+def number_text(value: float) -> str:
+    return repr(value).removesuffix(".0")
+
+
+@dataclass(frozen=True)
+class Atom:
+    """One word of the vocabulary with its arguments and conditions."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    conditions: Conditions = ()
+    function: Callable[..., Any] | None = field(default=None, repr=False)
+
+    @property
+    def implies(self) -> Kind | None:
+        """The kind of decisions this rate needs, if it needs one."""
+        return DEFINITIONS[self.name].implies(*self.arguments)
+
+    def meaning(self, kind: Kind, classes: Sequence[Value]) -> Meaning:
+        """What this rate pays for each action, conditions aside."""
+        definition = DEFINITIONS[self.name]
+        if kind not in definition.kinds:
+            raise RuleError(
+                f"{self.name}() makes no sense when a decision is {KIND_IN_WORDS[kind]}: {definition.instead}"
+            )
+        return definition.meaning(*self.arguments, classes=tuple(classes), kind=kind)
+
+    def needs_label(self, kind: Kind, classes: Sequence[Value]) -> bool:
+        """Whether it depends on the true label."""
+        terms = self.meaning(kind, classes).terms
+        return LABEL in dict(self.conditions) or any(term.label is not None for term in terms)
+
+    def given(self, extra: Mapping[str, Any]) -> Atom:
+        conditions = dict(self.conditions)
+        for attribute, value in extra.items():
+            if attribute in conditions:
+                raise RuleError(f"{self} is already given {attribute}={conditions[attribute]!r}")
+            conditions[attribute] = as_scalar(value, f"the value of {attribute!r} in given()")
+        return Atom(self.name, self.arguments, tuple(sorted(conditions.items())), self.function)
+
+    def __str__(self) -> str:
+        text = f"{self.name}({', '.join(map(_argument_text, self.arguments))})"
+        if not self.conditions:
+            return text
+        if all(_is_keyword_name(name) for name, _ in self.conditions):
+            return f"{text}.given({in_words(self.conditions)})"
+        return f"{text}.given(**{dict(self.conditions)!r})"
+
+
+def _is_keyword_name(name: str) -> bool:
+    """Python reads it back as it is written: it normalises identifiers beyond ASCII."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _argument_text(argument: Any) -> str:
+    if isinstance(argument, tuple):  # a cost matrix
+        rows = (f"[{', '.join(map(number_text, row))}]" for row in argument)
+        return f"[{', '.join(rows)}]"
+    return repr(argument)
+
+
+@dataclass(frozen=True, repr=False)
+class Rate:
+    """A sum of atoms with coefficients, plus a constant."""
+
+    terms: tuple[tuple[Atom, float], ...]
+    constant: float = 0.0
+
+    __array_ufunc__ = None  # so that np.float64(2) * rate reaches Rate.__rmul__
+
+    @property
+    def highest(self) -> float:
+        """No policy makes the rate exceed this; infinite where a term is no probability."""
+        if not all(DEFINITIONS[atom.name].probability for atom, _ in self.terms):
+            return math.inf
+        return self.constant + sum(c for _, c in self.terms if c > 0)
+
+    def given(self, /, **conditions: Any) -> Rate:
+        """This rate among the rows with these group values and, with `label=`, this true label."""
+        if not conditions:
+            raise RuleError("given() needs a condition, such as given(sex='Female')")
+        return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
+
+    def __add__(self, other: Rate | float) -> Rate:
+        other = as_rate(other)
+        return _sum([*self.terms, *other.terms], self.constant + other.constant)
+
+    def __mul__(self, factor: float) -> Rate:
+        if isinstance(factor, Rate):
+            raise RuleError("a product of two rates is not linear; multiply a rate by a number")
+        factor = check_number(factor, "the factor of a rate", RuleError)
+        return _sum([(atom, c * factor) for atom, c in self.terms], self.constant * factor)
+
+    def __truediv__(self, divisor: float) -> Rate:
+        if isinstance(divisor, Rate):
+            raise RuleError(
+                "a ratio of two rates is not linear; multiply it out: a <= 0.05 * b, not a / b <= 0.05"
+            )
+        divisor = check_number(divisor, "the divisor of a rate", RuleError)
+        if divisor == 0:
+            raise RuleError("a rate cannot be divided by zero")
+        return _sum([(atom, c / divisor) for atom, c in self.terms], self.constant / divisor)
+
+    def __neg__(self) -> Rate:
+        return self * -1.0
+
+    def __sub__(self, other: Rate | float) -> Rate:
+        return self + -as_rate(other)
+
+    def __rsub__(self, other: Rate | float) -> Rate:
+        return as_rate(other) - self
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __abs__(self) -> Magnitude:
+        return Magnitude(self)
+
+    def __le__(self, other: Rate | float) -> Rule:
+        return Rule(self, "<=", as_rate(other))
+
+    def __ge__(self, other: Rate | float) -> Rule:
+        return Rule(self, ">=", as_rate(other))
+
+    def __lt__(self, other: object) -> Rule:
+        raise RuleError("rules are written with <= or >=, not < or >")
+
+    __gt__ = __lt__
+
+    def __str__(self) -> str:
+        parts = [(c < 0, f"{_factor_text(abs(c))}{atom}") for atom, c in self.terms]
+        if self.constant or not parts:
+            parts.append((self.constant < 0, number_text(abs(self.constant))))
+        first = f"-{parts[0][1]}" if parts[0][0] else parts[0][1]
+        return first + "".join(f" {'-' if minus else '+'} {text}" for minus, text in parts[1:])
+
+    __repr__ = __str__
+
+
+def _factor_text(coefficient: float) -> str:
+    return "" if coefficient == 1 else f"{number_text(coefficient)} * "
+
+
+def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
+    """Like terms merged, zero terms dropped, so that equal text means equal rates."""
+    merged: dict[Atom, float] = {}
+    for atom, coefficient in terms:
+        merged[atom] = merged.get(atom, 0.0) + coefficient
+    if not all(map(math.isfinite, [*merged.values(), constant])):
+        raise RuleError("a coefficient of this rate is not finite")
+    return Rate(tuple((a, c) for a, c in merged.items() if c), constant + 0.0)
+
+
+def as_rate(value: Rate | float) -> Rate:
+    return (
+        value
+        if isinstance(value, Rate)
+        else Rate((), check_number(value, "what a rate is compared with or added to", RuleError))
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Rule:
+    """One linear rule, kept as it was written."""
+
+    left: Rate
+    sense: Literal["<=", ">="]
+    right: Rate
+
+    def __post_init__(self) -> None:
+        if not self.excess.terms:
+            raise RuleError(f"the rule {self} says nothing about the decisions")
+
+    @property
+    def excess(self) -> Rate:
+        """The rate that must be <= 0."""
+        return self.left - self.right if self.sense == "<=" else self.right - self.left
+
+    @property
+    def level(self) -> float:
+        """The number that the rule can be swept over: its bound, or the one coefficient on its right."""
+        return _level_of(self.right, self)
+
+    def at(self, level: float) -> Rule:
+        """The same rule at another level."""
+        return Rule(
+            self.left,
+            self.sense,
+            _at_level(self.right, check_number(level, f"a level of {self}", RuleError), self),
+        )
+
+    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
+        return (self,)
+
+    def atoms(self) -> Iterable[Atom]:
+        return (atom for side in (self.left, self.right) for atom, _ in side.terms)
+
+    def __bool__(self) -> bool:
+        raise RuleError(
+            "a rule has no truth value; write 0.1 <= rate <= 0.2 as two rules, rate >= 0.1 and rate <= 0.2"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sense} {self.right}"
+
+    __repr__ = __str__
+
+
+Groups = Mapping[str, tuple[Value, ...]]
+
+
+def _level_of(side: Rate, rule: Rule | Band) -> float:
+    """The single number on a side: a bound, or the factor of a single rate."""
+    if not side.terms:
+        return side.constant
+    if len(side.terms) == 1 and not side.constant:
+        return side.terms[0][1]
+    raise RuleError(
+        f"the rule {rule} has several numbers on its right, so it has no single level; write it with one "
+        "number there, such as rejected() <= 0.1 or error() <= 0.05 * accepted()"
+    )
+
+
+def _at_level(side: Rate, level: float, rule: Rule | Band) -> Rate:
+    _level_of(side, rule)
+    return level * Rate(((side.terms[0][0], 1.0),)) if side.terms else as_rate(level)
+
+
+@dataclass(frozen=True, repr=False)
+class Magnitude:
+    """abs(rate), waiting to be compared."""
+
+    rate: Rate
+
+    def __le__(self, limit: Rate | float) -> Band:
+        return Band(self.rate, as_rate(limit))
+
+    def __ge__(self, limit: object) -> Band:
+        raise RuleError("abs(rate) >= bound is not convex; only abs(rate) <= bound is a rule")
+
+    def __lt__(self, limit: object) -> Band:
+        raise RuleError("abs(rate) is compared with <= and a bound, and not otherwise")
+
+    __gt__ = __lt__
+
+    def __str__(self) -> str:
+        return f"abs({self.rate})"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, repr=False)
+class Band:
+    """abs(rate) <= limit: two rules."""
+
+    rate: Rate
+    limit: Rate
+
+    def __post_init__(self) -> None:
+        if not self.rate.terms:
+            raise RuleError(f"the rule {self} says nothing about the decisions")
+
+    @property
+    def level(self) -> float:
+        """The number that the rule can be swept over: its limit, or the one coefficient in it."""
+        return _level_of(self.limit, self)
+
+    def at(self, level: float) -> Band:
+        """The same rule at another level."""
+        return Band(
+            self.rate, _at_level(self.limit, check_number(level, f"a level of {self}", RuleError), self)
+        )
+
+    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
+        return (self.rate <= self.limit, self.rate >= -self.limit)
+
+    def atoms(self) -> Iterable[Atom]:
+        return (atom for side in (self.rate, self.limit) for atom, _ in side.terms)
+
+    def __bool__(self) -> bool:
+        raise RuleError("a rule has no truth value; pass it to Problem(rules=[...])")
+
+    def __str__(self) -> str:
+        return f"abs({self.rate}) <= {self.limit}"
+
+    __repr__ = __str__

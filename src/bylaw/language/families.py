@@ -1,0 +1,285 @@
+"""Named families of rules, expanded when the classes and the groups are known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from bylaw._base.typing import Value
+from bylaw._base.validation import as_scalar, check_nonnegative
+from bylaw.errors import RuleError
+from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule, number_text
+from bylaw.language.rates import error, miscoverage, rejected, selected
+
+Attributes = tuple[str, ...]
+Tolerance = float | tuple[tuple[Any, float], ...]  # a number, or pairs (group, number)
+Between = Literal["overall", "groups"]
+
+
+@dataclass(frozen=True, repr=False)
+class Family:
+    """Rules for every group of some attributes, and for every label where that applies.
+
+    `attributes` holds one tuple per partition of the rows: ("sex",) is one attribute,
+    ("sex", "race") their intersections.
+    """
+
+    name: str
+    attributes: tuple[Attributes, ...]
+    level: Tolerance
+    between: Between
+    labels: tuple[Value, ...] | None = None
+
+    def at(self, level: float) -> Family:
+        """The same family at another level."""
+        if isinstance(self.level, tuple):
+            raise RuleError(
+                f"{self} has a tolerance per group, and one level cannot replace them; state it with a "
+                "single number, or write a rule per group and sweep one of those"
+            )
+        return replace(
+            self, level=check_nonnegative(level, f"{self.name}: {_SIGNATURES[self.name][0]}", RuleError)
+        )
+
+    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
+        """One rule, or two, per group and label, in the order of the paper."""
+        if self.labels is not None and (unknown := set(self.labels) - set(classes)):
+            raise RuleError(
+                f"{self}: no such class as {sorted(map(str, unknown))}; the classes are {list(classes)}"
+            )
+        labels = classes if self.labels is None else self.labels
+        rules = []
+        for attributes in self.attributes:
+            cells = _cells(attributes, groups, self)
+            self._check_level(cells, classes)
+            for rate in _COMPARED[self.name](labels, classes):
+                rules += self._compare(rate, attributes, cells)
+        return tuple(rules)
+
+    def _compare(self, rate: Rate, attributes: Attributes, cells: list[tuple]) -> Iterator[Rule]:
+        rates = {cell: rate.given(**dict(zip(attributes, cell, strict=True))) for cell in cells}
+        if self.between == "groups":
+            pairs = [(rates[s], rates[t], s) for s, t in itertools.permutations(cells, 2)]
+        else:
+            pairs = [(rates[s], rate, s) for s in cells]
+        for here, there, cell in pairs:
+            if self.name == "disparate_impact":
+                yield here >= self._level_of(cell, rate) * there
+            elif self.between == "groups":  # the permutation holds the other side of the band
+                yield here - there <= self._level_of(cell, rate)
+            else:
+                yield from Band(here - there, self._level_of(cell, rate) + Rate(())).expand((), {})
+
+    def _level_of(self, cell: tuple, rate: Rate) -> float:
+        if not isinstance(self.level, tuple):
+            return self.level
+        levels = dict(self.level)
+        group = _group_key(cell)
+        label = dict(rate.terms[0][0].conditions).get(LABEL)
+        return levels[(group, label)] if (group, label) in levels else levels[group]
+
+    def _check_level(self, cells: list[tuple], classes: Sequence[Value]) -> None:
+        if not isinstance(self.level, tuple):
+            return
+        wanted = {_group_key(cell) for cell in cells}
+        finer = {(group, label) for group in wanted for label in self._true_labels(classes)}
+        given = set(dict(self.level))
+        if unknown := given - wanted - finer:
+            raise RuleError(f"{self}: a tolerance is given for {unknown}, but the groups are {wanted}")
+        missing = {
+            g for g in wanted - given if not finer or not all((g, y) in given for h, y in finer if h == g)
+        }
+        if missing:
+            raise RuleError(f"{self}: no tolerance is given for {missing}")
+
+    def _true_labels(self, classes: Sequence[Value]) -> Sequence[Value]:
+        """The true labels that the family distinguishes."""
+        if self.name == "equal_opportunity" and self.labels is not None:
+            return self.labels
+        return classes if self.name in ("equalized_odds", "equal_opportunity") else ()
+
+    def atoms(self) -> Iterator[Atom]:
+        """Examples of the rates used, enough to tell the kind of decisions."""
+        return (atom for rate in _COMPARED[self.name]([0], [0]) for atom, _ in rate.terms)
+
+    def __bool__(self) -> bool:
+        raise RuleError("a family of rules has no truth value; pass it to Problem(rules=[...])")
+
+    def __str__(self) -> str:
+        shown = [a[0] if len(a) == 1 else a for a in self.attributes]
+        level_name, level_default, between_default = _SIGNATURES[self.name]
+        parts = [repr(shown[0] if len(shown) == 1 else shown)]
+        if self.level != level_default:
+            parts.append(f"{level_name}={_level_text(self.level)}")
+        if self.between != between_default:
+            parts.append(f"between={self.between!r}")
+        if self.labels is not None:
+            parts.append(f"labels={list(self.labels)!r}")
+        return f"{self.name}({', '.join(parts)})"
+
+    __repr__ = __str__
+
+
+# What each family compares between groups, as rates without the group: of these labels and classes.
+_COMPARED = {
+    "demographic_parity": lambda labels, _: [selected(y) for y in labels],
+    "disparate_impact": lambda labels, _: [selected(y) for y in labels],
+    "equalized_odds": lambda labels, classes: [selected(y).given(label=t) for t in classes for y in labels],
+    "equal_opportunity": lambda labels, _: [selected(y).given(label=y) for y in labels],
+    "error_parity": lambda labels, _: [error()],
+    "rejection_parity": lambda labels, _: [rejected()],
+    "coverage_parity": lambda labels, _: [miscoverage()],
+}
+_SIGNATURES: Mapping[str, tuple[str, float | None, Between]] = {
+    **dict.fromkeys(_COMPARED, ("tol", None, "overall")),
+    "disparate_impact": ("ratio", 0.8, "groups"),
+}
+
+
+def demographic_parity(
+    attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
+) -> Family:
+    """abs(P(decision = y | group) - P(decision = y)) <= tol, for every group and label.
+
+    Parameters
+    ----------
+    attributes
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), intersections.
+    tol
+        a number, or one per group as a dict {"Female": .01, "Male": .02}; for families that
+        range over true labels, also {("Female", 1): .01, ...}.
+    between
+        "overall" compares each group with everybody, "groups" all pairs of groups.
+    labels
+        the labels the rule speaks of; all by default.
+    """
+    return _family("demographic_parity", attributes, tol, between, labels)
+
+
+def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None) -> Family:
+    """abs(P(decision = y | group, Y = t) - P(decision = y | Y = t)) <= tol, for every group, y and t."""
+    return _family("equalized_odds", attributes, tol, between, labels)
+
+
+def equal_opportunity(
+    attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
+) -> Family:
+    """abs(P(decision = y | group, Y = y) - P(decision = y | Y = y)) <= tol, for every group and y."""
+    return _family("equal_opportunity", attributes, tol, between, labels)
+
+
+def disparate_impact(
+    attributes: Any, *, ratio: Any = 0.8, between: Between = "groups", labels: Any = None
+) -> Family:
+    """P(decision = y | group) >= ratio * P(decision = y | other group): the four-fifths rule.
+
+    Name the favourable outcome with `labels=[...]`; otherwise the rule holds for every label.
+    """
+    return _family("disparate_impact", attributes, ratio, between, labels)
+
+
+def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
+    """abs(error().given(group) - error()) <= tol, for every group."""
+    return _family("error_parity", attributes, tol, between, None)
+
+
+def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
+    """abs(rejected().given(group) - rejected()) <= tol, for every group."""
+    return _family("rejection_parity", attributes, tol, between, None)
+
+
+def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
+    """abs(miscoverage().given(group) - miscoverage()) <= tol, for every group (sets)."""
+    return _family("coverage_parity", attributes, tol, between, None)
+
+
+def _family(name: str, attributes: Any, level: Any, between: Any, labels: Any) -> Family:
+    if between not in ("overall", "groups"):
+        raise RuleError(f"{name}: between must be 'overall' or 'groups', not {between!r}")
+    partitions = tuple(map(_partition, attributes if isinstance(attributes, list) else [attributes]))
+    if not partitions:
+        raise RuleError(f"{name} needs at least one attribute")
+    family = Family(name, partitions, _level(name, level), between, _labels(name, labels))
+    if isinstance(family.level, tuple) and (len(partitions) > 1 or between == "groups"):
+        raise RuleError(
+            f"{name}: one tolerance per group goes with one attribute and between='overall'; "
+            "write one family per attribute"
+        )
+    return family
+
+
+def _partition(attributes: Any) -> Attributes:
+    names = attributes if isinstance(attributes, tuple) else (attributes,)
+    if not names or not all(isinstance(name, str) and name != LABEL for name in names):
+        raise RuleError(
+            f"an attribute is a column name like 'sex', an intersection a tuple of them; got {attributes!r}"
+        )
+    if len(set(names)) < len(names):
+        raise RuleError(f"the intersection {names} names an attribute twice")
+    return names
+
+
+def _level(name: str, level: Any) -> Tolerance:
+    word = _SIGNATURES[name][0]
+    if isinstance(level, Mapping):
+        if not level:
+            raise RuleError(f"{name}: {word} has no entries")
+        return tuple((_key(k), _fraction(v, f"{name}: {word}[{k!r}]", word)) for k, v in level.items())
+    return _fraction(level, f"{name}: {word}", word)
+
+
+def _fraction(value: Any, what: str, word: str) -> float:
+    value = check_nonnegative(value, what, RuleError)
+    if value > 1 or (value == 1 and word == "tol"):
+        advice = "0.01 for one point" if word == "tol" else "0.8 for four fifths"
+        raise RuleError(f"{what} is a fraction, and {number_text(value)} is too large: write {advice}")
+    return value
+
+
+def _key(key: Any) -> Any:
+    return tuple(map(_key, key)) if isinstance(key, tuple) else as_scalar(key, "a group")
+
+
+def _labels(name: str, labels: Any) -> tuple[Value, ...] | None:
+    if labels is None:
+        return None
+    if isinstance(labels, str) or not isinstance(labels, Sequence) or not labels:
+        raise RuleError(f"{name}: labels must be a list of classes, such as labels=['>50K']")
+    return tuple(as_scalar(label, "a label") for label in labels)
+
+
+def _cells(attributes: Attributes, groups: Groups, family: Family) -> list[tuple]:
+    for name in attributes:
+        if name not in groups:
+            raise RuleError(f"{family}: there is no group column {name!r}; the evidence has {sorted(groups)}")
+        if len(groups[name]) < 2:
+            raise RuleError(
+                f"{family}: {name!r} has the single value {groups[name]}; there is nothing to compare"
+            )
+    return list(itertools.product(*(groups[name] for name in attributes)))
+
+
+def _group_key(cell: tuple) -> Any:
+    return cell[0] if len(cell) == 1 else cell
+
+
+def _level_text(level: Tolerance) -> str:
+    if not isinstance(level, tuple):
+        return number_text(level)
+    return "{" + ", ".join(f"{k!r}: {number_text(v)}" for k, v in level) + "}"
+
+
+FAMILIES = {
+    function.__name__: function
+    for function in (
+        demographic_parity,
+        equalized_odds,
+        equal_opportunity,
+        disparate_impact,
+        error_parity,
+        rejection_parity,
+        coverage_parity,
+    )
+}

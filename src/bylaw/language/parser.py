@@ -1,0 +1,183 @@
+"""Text <-> rules. `str(rule)` is the text; `parse` walks Python's syntax tree and admits only
+the language of rules: nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from bylaw.errors import RuleError, RuleSyntaxError
+from bylaw.language import rates
+from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Rule, as_rate
+from bylaw.language.families import FAMILIES, Family
+
+Statement = Rule | Band | Family
+WORDS: dict[str, Callable[..., Any]] = {name: getattr(rates, name) for name in DEFINITIONS} | FAMILIES
+
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+}
+_LONGEST = 100_000  # characters; a rule is a line, not a book
+
+
+def parse(text: str) -> Rate | Statement:
+    """The rate, rule or family that this text states.
+
+    >>> parse("rejected() <= 0.1") == (rates.rejected() <= 0.1)
+    True
+    """
+    if not isinstance(text, str):
+        raise RuleError(f"a rule is parsed from text, not from {text!r}")
+    if len(text) > _LONGEST:
+        raise RuleSyntaxError(f"a rule of {len(text)} characters is too long", text[:60])
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError) as problem:
+        line, column = getattr(problem, "lineno", 1) or 1, getattr(problem, "offset", 1) or 1
+        hint = "; write 0.1 for 10 %" if "%" in text else ""
+        raise RuleSyntaxError(
+            f"not a rule: {problem.args[0]}{hint}", text.strip(), line, column - 1
+        ) from None
+    except (RecursionError, MemoryError):
+        raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
+    try:
+        value = _Reader(text.strip()).statement(tree.body)
+    except RecursionError:
+        raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
+    if not isinstance(value, Rate | Rule | Band | Family):
+        raise RuleSyntaxError("this is not a rate or a rule", text.strip())
+    return value
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def statement(self, node: ast.expr) -> Any:
+        """What the whole text states; a number alone is a rate."""
+        value = self.read(node)
+        constant = isinstance(value, int | float) and not isinstance(value, bool)
+        return self._call(node, as_rate, value) if constant else value
+
+    def read(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant():
+                return self._literal(node)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._apply(node, op, left, right)
+            case ast.Compare():
+                self._refuse(node, "write a <= rate <= b as two rules")
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._apply(node, op, left, right)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._call(node, operator.neg, self.read(operand))
+            case ast.Call():
+                return self._read_call(node)
+            case ast.Name(id=word) if word in WORDS:
+                self._refuse(node, f"a word is called: write {word}()")
+        self._refuse(node, "this is not part of the language of rules")
+
+    def _read_call(self, node: ast.Call) -> Any:
+        match node.func:
+            case ast.Name(id="abs"):
+                return self._read_abs(node)
+            case ast.Name(id=word):
+                if word not in WORDS:
+                    near = difflib.get_close_matches(word, WORDS, n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else f"the words are {', '.join(WORDS)}"
+                    self._refuse(node, f"unknown word {word!r}; {hint}")
+                args, keywords = [self._literal(arg) for arg in node.args], self._keywords(node)
+                signature = inspect.signature(WORDS[word])
+                try:
+                    signature.bind(*args, **keywords)
+                except TypeError as problem:
+                    self._refuse(node, f"{word}({', '.join(signature.parameters)}): {problem}")
+                return self._call(node, WORDS[word], *args, **keywords)
+            case ast.Attribute(value=value, attr="given") if not node.args:
+                rate = self.read(value)
+                if not isinstance(rate, Rate):
+                    self._refuse(node, "given() belongs to a rate")
+                return self._call(node, rate.given, **self._keywords(node))
+        self._refuse(node, "only rates, families, abs() and .given() can be called")
+
+    def _read_abs(self, node: ast.Call) -> Magnitude:
+        if len(node.args) != 1 or node.keywords:
+            self._refuse(node, "abs() takes one rate")
+        rate = self.read(node.args[0])
+        if not isinstance(rate, Rate):
+            self._refuse(node, "abs() takes one rate")
+        return abs(rate)
+
+    def _apply(self, node: ast.expr, op: ast.AST, left: ast.expr, right: ast.expr) -> Any:
+        if type(op) not in _OPERATORS:
+            self._refuse(node, "rules are written with <= and >=, rates with +, -, * and /")
+        a, b = self.read(left), self.read(right)
+        for side, value in ((left, a), (right, b)):
+            if isinstance(value, str | bool) or value is None:
+                self._refuse(side, "a rate or a number is needed here")
+        return self._call(node, _OPERATORS[type(op)], a, b)
+
+    def _keywords(self, node: ast.Call) -> dict[str, Any]:
+        keywords: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self._literal(keyword.value)
+            named = value if keyword.arg is None else {keyword.arg: value}
+            if not isinstance(named, dict) or not all(isinstance(name, str) for name in named):
+                self._refuse(keyword.value, "** takes a dict with names as keys")
+            if repeated := set(named) & set(keywords):
+                self._refuse(keyword.value, f"{sorted(repeated)} is given twice")
+            keywords |= named
+        return keywords
+
+    def _literal(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=value) if isinstance(value, str | bool | int | float) or value is None:
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)) if isinstance(
+                value, int | float
+            ):
+                return -value
+            case ast.List(elts=items):
+                return [self._literal(item) for item in items]
+            case ast.Tuple(elts=items):
+                return tuple(self._literal(item) for item in items)
+            case ast.Dict(keys=keys, values=values):
+                return self._dict(node, keys, values)
+        if isinstance(node, ast.Name):
+            self._refuse(node, f"text is written in quotes: {node.id!r}")
+        self._refuse(node, "only plain values are admitted here: text, numbers, lists, dicts")
+
+    def _dict(self, node: ast.Dict, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[Any, Any]:
+        plain = [self._literal(key) if key else self._refuse(node, "** has no place here") for key in keys]
+        try:
+            repeated = len(set(plain)) < len(plain)
+        except TypeError:
+            self._refuse(node, "a key is a plain value or a tuple of them")
+        if repeated:
+            self._refuse(node, "a key is given twice")
+        return dict(zip(plain, map(self._literal, values), strict=True))
+
+    def _call(self, node: ast.expr, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The operation on rates that the text names; its own complaints get a place."""
+        try:
+            return function(*args, **kwargs)
+        except RuleSyntaxError:
+            raise
+        except RuleError as problem:
+            self._refuse(node, str(problem))
+        except (TypeError, OverflowError, ZeroDivisionError) as problem:
+            self._refuse(node, f"this cannot be: {problem}")
+
+    def _refuse(self, node: ast.expr, message: str) -> NoReturn:
+        line = self.text.splitlines()[node.lineno - 1]
+        column = len(line.encode()[: node.col_offset].decode(errors="ignore"))  # offsets count bytes
+        raise RuleSyntaxError(message, self.text, node.lineno, column)

@@ -1,0 +1,1 @@
+"""What decides. It needs no solver."""

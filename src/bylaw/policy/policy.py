@@ -1,0 +1,256 @@
+"""A policy: a recipe for features, one small matrix, and beta. It decides; it does not learn."""
+
+from __future__ import annotations
+
+import html
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.json_reader import write_json
+from bylaw._base.typing import Floats, Value
+from bylaw.data.evidence import Evidence
+from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
+from bylaw.formulation.linear_form import LinearForm, Recipe, scores_of
+from bylaw.formulation.row_rates import contributions
+from bylaw.formulation.solution import Certificate, Guarantee, RulePrice, Solution
+from bylaw.language.action_space import Decisions
+from bylaw.language.expressions import Rate, shorten
+from bylaw.language.problem import Problem
+from bylaw.policy import serialization
+from bylaw.policy.fingerprint import Fingerprints
+from bylaw.policy.provenance import Card
+from bylaw.policy.sampling import balanced, draw, keyed_draws
+
+# Matrix products of different shapes round differently: rows go in tiles of one width, so that
+# a row's answer is the same, to the last bit, in any batch.
+_TILE = 2048
+_SHOWN_RULES = 20  # in a notebook
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """pi(a | x) = softmax(beta * features(x)' weights), or a sigmoid per label for sets."""
+
+    problem: Problem
+    recipe: Recipe
+    weights: Floats  # (n_features, n_actions)
+    rule_prices: tuple[RulePrice, ...]
+    solution: Solution
+    guarantee: Guarantee
+    frequencies: Mapping[Any, float] = field(default_factory=dict)
+    fingerprints: Fingerprints = ()  # of the rows that it was chosen on
+    certificate: Certificate | None = None
+    card: Card = field(default_factory=Card.today)
+
+    @classmethod
+    def fitted(
+        cls,
+        problem: Problem,
+        form: LinearForm,
+        solution: Solution,
+        guarantee: Guarantee,
+        tightened: Floats | None = None,
+        fingerprints: Fingerprints = (),
+    ) -> Policy:
+        prices = form.prices(solution.multipliers)
+        shifts = np.zeros(len(prices)) if tightened is None else tightened
+        rows = zip(form.statements, form.names, prices.tolist(), shifts.tolist(), strict=True)
+        return cls(
+            problem=problem,
+            recipe=form.recipe,
+            weights=form.weights(solution.multipliers),
+            rule_prices=tuple(RulePrice(*row) for row in rows),
+            solution=solution,
+            guarantee=guarantee,
+            frequencies=form.frequencies,
+            fingerprints=fingerprints,
+        )
+
+    @property
+    def beta(self) -> float:
+        """The inverse temperature; a larger one randomises fewer decisions."""
+        return self.guarantee.beta
+
+    @property
+    def decisions(self) -> Decisions:
+        return self.recipe.decisions
+
+    @property
+    def actions(self) -> tuple[Value, ...]:
+        """The labels, then the label of a rejection if there is one."""
+        return self.decisions.actions
+
+    @property
+    def multipliers(self) -> dict[str, float]:
+        """For each single rule, what one more unit of slack in it would save."""
+        return {price.rule: price.multiplier for price in self.rule_prices}
+
+    @property
+    def prices(self) -> dict[str, float]:
+        """For each rule or family as it was stated, what one more unit of slack would save."""
+        totals: dict[str, float] = {}
+        for price in self.rule_prices:
+            totals[price.statement] = totals.get(price.statement, 0.0) + price.multiplier
+        return totals
+
+    @property
+    def tightened(self) -> dict[str, float]:
+        """For each single rule, how much further the predicted rate was held than the rule says, so
+        that the observed rate obeys it (less than zero: it was loosened)."""
+        return {price.rule: price.tightened for price in self.rule_prices}
+
+    @property
+    def entropy_cost(self) -> float:
+        """What the randomisation costs at most, log|A|/beta."""
+        return self.decisions.entropy / self.beta
+
+    def probabilities(self, evidence: Evidence) -> Floats:
+        """The law of the decision on each row, (n_rows, n_actions); for sets, the chance that
+        each label is included, (n_rows, n_classes)."""
+        return self._law(evidence).T
+
+    def _law(self, evidence: Evidence) -> Floats:
+        """(n_actions, n_rows)."""
+        evidence = self.recipe.admit(evidence)
+        scale = self.beta * self.weights
+        features = np.zeros((len(scale), _TILE))
+        law = np.empty((len(self.actions), len(evidence)))
+        for start in range(0, len(evidence), _TILE):
+            rows = slice(start, min(start + _TILE, len(evidence)))
+            width = rows.stop - start
+            self.recipe.columns(evidence, rows, features[:, :width])
+            scores = scores_of(scale, features)
+            self.decisions.soften(scores)
+            law[:, rows] = scores[:, :width]
+        if not np.isfinite(law).all():
+            raise EvidenceError("the scores of some rows overflow; are their costs or references in order?")
+        return law
+
+    def decide(
+        self,
+        evidence: Evidence,
+        *,
+        rng: np.random.Generator | int | None = None,
+        ids: Any = None,
+        method: Literal["sample", "systematic", "argmax"] = "sample",
+        key: str | None = None,
+    ) -> NDArray[Any]:
+        """One decision per row, (n_rows,), drawn from `probabilities`; for sets, membership
+        (n_rows, n_classes) as booleans.
+
+        Parameters
+        ----------
+        rng
+            a generator or a seed; for "sample" and "systematic".
+        ids
+            one id per row, for "sample": the same id and policy give the same decision in any
+            batch and on any machine.
+        method
+            "sample" draws each row by itself; "systematic" draws all rows together, so that
+            counts stay within a few units of their expectation; "argmax" takes the likeliest
+            action, which the guarantee does not cover.
+        key
+            with ids, the key of the hash; by default the policy's own digest. Keep one key
+            over releases to keep their draws alike.
+        """
+        drawing = self._drawing(rng, ids, method, key)
+        law = self._law(evidence)
+        if self.decisions.kind == "sets":
+            inside = drawing([np.stack([chance, 1 - chance]) for chance in law], "/{}")
+            return np.column_stack([position == 0 for position in inside])
+        return self._action_array()[next(drawing([law], ""))]
+
+    def _drawing(self, rng: Any, ids: Any, method: str, key: str | None) -> Callable[..., Iterator[Any]]:
+        """The way from laws (n_actions, n_rows) to positions of actions, each (n_rows,)."""
+        if method == "argmax":
+            if rng is not None or ids is not None or key is not None:
+                raise OptionError("method='argmax' draws nothing; leave out rng, ids and key")
+            warnings.warn(
+                "argmax decisions are not random, and the rules hold for the randomised policy only: "
+                "audit these decisions by themselves",
+                GuaranteeWarning,
+                stacklevel=3,
+            )
+            return lambda laws, _: (law.argmax(axis=0) for law in laws)
+        if method not in ("sample", "systematic"):
+            raise OptionError(f"method must be 'sample', 'systematic' or 'argmax', not {method!r}")
+        if (rng is None) == (ids is None) or (key is not None and ids is None):
+            raise OptionError("pass either rng= (a generator or a seed) or ids= (and then key=, if you like)")
+        if ids is not None:
+            if method == "systematic":
+                raise OptionError(
+                    "method='systematic' depends on the whole batch, so it takes rng=, not ids="
+                )
+            name = self.digest if key is None else key
+            return lambda laws, suffix: keyed_draws(laws, ids, name, suffix)
+        generator = np.random.default_rng(rng)
+        if method == "systematic":
+            return lambda laws, _: (balanced(law, generator) for law in laws)
+        return lambda laws, _: (draw(law, generator.random(law.shape[1])) for law in laws)
+
+    def _action_array(self) -> NDArray[Any]:
+        if len({type(action) for action in self.actions}) == 1:
+            return np.array(self.actions)
+        return np.array(self.actions, dtype=object)
+
+    def expected(self, rate: Rate, evidence: Evidence, *, law: Floats | None = None) -> float:
+        """The rate under this policy on these rows, as the evidence's own probabilities have it,
+        with the randomness integrated out.
+
+        `law` (n_rows, n_actions) may be given to judge many rates, or other decisions than this
+        policy's: `probabilities` of these rows by default.
+        """
+        if not isinstance(rate, Rate):
+            raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
+        chances = self.probabilities(evidence) if law is None else np.asarray(law)
+        per_row = contributions(rate, evidence, chances, self.decisions)
+        return float(np.average(per_row, weights=evidence.weights))
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of the law; equal digests decide alike."""
+        return serialization.digest_of(serialization.law_to_dict(self.recipe, self.weights, self.beta))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy as JSON; an older file stays until the new one is whole."""
+        write_json(serialization.to_dict(self), Path(path))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Policy:
+        """Read a policy; whatever is wrong with the file becomes a `PolicyFileError`."""
+        return cls(**serialization.read(Path(path)))
+
+    def __repr__(self) -> str:
+        prices = "".join(f"\n  {rule}   price {price:.4g}" for rule, price in self.prices.items())
+        status = self.solution.status.name.lower()
+        return (
+            f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: "
+            f"the rules hold to {self.guarantee.violation:.2g} on the fitted rows"
+            f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
+            f"{'' if self.certificate is None else f'{chr(10)}{self.certificate}'}"
+        )
+
+    def _repr_html_(self) -> str:
+        """The rules that cost something, dearest first, for notebooks."""
+        priced = sorted((p for p in self.rule_prices if p.multiplier), key=lambda p: -p.multiplier)
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(price.rule)}</td><td>{price.multiplier:.4g}</td>"
+            f"<td>{price.tightened:+.4g}</td></tr>"
+            for price in priced[:_SHOWN_RULES]
+        )
+        more = len(self.rule_prices) - len(priced[:_SHOWN_RULES])
+        return (
+            f"<table><caption>minimize {html.escape(str(self.problem.minimize))}</caption>"
+            "<thead><tr><th style='text-align:left'>subject to</th><th>price</th><th>tightened by</th></tr>"
+            f"</thead><tbody>{rows}</tbody></table>"
+            f"<p>{more} more rules{'' if priced[_SHOWN_RULES:] else ' cost nothing'}</p>"
+            f"{'' if self.certificate is None else f'<p>{self.certificate}</p>'}"
+        )

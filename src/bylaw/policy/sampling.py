@@ -1,0 +1,124 @@
+"""From a law to decisions: draws that are seeded, keyed by id, balanced over a batch, or none."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.typing import Floats
+from bylaw.data.arrays import as_vector
+from bylaw.errors import EvidenceError
+
+HEX_DIGITS = 13  # of the hash for each number: exact as a float, and easy to say in SQL
+PER_DIGEST = 4  # such numbers in its 256 bits
+_BITS = 4 * HEX_DIGITS
+
+
+def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
+    """The action each uniform number falls on, (n_rows,), for a law (n_actions, n_rows)."""
+    heights = np.cumsum(law, axis=0)
+    # Below the last step, whatever it rounds to, so that an impossible action is never drawn.
+    return (heights <= uniforms * heights[-1]).sum(axis=0)
+
+
+def keyed_draws(
+    laws: Sequence[Floats], ids: Any, key: str, suffix: str = "/{}"
+) -> Iterator[NDArray[np.int64]]:
+    """For each law (n_actions, n_rows) the action drawn, (n_rows,): the same id, the same draw, anywhere.
+
+    Draw i takes the uniform number of column i in `keyed_uniforms`. Most rows are decided, and only where
+    something is left to chance is there anything to hash.
+    """
+    checked = _checked_ids(ids, laws[0].shape[1])
+    for first in range(0, len(laws), PER_DIGEST):
+        part = laws[first : first + PER_DIGEST]
+        open_rows = np.flatnonzero(np.any([(law > 0).sum(axis=0) > 1 for law in part], axis=0))
+        columns = _uniforms(checked[open_rows], key, suffix.format(first // PER_DIGEST), len(part))
+        for law, uniforms in zip(part, columns, strict=True):
+            drawn = law.argmax(axis=0)
+            drawn[open_rows] = draw(law[:, open_rows], uniforms)
+            yield drawn
+
+
+def keyed_uniforms(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str = "/{}") -> Iterator[Floats]:
+    """`count` columns of uniform numbers per id, each (n_rows,), the same on any machine.
+
+    Column i comes from the SHA-256 of "key/id" and the suffix, in which {} stands for i // 4: its
+    13 hex digits from place 13 (i % 4) on, as a fraction.
+    """
+    checked = _checked_ids(ids, n_rows)
+    for first in range(0, count, PER_DIGEST):
+        ending = suffix.format(first // PER_DIGEST)
+        yield from _uniforms(checked, key, ending, min(PER_DIGEST, count - first))
+
+
+def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:
+    """The columns of one digest."""
+    words = _hashes(hashlib.sha256(f"{key}/".encode()), [f"{name}{ending}" for name in ids.tolist()])
+    return (_bits(words, _BITS * place) / 2.0**_BITS for place in range(count))
+
+
+def _checked_ids(ids: Any, n_rows: int) -> NDArray[Any]:
+    vector = as_vector(ids, "ids")
+    if len(vector) != n_rows:
+        raise EvidenceError(f"ids has {len(vector)} rows, but the evidence has {n_rows}")
+    kinds = set() if vector.dtype.kind in "iuU" else set(map(type, vector.tolist()))
+    if not all(issubclass(kind, str | int) and kind is not bool for kind in kinds):
+        raise EvidenceError("ids must be strings or whole numbers, so that they have one spelling everywhere")
+    return vector
+
+
+def _hashes(prefix: Any, texts: list[str]) -> NDArray[np.uint64]:
+    """The SHA-256 of each text after the prefix, (n_rows, 4)."""
+    copy = prefix.copy
+
+    def digest(message: bytes) -> bytes:
+        hashed = copy()
+        hashed.update(message)
+        return hashed.digest()
+
+    digests = b"".join(map(digest, map(str.encode, texts)))
+    return np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
+
+
+def _bits(words: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
+    """52 bits of each row from bit `start` on, as whole numbers, (n_rows,)."""
+    word, skipped = divmod(start, 64)
+    kept = words[:, word] << np.uint64(skipped) >> np.uint64(64 - _BITS)
+    missing = skipped + _BITS - 64
+    return kept | (words[:, word + 1] >> np.uint64(64 - missing)) if missing > 0 else kept
+
+
+def balanced(law: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+    """One action per row, (n_rows,), each with its own probability, while every action's count
+    stays within a few units of its expectation.
+
+    Two rows that are both undecided between actions a and b exchange probability until one of
+    them is decided; the exchange is fair, so no row's law changes, and exact, so no count does.
+    """
+    law = law.copy()
+    for a, b in itertools.combinations(range(len(law)), 2):
+        while True:
+            undecided = np.flatnonzero((law[a] > 0) & (law[b] > 0))
+            if len(undecided) < 2:
+                break
+            half = len(undecided) // 2
+            _exchange(law, a, b, undecided[:half], undecided[half : 2 * half], rng)
+    return draw(law, rng.random(law.shape[1]))
+
+
+def _exchange(
+    law: Floats, a: int, b: int, i: NDArray[np.int64], j: NDArray[np.int64], rng: np.random.Generator
+) -> None:
+    up = np.minimum(law[b, i], law[a, j])  # what rows i can move from b to a
+    down = np.minimum(law[a, i], law[b, j])
+    move = np.where(rng.random(len(i)) * (up + down) < down, up, -down)
+    law[a, i] += move
+    law[b, i] -= move
+    law[a, j] -= move
+    law[b, j] += move

@@ -1,0 +1,182 @@
+"""Linear programs over mixtures of policies, on any number of rows.
+
+Of a policy only the violations v = E[c] - b matter, (M,). A small master program mixes the policies known so
+far; its duals lambda price a new one, argmin over policies of lambda'v, in one pass over the rows (Dantzig
+and Wolfe). Mixtures bound the answer from above and lambda'v from below, so both ends are certain, however
+early one stops. All questions share their policies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+
+from bylaw._base.typing import Floats
+from bylaw.formulation.dual import Dual
+
+ROUNDING = 1e-9  # violations up to this, in the unit of the form, may be rounding errors
+GAP = 1e-7  # between the bounds of an answer, relative
+_MOST_PASSES = 200  # for one question; its bounds are kept if they have not met by then
+_MOST_ENTRIES = 6e6  # of all the master programs for one question, likewise
+_MOST_FIRST = 32  # rules whose own best policy is tried first
+_MOST_NEW = 64  # rules that a master program takes up at once
+_LEAST_ROOM = 100  # policies that it may hold
+
+
+@dataclass(frozen=True)
+class Question:
+    """Minimise goal'v + price'slack over policies, where v - loosening slack <= allowed, for some rules."""
+
+    rules: NDArray[np.int64]  # (R,): which of the M
+    goal: Floats  # (M,)
+    price: Floats  # (S,)
+    loosening: sparse.csr_array  # (R, S): at most one slack for a rule
+    allowed: float = 0.0
+    least_slack: float = 0.0
+
+    def worth(self, violations: Floats, prices: Floats) -> float:
+        """Of a policy with these violations, (M,), when missing the rules has these prices, (R,)."""
+        return float(self.goal @ violations + prices @ (violations[self.rules] - self.allowed))
+
+    def cost(self, violations: Floats) -> float:
+        """Of policies with these violations, (M,), and the slack they need."""
+        needed = self.loosening.copy()
+        needed.data = violations[self.rules][self.loosening.nonzero()[0]] / needed.data
+        slack = np.full(len(self.price), self.least_slack)
+        np.maximum.at(slack, needed.indices, needed.data)
+        return float(self.goal @ violations + self.price @ slack)
+
+    def admitted(self, multipliers: Floats) -> Floats:
+        """The nearest multipliers, (R,), under which no slack pays: loosening' lambda <= price, and
+        equal to it where slack may be negative."""
+        multipliers = np.maximum(multipliers, 0.0)
+        total = self.loosening.T @ multipliers
+        too_much = total > (0.0 if self.least_slack < 0 else self.price)
+        factor = np.where(too_much, self.price / np.where(total > 0, total, 1.0), 1.0)
+        return multipliers * np.where(np.diff(self.loosening.indptr), (self.loosening > 0) @ factor, 1.0)
+
+
+@dataclass(frozen=True)
+class Answer:
+    upper: float  # what a mixture of policies achieves
+    violations: Floats  # (M,), of that mixture
+    lower: float  # no policy is better
+    multipliers: Floats  # (M,): why not
+
+    def within(self, gap: float) -> bool:
+        return self.upper - self.lower <= gap
+
+
+Stop = Callable[[Answer], bool]
+
+
+class Master:
+    """The small program of one question: mixtures of the policies met, under the rules that matter."""
+
+    def __init__(self, question: Question, known: list[Floats]) -> None:
+        self.question = question
+        self.known = np.array(known)  # (P, M)
+        first = self.known[:, question.rules].mean(axis=0)
+        self.watched = np.zeros(len(question.rules), dtype=bool)  # (R,): the others hold by themselves
+        self._watch(first)
+
+    def _watch(self, missed: Floats) -> None:
+        """Also those rules that are missed most, (R,)."""
+        worst = np.argsort(-missed)[:_MOST_NEW]
+        self.watched[worst[missed[worst] > ROUNDING / 10]] = True
+        if not len(self.question.price):
+            self.watched[:] = True  # without slack, every rule must hold in every mixture
+        self.watched[worst[:1]] = True  # and slack that may be negative needs one to hold it
+
+    def mix(self) -> tuple[float, Floats, Floats] | None:
+        """The best mixture: its value, its violations (M,), and the prices of the rules, (R,)."""
+        question, known = self.question, self.known
+        rules, n_slacks = question.rules[self.watched], len(question.price)
+        best = linprog(
+            np.concatenate([known @ question.goal, question.price]),
+            A_ub=sparse.hstack([sparse.csr_array(known[:, rules].T), -question.loosening[self.watched]]),
+            b_ub=np.full(len(rules), question.allowed),
+            A_eq=np.concatenate([np.ones(len(known)), np.zeros(n_slacks)])[None],
+            b_eq=[1.0],
+            bounds=[(0, None)] * len(known) + [(question.least_slack, None)] * n_slacks,
+            method="highs",
+            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        )
+        if best.status != 0:
+            return None
+        shares = np.maximum(best.x[: len(known)], 0.0)
+        violations = shares @ known / shares.sum()
+        prices = np.zeros(len(question.rules))
+        prices[self.watched] = -best.ineqlin.marginals
+        self._watch(violations[question.rules] - question.loosening @ best.x[len(known) :])
+        return best.fun, violations, question.admitted(prices)
+
+    def add(self, violations: Floats, prices: Floats) -> None:
+        """One more policy; those that are dearest at these prices, (R,), make room."""
+        worth = self.known @ self.question.goal + self.known[:, self.question.rules] @ prices
+        room = _LEAST_ROOM + 2 * int(self.watched.sum())
+        self.known = np.vstack([self.known[np.argsort(worth, kind="stable")[:room]], violations])
+
+
+class Mixtures:
+    """The violations of the policies met so far, which every question adds to."""
+
+    def __init__(self, dual: Dual, multipliers: Floats | None) -> None:
+        """With the policies that come to mind: the same answer for every row, the best for one rule, and
+        what a solver arrived at."""
+        self.dual = dual
+        mean = sum(block.features @ block.row_weights for block in dual.blocks) / dual.mass
+        n_actions = dual.form.base.shape[1]
+        always = list(np.eye(n_actions))
+        if dual.form.decisions.kind == "sets":
+            always += [np.zeros(n_actions), np.ones(n_actions)]
+        moments = [np.outer(mean, law).ravel() for law in always]
+        self.known = [dual.form.couplings @ moment - dual.form.bounds for moment in moments]  # (M,) each
+        for j in np.unique(np.linspace(0, dual.n_rules - 1, _MOST_FIRST).astype(int)):
+            self.meet(np.eye(1, dual.n_rules, j)[0])
+        if multipliers is not None:
+            self.known.append(-dual.value_and_gradient(multipliers)[1])
+
+    def meet(self, multipliers: Floats) -> Floats:
+        """The policy of least lambda'v: its violations, (M,)."""
+        self.known.append(self.dual.best_response(multipliers))
+        return self.known[-1]
+
+    def ask(self, question: Question, stop: Stop, multipliers: Floats | None = None) -> Answer:
+        """Meet policies until the bounds of the answer are good enough, or no policy helps."""
+        answer = Answer(math.inf, self.known[0], -math.inf, np.zeros(self.dual.n_rules))
+        if multipliers is not None:
+            answer = self._price(question, question.admitted(multipliers[question.rules]), answer)
+        master, entries = Master(question, self.known), 0.0
+        for _ in range(_MOST_PASSES):
+            mixed = master.mix()
+            entries += len(master.known) * int(master.watched.sum())
+            if mixed is None or entries > _MOST_ENTRIES:
+                break
+            value, violations, outer = mixed
+            if (cost := question.cost(violations)) < answer.upper:
+                answer = replace(answer, upper=cost, violations=violations)
+            inner = answer.multipliers[question.rules] if math.isfinite(answer.lower) else outer
+            new = len(self.known)
+            if not stop(answer):  # halfway to the best prices known: without, they swing between extremes
+                answer = self._price(question, (inner + outer) / 2, answer)
+            if not stop(answer) and question.worth(self.known[-1], outer) > value - GAP / 10:
+                answer = self._price(question, outer, answer)  # so far inward, nothing new was met
+            if stop(answer):
+                break
+            for violations in self.known[new:]:
+                master.add(violations, outer)
+        return answer
+
+    def _price(self, question: Question, prices: Floats, answer: Answer) -> Answer:
+        """Meet the best policy at these prices, (R,); they bound the answer from below."""
+        multipliers = question.goal.copy()
+        multipliers[question.rules] += prices
+        lower = question.worth(self.meet(multipliers), prices)
+        return answer if lower <= answer.lower else replace(answer, lower=lower, multipliers=multipliers)

@@ -1,0 +1,591 @@
+"""Audits: observed rates written out, verdicts by simulation, and everything that is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas
+import polars
+import pytest
+
+from bylaw import (
+    Evidence,
+    EvidenceError,
+    OptionError,
+    Problem,
+    accepted,
+    audit,
+    cost,
+    custom,
+    demographic_parity,
+    disagreement,
+    disparate_impact,
+    equalized_odds,
+    error,
+    miscoverage,
+    rejected,
+    selected,
+    size,
+    solve,
+)
+from bylaw.auditing.hypotheses import Claim, Judge, Rows
+from bylaw.data.outcomes import observed
+from helpers.scored import people
+
+FIT = people(4000, 0)[0]
+HELD, Y, SEX = people(6000, 1)
+RULES = [
+    rejected() <= 0.15,
+    demographic_parity("sex", tol=0.06),
+    error() <= 0.32 * accepted(),
+    equalized_odds("sex", tol=0.2),
+    disparate_impact("sex", ratio=0.7),
+    disagreement("old") <= 0.5,
+]
+POLICY = solve(Problem(error(), RULES), FIT)
+LAW = POLICY.probabilities(HELD)
+
+
+def written_out(law, labels, sex):
+    """Some of the rates, straight from their words."""
+    wrong = law[:, 1] * (labels == 0) + law[:, 0] * (labels == 1)
+    women = sex == "F"
+    positive = labels == 1
+    return {
+        "rejected() <= 0.15": law[:, 2].mean(),
+        "selected(1).given(sex='F') - selected(1) <= 0.06": law[women, 1].mean() - law[:, 1].mean(),
+        "selected(1).given(sex='F') - selected(1) >= -0.06": law[women, 1].mean() - law[:, 1].mean(),
+        "error() <= 0.32 * accepted()": wrong.mean() - 0.32 * (1 - law[:, 2]).mean(),
+        "selected(1).given(label=1, sex='F') - selected(1).given(label=1) <= 0.2": law[
+            women & positive, 1
+        ].mean()
+        - law[positive, 1].mean(),
+        "selected(0).given(sex='F') >= 0.7 * selected(0).given(sex='M')": law[women, 0].mean()
+        - 0.7 * law[~women, 0].mean(),
+    }
+
+
+@pytest.fixture(scope="module")
+def found():
+    return audit(POLICY, HELD, labels=Y)
+
+
+def test_estimates_are_the_rates_written_out(found):
+    estimates = {rule.rule: rule.estimate for rule in found.rules}
+    for name, rate in written_out(LAW, Y, SEX).items():
+        assert estimates[name] == pytest.approx(rate, abs=1e-9), name
+
+
+def test_every_rule_has_all_its_figures(found):
+    assert [rule.rule for rule in found.rules] == list(POLICY.multipliers)
+    for rule in found.rules:
+        assert rule.lower < rule.estimate < rule.upper
+        assert 0 <= rule.p_value <= rule.p_holm <= 1
+    by_name = {rule.rule: rule for rule in found.rules}
+    assert by_name["rejected() <= 0.15"].target == 0.15
+    assert by_name["rejected() <= 0.15"].rows == 6000
+    assert by_name["selected(1).given(sex='F') - selected(1) >= -0.06"].target == -0.06
+    assert by_name["selected(1).given(sex='F') - selected(1) <= 0.06"].rows == (SEX == "F").sum()
+
+
+def test_costs_and_randomness(found):
+    own = HELD.probabilities.argmax(axis=1)
+    assert found.cost_before == pytest.approx((own != Y).mean())
+    wrong = LAW[:, 1] * (Y == 0) + LAW[:, 0] * (Y == 1)
+    assert found.cost_after == pytest.approx(wrong.mean())
+    assert found.random == pytest.approx((LAW.max(axis=1) < 0.99).mean())
+
+
+def test_verdicts_follow_the_bounds(found):
+    for rule in found.rules:
+        if rule.verdict == "certified":
+            assert rule.p_holm <= 0.05
+        if rule.verdict == "undecided":
+            assert rule.p_holm > 0.05
+            assert rule.rows_needed > 0
+    assert {"certified", "undecided"} <= {str(rule.verdict) for rule in found.rules}
+    assert found.verdict == "undecided"
+
+
+def test_broken_rules_are_violated_and_loose_ones_certified():
+    judged = audit(POLICY, HELD, labels=Y, rules=["rejected() <= 0.05", error() <= 0.9])
+    assert [str(rule.verdict) for rule in judged.rules] == ["violated", "certified"]
+    assert judged.verdict == "violated"
+    assert judged.rules[0].p_violated < 1e-6
+    assert audit(POLICY, HELD, labels=Y, rules=error() <= 0.9).verdict == "certified"
+
+
+def test_all_together_needs_no_correction_but_each_alone_does():
+    """Two rules with p between delta/2 and delta: together they hold, and nobody can say which one does."""
+    rate = float(LAW[:, 2].mean())
+    targets = np.linspace(rate + 0.005, rate + 0.02, 60)
+    p_values = [audit(POLICY, HELD, rules=rejected() <= t).rules[0].p_value for t in targets]
+    target = next(t for t, p in zip(targets, p_values, strict=True) if 0.026 < p < 0.049)
+    both = audit(POLICY, HELD, rules=[rejected() <= target, accepted() >= 1 - target])
+    assert both.verdict == "certified"
+    assert {str(rule.verdict) for rule in both.rules} == {"undecided"}
+
+
+def population(rate):
+    evidence, labels, _ = people(200_000, 4)
+    return POLICY.expected(rate, observed(evidence, labels), law=POLICY.probabilities(evidence))
+
+
+def judged(rule, n, seed, **options):
+    evidence, labels, _ = people(n, seed)
+    return audit(POLICY, evidence, labels=labels, rules=rule, **options).rules[0]
+
+
+def test_rows_needed_are_about_enough():
+    """With as many rows as are said to be needed at the true margin, about every other audit decides."""
+    truth = population(error())
+    rule = error() <= truth + 0.03
+    needed = np.nanmedian([r.rows_needed for r in (judged(rule, 600, s) for s in range(20))])
+    decided = [str(judged(rule, int(needed), 100 + s).verdict) == "certified" for s in range(40)]
+    assert 0.2 < np.mean(decided) < 0.95
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        rejected(),
+        error().given(sex="F"),
+        selected(1).given(sex="M") - selected(1).given(sex="F"),
+        selected(1).given(sex="M") - selected(1),
+        selected(1).given(sex="F", label=1) - 0.5 * selected(1).given(label=1),
+        0.8 * selected(0).given(sex="F") - selected(0).given(sex="M"),
+        error() - 0.3 * accepted(),
+        error().given(sex="F") + error().given(label=1),
+        custom("visit"),
+    ],
+    ids=str,
+)
+def test_what_is_at_its_limit_is_rarely_certified(rate):
+    truth = population(rate)
+    wrong = 0
+    for seed in range(120):
+        evidence, labels, _ = people(700, 1000 + seed)
+        law = POLICY.probabilities(evidence)
+        limits = {"visit": (0.0, 1.0)}
+        rows = Rows(observed(evidence, labels), law, POLICY.decisions, True, limits=limits)
+        claim = rows.claim(rate <= truth, 0.001)
+        assert isinstance(claim, Claim)
+        wrong += Judge(claim, "betting", 0.05).p_value <= 0.05
+    assert wrong / 120 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 120)
+
+
+def test_bounds_cover_the_truth_on_both_sides():
+    rate = selected(1).given(sex="M") - selected(1)
+    truth = population(rate)
+    audits = [judged(rate <= 0.1, 700, 2000 + s) for s in range(60)]
+    assert np.mean([a.lower > truth for a in audits]) <= 0.13
+    assert np.mean([a.upper < truth for a in audits]) <= 0.13
+
+
+@pytest.mark.parametrize("sense", ["<=", ">="])
+def test_a_rule_and_its_mirror_image_agree(sense):
+    rate = selected(1).given(sex="F") - selected(1)
+    one, other = (rate <= 0.05, -rate >= -0.05) if sense == "<=" else (rate >= -0.05, -rate <= 0.05)
+    (a,), (b,) = audit(POLICY, HELD, rules=one).rules, audit(POLICY, HELD, rules=other).rules
+    assert (a.p_value, a.estimate) == pytest.approx((b.p_value, -b.estimate))
+    assert (a.lower, a.upper) == pytest.approx((-b.upper, -b.lower))
+
+
+# Hidden groups, labels that are missing, decisions that were taken, more rows.
+
+
+def test_without_labels_some_rules_are_not_judged():
+    blind = audit(POLICY, HELD)
+    verdicts = {rule.rule: rule for rule in blind.rules}
+    assert verdicts["error() <= 0.32 * accepted()"].verdict == "not judged"
+    assert "labels" in verdicts["error() <= 0.32 * accepted()"].reason
+    assert math.isnan(verdicts["error() <= 0.32 * accepted()"].p_value)
+    assert not math.isnan(verdicts["rejected() <= 0.15"].p_value)
+    assert blind.verdict == "undecided"
+    assert not blind.cost_observed
+    assert not blind.reliability
+
+
+def test_hidden_groups_are_judged_by_their_true_values():
+    policy = solve(Problem(error(), demographic_parity("sex", tol=0.05)), people(4000, 0, known=False)[0])
+    held, labels, sex = people(6000, 1, known=False)
+    unseen = audit(policy, held, labels=labels)
+    assert {rule.verdict for rule in unseen.rules} == {"not judged"}
+    assert "only probabilities" in unseen.rules[0].reason
+    seen = audit(policy, held, labels=labels, groups={"sex": sex})
+    law = policy.probabilities(held)
+    gap = {rule.rule: rule.estimate for rule in seen.rules}[
+        "selected(1).given(sex='F') - selected(1) <= 0.05"
+    ]
+    assert gap == pytest.approx(law[sex == "F", 1].mean() - law[:, 1].mean())
+    assert {line.of for line in seen.reliability} == {"label", "sex"}
+
+
+def test_rules_on_groups_that_the_policy_never_heard_of():
+    policy = solve(Problem(error(), rejected() <= 0.1), FIT)
+    town = np.random.default_rng(0).choice(["a", "b"], len(HELD))
+    found = audit(policy, HELD, groups={"town": town}, rules=demographic_parity("town", tol=0.1))
+    assert found.verdict == "certified"
+
+
+def test_a_group_without_rows_is_not_judged():
+    men = HELD.rows(np.flatnonzero(SEX == "M"))
+    found = audit(POLICY, men, labels=Y[SEX == "M"])
+    missing = [rule for rule in found.rules if "sex='F'" in rule.rule]
+    assert missing
+    assert all("no row with" in rule.reason for rule in missing)
+
+
+def test_decisions_that_were_taken_are_judged_by_themselves():
+    taken = POLICY.decide(HELD, rng=0)
+    found = audit(POLICY, HELD, labels=Y, decisions=taken, method="clopper_pearson")
+    by_name = {rule.rule: rule for rule in found.rules}
+    assert by_name["rejected() <= 0.15"].estimate == pytest.approx((taken == "reject").mean())
+    assert found.random == 0
+    assert "more than two values" in by_name["error() <= 0.32 * accepted()"].reason
+    assert by_name["selected(1).given(sex='F') - selected(1) <= 0.06"].verdict != "not judged"
+    with pytest.raises(OptionError, match="not random"):
+        audit(POLICY, HELD, labels=Y, method="clopper_pearson")
+
+
+@pytest.mark.parametrize("method", ["betting", "hoeffding_bentkus"])
+def test_methods_agree_on_what_is_clear(method):
+    found = audit(POLICY, HELD, labels=Y, rules=[rejected() <= 0.2, rejected() <= 0.05], method=method)
+    assert [str(rule.verdict) for rule in found.rules] == ["certified", "violated"]
+
+
+def test_sets():
+    problem = Problem(miscoverage(), [size() <= 1.2], decisions="sets")
+    policy = solve(problem, people(4000, 0)[0])
+    law = policy.probabilities(HELD)
+    found = audit(policy, HELD, labels=Y, rules=["size() <= 1.3", "miscoverage() <= 0.3"])
+    outside = 1 - law[np.arange(len(Y)), Y]
+    assert [r.estimate for r in found.rules] == pytest.approx([law.sum(axis=1).mean(), outside.mean()])
+    assert found.verdict == "certified"
+    inside = policy.decide(HELD, rng=0)
+    taken = audit(policy, HELD, labels=Y, decisions=inside, rules="size() <= 1.3")
+    assert taken.rules[0].estimate == pytest.approx(inside.sum(axis=1).mean())
+    with pytest.raises(EvidenceError, match="True or False"):
+        audit(policy, HELD, labels=Y, decisions=Y)
+
+
+def test_weights_count():
+    weights = np.where(SEX == "F", 3.0, 1.0)
+    found = audit(POLICY, HELD.replaced(weights=weights), labels=Y, rules=[rejected() <= 0.2])
+    assert found.rules[0].estimate == pytest.approx(np.average(LAW[:, 2], weights=weights))
+    assert found.rules[0].rows == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
+
+
+def test_unlabelled_rows_sharpen_rules_on_labels():
+    """The model is right and sharp here, so that what it predicts stands in for most of the labels."""
+
+    def rows(n, seed):
+        rng = np.random.default_rng(seed)
+        chance = rng.beta(0.15, 0.15, n)
+        evidence = Evidence(np.column_stack([1 - chance, chance]))
+        return evidence, (rng.random(n) < chance).astype(int)
+
+    policy = solve(Problem(cost([[0, 1], [3, 0]])), rows(2000, 0)[0])
+    rule = cost([[0, 0], [3, 0]]) + 2 * selected(1) <= 1.05
+    few, labels = rows(400, 1)
+    plain = audit(policy, few, labels=labels, rules=rule).rules[0]
+    more = audit(policy, few, labels=labels, rules=rule, unlabelled=rows(40_000, 2)[0]).rules[0]
+    assert more.upper - more.lower < 0.8 * (plain.upper - plain.lower)
+    truth = audit(policy, rows(400_000, 3)[0], labels=rows(400_000, 3)[1], rules=rule).rules[0].estimate
+    wrong = 0
+    for seed in range(60):
+        sample, seen = rows(400, 10 + seed)
+        rows_there = rows(8000, 900 + seed)[0]
+        at = audit(policy, sample, labels=seen, rules=rule, unlabelled=rows_there).rules[0]
+        wrong += at.upper < truth
+    assert wrong <= 8
+
+
+def test_unlabelled_rows_do_no_harm_where_the_model_is_wrong():
+    """Probabilities that are far off: the bound stays right."""
+    rule = error() <= 0.5
+    many, outcome, _ = people(200_000, 4, tilt=1.5)
+    truth = POLICY.expected(error(), observed(many, outcome), law=POLICY.probabilities(many))
+    wrong = 0
+    for seed in range(60):
+        few, labels, _ = people(500, 50 + seed, tilt=1.5)
+        more = people(5000, 500 + seed, tilt=1.5)[0]
+        found = audit(POLICY, few, labels=labels, rules=rule, unlabelled=more)
+        wrong += found.rules[0].upper < truth
+    assert wrong <= 8
+
+
+def test_companions_by_hand():
+    """Two unlabelled rows for each labelled one: Z + 2/3 (mean f of the companions - f), nothing cut off."""
+    few = HELD.rows(slice(0, 300))
+    more = HELD.rows(slice(1000, 1600))
+    law, more_law = LAW[:300], LAW[1000:1600]
+    wrong = law[:, 1] * (Y[:300] == 0) + law[:, 0] * (Y[:300] == 1)
+    predicted = (law[:, :2] * (1 - few.probabilities)).sum(axis=1)
+    companions = (more_law[:, :2] * (1 - more.probabilities)).sum(axis=1)
+    rows = Rows(
+        observed(few, Y[:300]), law, POLICY.decisions, True, Rows(more, more_law, POLICY.decisions, False)
+    )
+    claim = rows.claim(error() <= 0.5, 0.001)
+    assert isinstance(claim, Claim)
+    expected = wrong.mean() + 2 / 3 * (companions.mean() - predicted.mean())
+    assert claim.estimate + 0.5 == pytest.approx(expected)
+    sample = claim.divisions[0].samples[0]
+    assert (sample.lowest, sample.highest) == pytest.approx((-2 / 3, 5 / 3))
+
+
+def test_a_gap_to_everybody_counts_at_the_worse_end_of_the_share():
+    """Both ends of the interval of a group's share are tested, and its own error is added."""
+    few = HELD.rows(slice(0, 200))
+    rows = Rows(observed(few, Y[:200]), LAW[:200], POLICY.decisions, True)
+    claim = rows.claim(selected(1).given(sex="M") - 0.1 * selected(1) <= 0.65, 0.004)
+    assert isinstance(claim, Claim)
+    assert len(claim.divisions) == 2
+    ends = [
+        Judge(replace(claim, divisions=(division,), spent=0.0), "betting", 0.046).p_value
+        for division in claim.divisions
+    ]
+    assert ends[0] != pytest.approx(ends[1], rel=1e-3)
+    assert Judge(claim, "betting", 0.05).p_value == pytest.approx(max(ends) + 0.004)
+
+
+def test_unlabelled_rows_with_weights_are_refused():
+    more = people(9000, 7)[0]
+    with pytest.raises(EvidenceError, match="take no weights"):
+        audit(POLICY, HELD, labels=Y, unlabelled=more.replaced(weights=np.linspace(1, 2, 9000)))
+
+
+def test_costs_are_judged_within_limits_and_not_without():
+    """A rare large cost that no row shows would make anything look certain."""
+    rule = custom("visit") <= 0.6
+    assert "pass limits=" in audit(POLICY, HELD, rules=rule).rules[0].reason
+    narrow, wide = (audit(POLICY, HELD, rules=rule, limits={"visit": (0, top)}).rules[0] for top in (1, 500))
+    assert narrow.upper < wide.upper
+    assert narrow.estimate == pytest.approx((HELD.costs["visit"] * LAW).sum(axis=1).mean())
+    with pytest.raises(EvidenceError, match="beyond limits"):
+        audit(POLICY, HELD, rules=rule, limits={"visit": (0, 0.5)})
+    with pytest.raises(OptionError, match="must be a pair"):
+        audit(POLICY, HELD, rules=rule, limits={"visit": 1})
+
+
+def test_weights_that_are_all_alike_change_nothing():
+    rule = selected(1).given(sex="F") - selected(1) <= 0.05
+    plain, weighted = (
+        audit(POLICY, rows, rules=rule).rules[0] for rows in (HELD, HELD.replaced(weights=np.full(6000, 7.0)))
+    )
+    assert (weighted.lower, weighted.upper) == pytest.approx((plain.lower, plain.upper))
+
+
+def test_the_largest_weight_that_can_be():
+    weighted = HELD.replaced(weights=np.where(SEX == "F", 2.0, 1.0))
+    seen, known = (
+        audit(POLICY, weighted, rules=rejected() <= 0.2, largest_weight=top).rules[0] for top in (None, 40.0)
+    )
+    assert known.upper > seen.upper
+    assert known.estimate == pytest.approx(seen.estimate)
+    with pytest.raises(EvidenceError, match="above largest_weight"):
+        audit(POLICY, weighted, largest_weight=1.5)
+
+
+def test_gaps_with_weights_at_their_limit_are_rarely_certified():
+    """Weights that go with the decision, in a gap between a group and everybody."""
+
+    def rows(n, seed):
+        evidence = people(n, seed)[0]
+        law = POLICY.probabilities(evidence)
+        evidence = evidence.replaced(weights=np.where(law[:, 1] > 0.5, 3.0, 1.0))
+        return Rows(observed(evidence), law, POLICY.decisions, False, largest_weight=3.0)
+
+    rate = selected(1).given(sex="M") - selected(1)
+    many = rows(200_000, 4)
+    truth = POLICY.expected(rate, many.seen, law=many.law)
+    p_values = [
+        Judge(rows(700, 300 + seed).claim(rate <= truth, 0.001), "betting", 0.05).p_value
+        for seed in range(60)
+    ]
+    assert np.mean(np.array(p_values) <= 0.05) <= 0.13
+
+
+def test_many_rules_can_all_be_certified_one_by_one():
+    """Each gap spends a little error on a group's share: no more than its part of all."""
+    rng = np.random.default_rng(0)
+    chances = rng.dirichlet(np.ones(5), 6000)
+    rows = Evidence(chances, groups={"g": rng.integers(0, 6, 6000)})
+    policy = solve(Problem(error(), demographic_parity("g", tol=0.9)), rows.rows(slice(0, 2000)))
+    found = audit(policy, rows.rows(slice(2000, None)))
+    assert len(found.rules) == 60
+    assert {str(rule.verdict) for rule in found.rules} == {"certified"}
+
+
+def test_everybody_in_one_group():
+    """Of the group and everybody else, nobody else is there."""
+    men = HELD.rows(np.flatnonzero(SEX == "M"))
+    found = audit(POLICY, men, rules=selected(1).given(sex="M") - selected(1) <= 0.1).rules[0]
+    assert found.estimate == pytest.approx(0.0, abs=1e-12)
+    assert found.lower < 0 < found.upper
+
+
+def test_values_that_nobody_has_are_not_judged():
+    town = np.full(len(HELD), "a")
+    rule = "selected(1).given(town='b') <= 0.5"
+    found = audit(POLICY, HELD, groups={"town": town}, rules=rule)
+    assert "no row with town='b'" in found.rules[0].reason
+
+
+def test_an_objective_that_nobody_has_is_not_known():
+    policy = solve(Problem(error().given(sex="F") + error(), rejected() <= 0.1), FIT)
+    men = HELD.rows(np.flatnonzero(SEX == "M"))
+    found = audit(policy, men, labels=Y[SEX == "M"])
+    assert math.isnan(found.cost_after)
+    assert found.to_dict()["cost_after"] is None
+
+
+def test_the_sense_of_a_rule_is_not_read_off_its_text():
+    labels = np.where(Y == 1, "x <= 3", "more")
+    evidence = Evidence(HELD.probabilities, classes=["more", "x <= 3"])
+    policy = solve(Problem(error()), Evidence(FIT.probabilities, classes=["more", "x <= 3"]))
+    found = audit(policy, evidence, labels=labels, rules=selected("x <= 3") >= 0.2).rules[0]
+    assert found.excess == pytest.approx(0.2 - found.estimate)
+
+
+# Rows that chose the policy.
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(0, 500), slice(None, None, 5)])
+def test_rows_that_chose_the_policy_are_refused(part):
+    with pytest.raises(EvidenceError, match="held out"):
+        audit(POLICY, FIT.rows(part))
+
+
+def test_or_give_an_estimate_that_is_no_certificate():
+    found = audit(POLICY, FIT, rules=[rejected() <= 0.15, rejected() <= 0.01], fitted_rows="estimate")
+    assert not found.certificate
+    assert [str(r.verdict) for r in found.rules] == ["estimated to hold", "estimated to be broken"]
+    assert found.verdict == "estimated to be broken"
+    assert math.isnan(found.rules[0].p_value)
+    assert "no certificate" in repr(found)
+    assert audit(POLICY, FIT, rules=rejected() <= 0.15, fitted_rows="estimate").verdict == "estimated to hold"
+
+
+def test_unlabelled_rows_that_chose_the_policy_are_refused_too():
+    with pytest.raises(EvidenceError, match="held out"):
+        audit(POLICY, HELD, labels=Y, unlabelled=FIT)
+
+
+# What it looks like.
+
+
+def test_frames_have_the_promised_columns(found):
+    columns = ["rule", "target", "estimate", "lower", "upper", "p_value", "p_holm", "rows", "verdict"]
+    frame = found.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame) == columns
+    assert len(frame) == len(found.rules)
+    assert isinstance(found.to_frame(like=polars.DataFrame()), polars.DataFrame)
+
+
+def test_plain_values_for_json(found):
+    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert content["verdict"] == "undecided"
+    assert content["rules"][0]["rule"] == "rejected() <= 0.15"
+    blind = json.loads(json.dumps(audit(POLICY, HELD).to_dict(), allow_nan=False))
+    assert None in [rule["p_value"] for rule in blind["rules"]]
+
+
+def test_in_words(found):
+    text = repr(found)
+    assert text.startswith(
+        "Audit of 6,000 rows at 95 % confidence, by betting. All rules together: undecided"
+    )
+    assert f"adjusted for {len(found.rules)} rules" in text
+    rejected_share = 100 * LAW[:, 2].mean()
+    assert f"with {rejected_share:.3g} % rejected" in text
+    assert "rows would tell" in text
+    assert "random decisions" in text
+    assert "for the model's own answers" in text
+    assert "agree with what was seen" in text
+    page = found._repr_html_()
+    assert "&lt;=" in page
+    assert "<= " not in page
+
+
+def test_bad_calibration_is_said():
+    tilted, labels, _ = people(6000, 1, tilt=0.7)
+    found = audit(POLICY, tilted, labels=labels)
+    assert "do not mean what they say" in repr(found)
+    line = next(line for line in found.reliability if line.value == 1 and line.among == "sex='F'")
+    women = SEX == "F"
+    assert line.predicted == pytest.approx(tilted.probabilities[women, 1].mean())
+    assert line.observed == pytest.approx(labels[women].mean())
+    assert line.deviations > 5
+    assert line.rows == women.sum()
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"confidence": 95}, "between 0 and 1"),
+        ({"method": "guess"}, "there is no method 'guess'"),
+        ({"fitted_rows": "yes"}, "fitted_rows must be"),
+        ({"labels": Y[:-1]}, "5999 rows"),
+        ({"labels": Y + 5}, "is not a class"),
+        ({"decisions": Y[:-1]}, "5999 rows"),
+        ({"decisions": np.full(6000, "maybe")}, "'maybe' in row 0"),
+        ({"rules": "recall() >= 0.5"}, "unknown word"),
+        ({"rules": selected(7) <= 0.5}, "no such class"),
+        ({"unlabelled": HELD, "decisions": Y}, "leave out"),
+        ({"groups": {"sex": SEX[:-1]}}, "5999 rows"),
+    ],
+)
+def test_bad_input(options, message):
+    with pytest.raises((OptionError, EvidenceError, ValueError), match=message):
+        audit(POLICY, HELD, **options)
+
+
+def test_rows_in_another_order_are_noticed():
+    frame = pandas.DataFrame(HELD.probabilities, columns=[0, 1])
+    policy = solve(Problem(error()), Evidence(FIT.probabilities))
+    evidence = Evidence(frame)
+    labels = pandas.Series(Y)
+    shuffled = labels.sample(frac=1, random_state=0)
+    assert audit(policy, evidence, labels=labels, rules=error() <= 0.5).verdict == "certified"
+    for options in ({"labels": shuffled}, {"labels": labels, "decisions": shuffled}):
+        with pytest.raises(EvidenceError, match="in another order"):
+            audit(policy, evidence, rules=error() <= 0.5, **options)
+    part = np.arange(100, 200)
+    with pytest.raises(EvidenceError, match="in another order"):
+        audit(policy, evidence.rows(part), labels=labels[part][::-1], rules=error() <= 0.5)
+
+
+@pytest.mark.parametrize("wrong", [None, Problem(error())])
+def test_only_policies_are_audited(wrong):
+    with pytest.raises(OptionError, match="takes a Policy"):
+        audit(wrong, HELD)
+
+
+def test_a_policy_without_rules_has_nothing_to_judge():
+    assert audit(solve(Problem(error()), FIT), HELD, labels=Y).verdict == "not judged"
+
+
+def test_a_rate_that_everybody_has_is_certain():
+    """selected(0) + selected(1) + rejected() is one on every row: no rows are needed to know it."""
+    rows = Rows(observed(HELD, Y), LAW, POLICY.decisions, labelled=True)
+    claim = rows.claim(selected(0) + selected(1) + rejected() <= 1.5, 0.001)
+    assert isinstance(claim, Claim)
+    assert Judge(claim, "betting", 0.05).p_value == 0.0
+
+
+def test_bounds_contain_the_estimate():
+    """A bound by betting stops at its best moment, which now and then lies on the other side of the mean:
+    of 300 sets of rows it did so on this one."""
+    chance = np.random.default_rng(10**6).random(3000)
+    policy = solve(Problem(error(), [rejected() <= 0.2]), Evidence(np.column_stack([chance, 1 - chance])))
+    chance = np.random.default_rng(188).random(2000)
+    (rule,) = audit(policy, Evidence(np.column_stack([chance, 1 - chance]))).rules
+    assert rule.lower <= rule.estimate <= rule.upper

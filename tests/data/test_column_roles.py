@@ -1,0 +1,184 @@
+"""Which column is what: said, or obvious."""
+
+from __future__ import annotations
+
+import pyarrow
+import pytest
+
+from bylaw import Problem
+from bylaw.data.column_roles import Roles, find_roles
+from bylaw.errors import EvidenceError
+
+NAMES = ["id", "p_no", "p_yes", "sex", "race_black", "race_white", "old", "w", "y"]
+
+
+def roles(rules, said=None, names=NAMES, minimize="error()"):
+    return find_roles(said or {}, names, Problem(minimize, rules))
+
+
+def test_what_is_obvious_is_guessed_and_said():
+    found = roles(
+        [
+            "demographic_parity('sex', tol=.1)",
+            "demographic_parity('race', tol=.1)",
+            "disagreement('old') <= .1",
+        ]
+    )
+    assert found.columns.probabilities == ["p_no", "p_yes"]
+    assert found.columns.classes == ["no", "yes"]
+    assert found.columns.groups == {"sex": "sex", "race": {"black": "race_black", "white": "race_white"}}
+    assert found.columns.references == {"old": "old"}
+    assert (found.label, found.id, found.columns.weights) == ("y", "id", None)
+    assert len(found.guessed) == 6
+    assert set(found.needed) == {*NAMES} - {"id", "w", "y"}
+    assert set(found.numbers) == {"p_no", "p_yes", "race_black", "race_white"}
+    assert found.values({"sex": ("F", "M")}) == {"sex": ("F", "M"), "old": ["no", "yes"], "y": ["no", "yes"]}
+
+
+def test_what_could_be_two_things_is_asked_for():
+    """A group and columns that begin with its name, two labels, two weights: nothing is chosen in silence."""
+    with pytest.raises(EvidenceError, match="is race the column race, or known only by its probabilities"):
+        roles(["demographic_parity('race', tol=.1)"], names=[*NAMES, "race"])
+    said = {"group_probabilities": {"race": "race_*"}}
+    assert roles(["demographic_parity('race', tol=.1)"], said, [*NAMES, "race"]).true_groups == {
+        "race": "race"
+    }
+    with pytest.raises(EvidenceError, match="which column is the label, y or outcome"):
+        roles([], names=[*NAMES, "outcome"])
+    with pytest.raises(EvidenceError, match="which column is the weight"):
+        roles([], names=[*NAMES, "weight", "sample_weight"])
+    assert find_roles({}, [*NAMES, "outcome"], Problem("error()"), without=("label",)).label is None
+    with pytest.raises(EvidenceError, match="stands in groups and in group_probabilities"):
+        roles(["demographic_parity('race', tol=.1)"], {**said, "groups": ["race"]}, [*NAMES, "race"])
+
+
+def test_what_is_said_goes_first():
+    said = {
+        "probabilities": ["p_yes", "p_no"],
+        "classes": ["si", "non"],
+        "groups": {"sex": "old"},
+        "label": "old",
+        "weight": "w",
+        "id": "y",
+    }
+    found = roles(["demographic_parity('sex', tol=.1)"], said)
+    assert (found.columns.probabilities, found.columns.classes) == (["p_yes", "p_no"], ["si", "non"])
+    assert found.columns.groups == {"sex": "old"}
+    assert (found.label, found.id, found.columns.weights) == ("old", "y", "w")
+    assert found.guessed == ()
+
+
+def test_classes_and_a_pattern_go_by_name():
+    said = {"probabilities": "p_*", "classes": ["yes", "no"]}
+    assert roles([], said).columns.probabilities == ["p_yes", "p_no"]
+    with pytest.raises(EvidenceError, match="give the columns as a list"):
+        roles([], {"probabilities": "p_*", "classes": ["si", "non"]})
+
+
+def test_what_no_rule_speaks_of_is_refused():
+    for said in ({"references": {"old": "old"}}, {"costs": {"visit": "v_*"}}):
+        with pytest.raises(EvidenceError, match="no rule speaks of"):
+            roles([], said)
+    with pytest.raises(EvidenceError, match="goes with group_probabilities"):
+        roles(["demographic_parity('sex', tol=.1)"], {"true_groups": ["sex"]})
+
+
+def test_classes_are_numbers_where_all_are():
+    assert roles([], names=["p_0", "p_1"]).columns.classes == [0, 1]
+    assert roles([], names=["p_0", "p_01"]).columns.classes == ["0", "01"]
+    assert roles([], names=["p_True", "p_False"]).columns.classes == [True, False]
+
+
+def test_references_and_costs_follow_the_order_of_the_classes():
+    names = ["p_no", "p_yes", "old_yes", "old_no", "visit_reject", "visit_yes", "visit_no"]
+    rules = ["disagreement('old') <= .1", "custom('visit') <= 1", "rejected() <= .1"]
+    found = roles(rules, names=names)
+    assert found.columns.references == {"old": ["old_no", "old_yes"]}
+    assert found.columns.costs == {"visit": ["visit_no", "visit_yes", "visit_reject"]}
+    with pytest.raises(EvidenceError, match=r"costs\.visit has no column for 'reject'"):
+        roles(rules, names=[name for name in names if name != "visit_reject"])
+
+
+def test_a_table_of_columns_goes_by_its_keys_and_a_list_by_its_order():
+    names = ["p_no", "p_yes", "no", "yes"]
+    rules = ["disagreement('old') <= .1"]
+    keyed = roles(rules, {"references": {"old": {"yes": "yes", "no": "no"}}}, names)
+    assert keyed.columns.references == {"old": ["no", "yes"]}
+    listed = roles(rules, {"references": {"old": ["yes", "no"]}}, names)
+    assert listed.columns.references == {"old": ["yes", "no"]}
+    with pytest.raises(EvidenceError, match=r"must have 2 columns, in the order \['no', 'yes'\]"):
+        roles(rules, {"references": {"old": ["yes", "no", "yes"]}}, names)
+
+
+def test_columns_of_numbers_and_a_rejection():
+    """The stars are then text, the classes numbers; a table in TOML has text for keys, too."""
+    names = ["p_1", "p_0", "visit_0", "visit_1", "visit_reject", "o0", "o1"]
+    rules = ["custom('visit') <= 1", "rejected() <= .1", "disagreement('old') <= .1"]
+    found = roles(rules, {"references": {"old": {"0": "o0", "1": "o1"}}}, names)
+    assert found.columns.classes == [1, 0]
+    assert found.columns.costs == {"visit": ["visit_1", "visit_0", "visit_reject"]}
+    assert found.columns.references == {"old": ["o1", "o0"]}
+
+
+def test_odd_names_are_no_trouble():
+    assert roles([], names=["p_--1", "p_2"]).columns.classes == ["--1", "2"]
+    found = roles(["demographic_parity('a*b', tol=.1)"], names=["p_0", "p_1", "a*b"])
+    assert found.columns.groups == {"a*b": "a*b"}
+    with pytest.raises(EvidenceError, match="two classes or more"):
+        roles([], {"probabilities": []})
+    said = {"group_probabilities": {"race": "race_*"}, "joint": {"race": [["p_no", "p_yes"], ["p_no"]]}}
+    with pytest.raises(EvidenceError, match="must have 2 lists"):
+        roles(["equalized_odds('race', tol=.1)"], said)
+
+
+def test_joint_probabilities_are_named_by_two_stars():
+    cells = [f"j_{value}_{label}" for value in ("black", "white") for label in ("no", "yes")]
+    said = {"group_probabilities": {"race": "race_*"}, "joint": {"race": "j_*_*"}}
+    found = roles(["equalized_odds('race', tol=.1)"], said, NAMES + cells)
+    assert found.columns.joint == {"race": [cells[:2], cells[2:]]}
+    with pytest.raises(EvidenceError, match="no column 'j_white_yes'"):
+        roles(["equalized_odds('race', tol=.1)"], said, NAMES + cells[:3])
+    with pytest.raises(EvidenceError, match="two stars"):
+        roles([], {**said, "joint": {"race": "j_*"}})
+    with pytest.raises(EvidenceError, match="goes with group_probabilities"):
+        roles([], {"joint": {"race": "j_*_*"}})
+
+
+@pytest.mark.parametrize(
+    ("rules", "said", "message"),
+    [
+        (["demographic_parity('age', tol=.1)"], {}, "a rule speaks of 'age', but there is no column 'age'"),
+        (["disagreement('new') <= .1"], {}, r"the earlier model 'new'"),
+        ([], {"label": "truth"}, "label: the table has no column 'truth'"),
+        ([], {"probabilities": "q_*"}, r"'q_\*' must be a pattern"),
+        ([], {"probabilities": "p_*", "classes": ["a"]}, "1 classes, but 2 columns"),
+    ],
+)
+def test_what_no_column_has_is_named(rules, said, message):
+    with pytest.raises(EvidenceError, match=message):
+        roles(rules, said)
+
+
+def test_probabilities_that_are_not_obvious_are_asked_for():
+    with pytest.raises(EvidenceError, match="which columns hold the model's probabilities"):
+        roles([], names=["p_a", "p_b", "prob_a", "prob_b"])
+
+
+def test_roles_survive_as_plain_values():
+    cells = [f"j_{value}_{label}" for value in ("black", "white") for label in ("no", "yes")]
+    said = {"group_probabilities": {"race": "race_*"}, "joint": {"race": "j_*_*"}, "weight": "w"}
+    found = roles(
+        ["equalized_odds('race', tol=.1)", "demographic_parity('sex', tol=.1)"], said, NAMES + cells
+    )
+    again = Roles.from_dict(found.to_dict())
+    assert again.to_dict() == found.to_dict()
+    assert again.columns == found.columns
+    with pytest.raises(EvidenceError, match="does not say which columns"):
+        Roles.from_dict({"probabilities": 3})
+
+
+def test_group_values_that_are_numbers_survive():
+    found = roles(["demographic_parity('age', tol=.1)"], names=["p_a", "p_b", "age_1", "age_2"])
+    again = Roles.from_dict(found.to_dict())
+    table = pyarrow.table({"p_a": [0.5], "p_b": [0.5], "age_1": [0.4], "age_2": [0.6]})
+    assert again.columns.evidence(table).group_values == {"age": (1, 2)}

@@ -1,0 +1,148 @@
+"""Every snippet and command in the README and the docs runs as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.shared_data import shared
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
+def test_snippets_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for number, block in enumerate(blocks(page, "python"), 1):
+        exec(compile(block, f"{page.name}, snippet {number}", "exec"), namespace)
+    assert namespace
+
+
+def lines_of(page, program):
+    return [line for line in "".join(blocks(page, "bash")).splitlines() if line.startswith(program)]
+
+
+def test_commands_are_targets():
+    commands = [line.split("#")[0].split() for line in lines_of(ROOT / "README.md", "make")]
+    assert ["make", "demo"] in commands
+    for command in commands:
+        made = subprocess.run([*command, "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if lines_of(p, "bylaw")], ids=lambda page: page.name)
+def test_commands_run_as_printed(page, tmp_path):
+    """All lines of a page, one after the other, in an empty folder."""
+    here = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = "set -e\n" + "\n".join(lines_of(page, "bylaw"))
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, env=here, check=True, capture_output=True)
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "out" / "decisions.parquet").exists()
+
+
+def test_links_lead_somewhere():
+    for page in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", *PAGES):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_demo_runs_and_leaves_a_plot_and_a_policy(tmp_path):
+    shown = run("examples/mortgages.py", tmp_path)
+    assert (tmp_path / "mortgages.png").stat().st_size > 10_000
+    assert (tmp_path / "mortgages.json").exists()
+    table = {line[:34].strip(): line[34:].split() for line in shown.splitlines() if "%" in line}
+    gap, referred = table["gap in approval"], table["referred to a human"]
+    assert float(gap[0].rstrip("%")) > 10
+    assert abs(float(gap[1].rstrip("%"))) <= 2.05
+    assert float(referred[1].rstrip("%")) <= 10.05
+    assert "points of error   rejected() <= 0.1" in shown
+
+
+def run(*arguments):
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def test_the_experiment_on_rates_runs(tmp_path):
+    table = run("experiments/rates/run.py", "--quick", "--out", tmp_path)
+    assert table == (tmp_path / "rates.md").read_text()
+    assert (tmp_path / "rates.png").stat().st_size > 10_000
+    assert len((tmp_path / "rates.csv").read_text().splitlines()) == 1 + 2 * 2 * 2 * 3
+
+
+def test_the_papers_experiments_run(tmp_path):
+    shared("paper/communities.csv")
+    run("-m", "experiments.paper.run", "--quick", "--out", tmp_path)
+    for name, lines in (("rejection", 2 * 2 * 7), ("parity", 2 * (1 + 5))):
+        assert (tmp_path / f"paper_{name}.png").stat().st_size > 10_000
+        assert len((tmp_path / f"{name}_means.csv").read_text().splitlines()) == 1 + lines
+        assert len((tmp_path / f"{name}.csv").read_text().splitlines()) == 1 + 2 * lines
+
+
+@pytest.mark.parametrize(
+    ("name", "needs", "figures"),
+    [
+        ("upgrade", "cosmosqa_llm_logits.npz", 2),
+        ("referrals", None, 1),
+        ("sets", "cifar100_logits.npy", 2),
+        ("wages", "gss_wages.csv.gz", 2),
+        ("toxicity", "toxicity_annotations.tsv.gz", 1),
+    ],
+)
+def test_the_showcases_run(name, needs, figures, tmp_path):
+    if needs:
+        shared(needs)
+    shown = run("-m", f"experiments.showcases.{name}", "--quick", "--out", tmp_path)
+    assert (tmp_path / f"{name}.md").read_text() in shown
+    assert len((tmp_path / f"{name}.csv").read_text().splitlines()) > 5
+    assert sum(image.stat().st_size > 10_000 for image in tmp_path.glob("*.png")) == figures
+
+
+def test_the_race_against_peers_runs(tmp_path):
+    for name in ("adult.parquet", "toxicity_annotations.tsv.gz", "cifar100_logits.npy", "news20_labels.npy"):
+        shared(name)
+    shown = run("-m", "benchmarks.peers.run", "--quick", "--out", tmp_path)
+    assert shown == (tmp_path / "peers.md").read_text()
+    assert shown.count("\n| ") == 50
+    assert "failed" not in shown
+    assert "crashed" not in shown
+
+
+def test_the_benchmark_of_decisions_runs(tmp_path):
+    command = ("benchmarks/decide.py", "--rows", 20_000, "--rounds", 1, "--out", tmp_path / "decide.md")
+    assert run(*command).count("\n| ") == 4
+    assert "MB" in (tmp_path / "decide.md").read_text()
+
+
+def test_an_optimiser_from_another_library_runs():
+    shown = run("examples/optax_optimizer.py")
+    errors = [float(error) for error in re.findall(r"expected error ([\d.]+)", shown)]
+    assert errors[0] == pytest.approx(errors[1], abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["observed", "peers"])
+def test_the_experiments_with_the_classifier_run(name, tmp_path):
+    shared("adult.parquet")
+    shown = run("-m", f"experiments.estimator.{name}", "--quick", "--out", tmp_path)
+    assert shown == (tmp_path / f"{name}.md").read_text()
+    assert shown.count("\n") == {"observed": 4, "peers": 9}[name]
+
+
+@pytest.mark.parametrize(("name", "needs"), [("validity", None), ("guarantee", "adult.parquet")])
+def test_the_experiments_on_certificates_run(name, needs, tmp_path):
+    if needs:
+        shared(needs)
+    shown = run("-m", f"experiments.certificates.{name}", "--quick", "--out", tmp_path)
+    assert shown == (tmp_path / f"{name}.md").read_text()
+    assert shown.count("\n| ") == {"validity": 17, "guarantee": 4}[name]

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from bylaw import (
+    demographic_parity,
+    disagreement,
+    equalized_odds,
+    error,
+    rejected,
+    selected,
+)
+from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
+
+ODDS = equalized_odds("sex", tol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: classifier().fit(X, Y), r"speak of \['sex'\].*pass sensitive_features with this column"),
+        (
+            lambda: classifier().fit(X, Y, sensitive_features=GROUPS[["dept"]]),
+            r"pass sensitive_features with this column \(it has \['dept'\]\)",
+        ),
+        (lambda: classifier().fit(X, Y, sensitive_feature=SEX), "did you mean 'sensitive_features'"),
+        (lambda: classifier().fit(X, Y, sensitive_features="sex"), "the text 'sex'; pass the column itself"),
+        (
+            lambda: classifier([selected("maybe") <= 0.1]).fit(X, Y),
+            r"selected\('maybe'\): there is no such class",
+        ),
+        (lambda: classifier(()).fit(X, Y).score(X, pandas.Series(Y)[::-1]), "in another order"),
+        (lambda: unaware().fit(X, Y), r"speak of 'sex': pass sensitive_features"),
+        (lambda: classifier().fit(X, Y, sensitive_features=SEX[:9]), r"\['sex'\] has 9 rows, but X has 1500"),
+        (lambda: classifier().fit(X, Y[:9]), "y has 9 rows, but X has 1500"),
+        (lambda: classifier(()).fit(X, Y, sample_weight=[1.0]), "sample_weight has 1 rows"),
+        (lambda: classifier(()).fit(X, Y, sample_weight=-np.ones(N)), "sample_weight must be finite"),
+        (
+            lambda: classifier().fit(X, Y, sensitive_features=GROUPS.sex.where(X.u > -1)),
+            r"sensitive_features\['sex'\] has \d+ missing values, the first in row",
+        ),
+        (lambda: classifier().fit(X, Y, sensitive_features=np.full(N, "F")), "single value"),
+        (
+            lambda: classifier([ODDS]).fit(X, np.where(SEX == "F", "no", Y), sensitive_features=SEX),
+            r"label='yes', sex='F', but they have no weight here; remove the rule, merge the group",
+        ),
+        (
+            lambda: unaware([ODDS]).fit(X, np.where(SEX == "F", "no", Y), sensitive_features=SEX),
+            r"label='yes', sex='F', but they have no weight here",
+        ),
+        (
+            lambda: classifier([demographic_parity("sex", tol={"F": 0.1, "M": 0.1, "X": 0.1})]).fit(
+                X, Y, sensitive_features=SEX
+            ),
+            r"a tolerance is given for \{'X'\}",
+        ),
+        (lambda: classifier(()).fit(X, np.full(N, "no")), "y has one class"),
+        (lambda: classifier(()).fit(X, np.r_[["rare"], Y[1:]]), r"at least 5 rows, and \['rare'\] has 1"),
+        (lambda: classifier((), cv=0.5).fit(X, np.r_[["rare"], Y[1:]]), r"at least 2 rows, and \['rare'\]"),
+        (lambda: classifier(()).fit(X), "requires y to be passed"),
+        (lambda: classifier((), cv=1).fit(X, Y), "at least 2 folds"),
+        (lambda: classifier((), cv=1.5).fit(X, Y), "between 0 and 1"),
+        (lambda: classifier((), base=StandardScaler()).fit(X, Y), "predict_proba or decision_function"),
+        (
+            lambda: unaware(joint="both").fit(X, Y, sensitive_features=SEX),
+            "joint must be one of",
+        ),
+        (
+            lambda: classifier(group_estimator={"race": LogisticRegression()}).fit(
+                X, Y, sensitive_features=SEX
+            ),
+            r"model for \['race'\], of which no rule speaks",
+        ),
+        (lambda: classifier([disagreement("old") <= 0.1]).fit(X, Y), "compare with 'old': pass reference="),
+        (
+            lambda: classifier([disagreement("old") <= 0.1]).fit(X, Y, reference=np.full(N, "maybe")),
+            "'maybe' in row 0 is not a class",
+        ),
+        (
+            lambda: classifier([disagreement("a") <= 0.1, disagreement("b") <= 0.1]).fit(X, Y, reference=Y),
+            r"one column, and the rules speak of \['a', 'b'\]",
+        ),
+        (lambda: classifier().fit(X, Y, sensitive_features=np.full((N, 2), "F")), "2 columns without names"),
+        (
+            lambda: classifier().fit(X, Y, sensitive_features=GROUPS.sex.sample(frac=1, random_state=0)),
+            "same index as 'X' in another order",
+        ),
+        (
+            lambda: (
+                classifier()
+                .fit(X, Y, sensitive_features=SEX)
+                .predict(X[["v", "u", "w"]], sensitive_features=SEX)
+            ),
+            "feature names should match",
+        ),
+        (
+            lambda: aware().predict(X[["u"]], sensitive_features=SEX),
+            "feature names should match",
+        ),
+        (lambda: aware().predict(X), r"which must be known to decide"),
+        (
+            lambda: aware().predict(X[:2], sensitive_features=["F", "X"]),
+            r"values the policy was not fitted on: \['X'\]",
+        ),
+        (
+            lambda: classifier(()).fit(X, Y).predict(X, ids=[1, 2]),
+            "ids has 2 rows",
+        ),
+        (
+            lambda: classifier((), reject="no", decisions="reject").fit(X, Y),
+            "is also a class; choose another",
+        ),
+        (
+            lambda: classifier(()).fit(X, Y).score(X, np.full(N, "maybe")),
+            "labels: 'maybe' in row 0 is not a class",
+        ),
+    ],
+)
+def test_bad_input_is_named(act, message):
+    with pytest.raises(ValueError, match=message):
+        act()
+
+
+def test_a_class_that_a_frozen_model_does_not_know():
+    base = FrozenEstimator(DummyClassifier().fit(X, Y))
+    with pytest.raises(ValueError, match=r"labels that the frozen estimator does not know: \['maybe'\]"):
+        classifier([error() <= 0.9], base, minimize=rejected()).fit(X, np.full(N, "maybe"))
+
+
+def test_rules_are_judged_on_what_is_seen():
+    fitted = classifier([selected("yes").given(label="no") <= 0.2]).fit(X, Y)
+    with pytest.raises(ValueError, match="pass y"):
+        fitted.violations(X)
+    hidden = unaware().fit(X, Y, sensitive_features=SEX)
+    with pytest.raises(ValueError, match=r"pass sensitive_features with the true \['sex'\]"):
+        hidden.violations(X, Y)

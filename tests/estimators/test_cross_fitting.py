@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bylaw.estimators.cross_fitting import splits_of
+from bylaw.estimators.fit_inputs import codes_among
+
+LABELS = np.repeat(["a", "b"], [40, 60])
+X = np.zeros((100, 1))
+
+
+@pytest.mark.parametrize("labels", [LABELS, None])
+def test_folds_are_shuffled_and_repeatable(labels):
+    first, again, other = (splits_of(5, X, labels, seed, {}) for seed in (0, 0, 1))
+    assert all(np.array_equal(a[1], b[1]) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0][1], other[0][1])
+    for train, test in first:
+        assert np.array_equal(np.sort(np.r_[train, test]), np.arange(100))
+        assert np.ptp(np.flatnonzero(np.isin(np.arange(40), test))) > 15  # not a block of neighbours
+
+
+def test_folds_and_splits_keep_the_shares_of_labels():
+    for splits in (splits_of(5, X, LABELS, 0, {}), splits_of(0.5, X, LABELS, 0, {})):
+        assert all((LABELS[test] == "a").mean() == pytest.approx(0.4) for _, test in splits)
+
+
+def test_splits_as_masks():
+    mask = np.arange(100) < 50
+    ((train, test),) = splits_of([(mask, ~mask)], X, LABELS, 0, {})
+    assert np.array_equal(train, np.arange(50))
+    assert np.array_equal(test, np.arange(50, 100))
+
+
+def test_codes_among_classes_in_any_order():
+    classes = np.array(["b", "c", "a"])
+    assert codes_among(np.array(["a", "b", "c", "a"]), classes).tolist() == [2, 0, 1, 2]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+
+from bylaw import (
+    GuaranteeWarning,
+    InfeasibleRulesError,
+    disagreement,
+    equalized_odds,
+    error,
+    rejected,
+    selected,
+)
+from helpers.people import DEPT, GROUPS, SEX, N, X, Y, aware, classifier, unaware
+
+
+def test_scores_are_expected_and_observed():
+    fitted = classifier(["rejected() <= 0.2"], beta=5.0).fit(X, Y)
+    law = fitted.predict_proba(X)
+    wrong = 1 - law[:, 2] - law[np.arange(N), (Y == "yes").astype(int)]
+    assert fitted.score(X, Y) == pytest.approx(1 - wrong.mean())
+    weights = np.linspace(0, 1, N)
+    assert fitted.score(X, Y, weights) == pytest.approx(1 - np.average(wrong, weights=weights))
+    assert fitted.expected(error(), X, Y) == pytest.approx(wrong.mean())
+    assert fitted.expected(rejected(), X) == pytest.approx(law[:, 2].mean())
+
+
+def test_violations_are_observed_by_rule():
+    fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
+    law = fitted.predict_proba(X)
+    found = fitted.violations(X, Y, sensitive_features=GROUPS)
+    name = "selected('yes').given(sex='F') - selected('yes') <= 0.02"
+    assert found[name] == pytest.approx(law[SEX == "F", 1].mean() - law[:, 1].mean() - 0.02)
+    assert set(found) == set(fitted.multipliers_)
+
+
+def test_a_batch_without_some_group_is_judged_where_it_can_be():
+    fitted = aware()
+    women = SEX == "F"
+    found = fitted.violations(X[women], Y[women], sensitive_features=SEX[women])
+    assert {rule for rule, excess in found.items() if np.isnan(excess)} == {
+        r for r in found if "sex='M'" in r
+    }
+    assert len(found) == len(fitted.multipliers_)
+
+
+def test_other_rates_than_the_rules_own():
+    fitted = aware()
+    law = fitted.predict_proba(X, sensitive_features=SEX)
+    wrong = 1 - law[np.arange(N), (Y == "yes").astype(int)]
+    found = fitted.expected("error().given(dept='a')", X, Y, sensitive_features=GROUPS)
+    assert found == pytest.approx(wrong[DEPT == "a"].mean())
+    old = np.where(X.w > 0, "yes", "no")
+    found = fitted.expected(disagreement("old"), X, sensitive_features=SEX, reference=old)
+    assert found == pytest.approx(1 - law[np.arange(N), (old == "yes").astype(int)].mean())
+    hidden = unaware([equalized_odds("sex", tol=0.03)]).fit(X, Y, sensitive_features=SEX)
+    rate = error().given(sex="F")
+    assert abs(hidden.expected(rate, X, Y) - hidden.expected(rate, X, Y, sensitive_features=SEX)) < 0.02
+    assert (
+        hidden.expected(rate, X, Y) < 0.4 < 0.6 < hidden.expected(rate, X, np.where(Y == "yes", "no", "yes"))
+    )
+
+
+def test_a_failed_fit_leaves_the_old_one():
+    old = RandomForestClassifier(10, random_state=0).fit(X, Y)
+    fitted = classifier([disagreement("old") <= 0.05]).fit(X, Y, reference=old)
+    law = fitted.predict_proba(X)
+    fitted.set_params(rules=[disagreement("old") <= 0.05, selected("yes") >= 0.99])
+    with pytest.raises(InfeasibleRulesError):
+        fitted.fit(X, Y, reference=DummyClassifier().fit(X, Y))
+    assert np.array_equal(fitted.predict_proba(X), law)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [None, 3, np.random.RandomState(0), np.random.default_rng(0)],
+    ids=["none", "number", "legacy", "generator"],
+)
+def test_any_random_state(state):
+    fitted = classifier(["rejected() <= 0.2"]).set_params(random_state=state).fit(X, Y)
+    assert (fitted.predict(X) == "reject").mean() == pytest.approx(0.2, abs=0.05)
+    assert np.array_equal(fitted.predict(X, ids=range(N)), fitted.predict(X, ids=range(N)))
+
+
+def test_small_cells_are_named_and_not_corrected():
+    rare = np.where(np.arange(N) < 12, "Q", SEX)
+    with pytest.warns(GuaranteeWarning, match=r"fewer than 20 rows \(sex='Q': 12 rows\)"):
+        fitted = unaware().fit(X, Y, sensitive_features=rare)
+    shifts = fitted.policy_.tightened
+    assert all(shift == 0 for rule, shift in shifts.items() if "'Q'" in rule)
+    assert any(shifts.values())
+
+
+def test_explanations_compare_with_the_models_own_answers():
+    fitted = classifier(["rejected() <= 0.1"]).fit(X, Y)
+    found = fitted.explain(X)
+    assert (found.before == fitted.estimator_.predict_proba(X).argmax(axis=1)).all()
+    assert found.moved.mean() == pytest.approx(0.1, abs=0.02)
+
+
+def test_explanations_say_what_moved_a_row():
+    fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
+    found = fitted.explain(X)
+    law = fitted.predict_proba(X)
+    assert (found.after == law.argmax(axis=1)).all()
+    assert (found.before == fitted.estimator_.predict_proba(X).argmax(axis=1)).all()
+    assert 10 < (found.after != found.before).sum() < N / 2
+    assert set(found.rules) == {rule for rule, price in fitted.multipliers_.items() if price}
+
+
+def test_the_notebook_shows_rules_and_prices():
+    fresh, fitted = classifier(), classifier().fit(X, Y, sensitive_features=GROUPS)
+    assert "LogisticRegression" in fresh._repr_html_()
+    assert "price" not in fresh._repr_html_()
+    shown = fitted._repr_html_()
+    assert "price" in shown
+    assert "selected(&#x27;yes&#x27;).given(sex=&#x27;F&#x27;)" in shown
+    assert "price" in fitted._repr_mimebundle_()["text/html"]

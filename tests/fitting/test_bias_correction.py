@@ -1,0 +1,263 @@
+"""Observed rates obey the rules, where the probabilities alone would mislead."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from bylaw import (
+    ConvergenceWarning,
+    Evidence,
+    EvidenceError,
+    InfeasibleRulesError,
+    OptionError,
+    Problem,
+    accepted,
+    demographic_parity,
+    equalized_odds,
+    error,
+    miscoverage,
+    rejected,
+    selected,
+    size,
+    solve,
+)
+from helpers.generated_rows import Rows
+from helpers.reference import softmax
+
+
+def gap(law, groups):
+    """Worst difference in selection between a group and all rows, written out."""
+    return max(np.abs(law[groups == s].mean(axis=0) - law.mean(axis=0)).max() for s in (0, 1))
+
+
+class Misled:
+    """Rows whose probabilities are too sure of labels and too shy about groups."""
+
+    def __init__(self, n=6000, K=3, seed=0):
+        truth = Rows(n=n, K=K, S=2, seed=seed)
+        rng = np.random.default_rng(seed + 1)
+        cells = truth.joint.reshape(n, -1)
+        drawn = (rng.random(n)[:, None] > cells.cumsum(axis=1)).sum(axis=1).clip(0, cells.shape[1] - 1)
+        self.groups, self.labels = np.divmod(drawn, K)
+        self.P = softmax(2.5 * np.log(truth.P))
+        self.T = softmax(0.5 * np.log(truth.T))
+        self.joint = self.T[:, :, None] * self.P[:, None, :]
+        self.evidence = Evidence(self.P, groups={"s": dict(enumerate(self.T.T))}, joint={"s": self.joint})
+
+    def gaps(self, law):
+        return gap(law, self.groups)
+
+    def odds(self, law):
+        cells = [(s, t) for s in (0, 1) for t in range(self.P.shape[1])]
+        return max(
+            np.abs(law[(self.groups == s) & (self.labels == t)].mean(0) - law[self.labels == t].mean(0)).max()
+            for s, t in cells
+        )
+
+    def error(self, law):
+        return law[:, : self.P.shape[1]].sum(axis=1).mean() - law[np.arange(len(law)), self.labels].mean()
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return Misled()
+
+
+def test_groups_that_were_seen_are_treated_alike(rows):
+    problem = Problem(error(), [demographic_parity("s", tol=0.01)])
+    plain = solve(problem, rows.evidence).probabilities(rows.evidence)
+    policy = solve(problem, rows.evidence, groups={"s": rows.groups})
+    assert rows.gaps(plain) > 0.02
+    assert rows.gaps(policy.probabilities(rows.evidence)) < 0.0106
+    assert max(policy.tightened.values()) > 0.005
+    assert policy.problem == problem
+
+
+def test_labels_that_were_seen_are_counted(rows):
+    problem = Problem(rejected(), [error() <= 0.2])
+    plain = solve(problem, rows.evidence).probabilities(rows.evidence)
+    law = solve(problem, rows.evidence, labels=rows.labels).probabilities(rows.evidence)
+    assert rows.error(plain) > 0.25
+    assert rows.error(law) == pytest.approx(0.2, abs=6e-4)
+
+
+def test_groups_and_labels_together(rows):
+    problem = Problem(error(), [equalized_odds("s", tol=0.03)])
+    plain = solve(problem, rows.evidence).probabilities(rows.evidence)
+    law = solve(problem, rows.evidence, labels=rows.labels, groups={"s": rows.groups}).probabilities(
+        rows.evidence
+    )
+    assert rows.odds(plain) > 0.04
+    assert rows.odds(law) < 0.0306
+
+
+def test_a_rule_that_is_held_too_far_is_loosened(rows):
+    shy = Evidence(softmax(0.3 * np.log(rows.P)))
+    problem = Problem(rejected(), [error() <= 0.1 * accepted()])
+    plain, corrected = (
+        solve(problem, shy, labels=labels).probabilities(shy) for labels in (None, rows.labels)
+    )
+    answered = [law[:, :3].sum(axis=1).mean() for law in (plain, corrected)]
+    assert rows.error(plain) / answered[0] < 0.07
+    assert rows.error(corrected) / answered[1] == pytest.approx(0.1, abs=6e-3)
+    assert answered[1] > 1.5 * answered[0]
+
+
+def test_sets_that_cover_as_often_as_they_say(rows):
+    problem = Problem(size(), [miscoverage() <= 0.1])
+    law = solve(problem, rows.evidence, labels=rows.labels).probabilities(rows.evidence)
+    missed = 1 - law[np.arange(len(law)), rows.labels].mean()
+    assert 0.1 - 1.1e-3 <= missed <= 0.1 + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_guessed_group_obeys_as_it_was_seen_not_only_nearly(seed):
+    """Where the guesses are off, each step overshoots or falls short a little; the last one is inside."""
+    rng = np.random.default_rng(seed)
+    sex = np.where(rng.random(1500) < 0.45, "F", "M")
+    z = rng.normal(size=(1500, 3)) + 0.5 * (sex == "F")[:, None] * np.array([1, 0, -1])
+    P = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    man = 1 / (1 + np.exp(-(z @ [-0.6, 0.1, 0.5] + 0.2)))
+    evidence = Evidence(P, groups={"sex": {"F": 1 - man, "M": man}})
+    problem = Problem(error(), [demographic_parity("sex", tol=0.02)])
+    law = solve(problem, evidence, groups={"sex": sex}).probabilities(evidence)
+    gap = max(np.abs(law[sex == s].mean(axis=0) - law.mean(axis=0)).max() for s in ("F", "M"))
+    assert 0.02 - 2e-3 < gap <= 0.02 + 1e-6
+
+
+def test_a_rule_of_which_not_everything_was_seen_is_left_alone(rows):
+    problem = Problem(error(), [equalized_odds("s", tol=0.03)])
+    plain = solve(problem, rows.evidence)
+    by_groups = solve(problem, rows.evidence, groups={"s": rows.groups})
+    by_labels = solve(problem, rows.evidence, labels=rows.labels)
+    for policy in (by_groups, by_labels):
+        assert not any(policy.tightened.values())
+        assert np.array_equal(policy.weights, plain.weights)
+
+
+def test_nothing_to_correct_changes_nothing(rows):
+    problem = Problem(error(), [rejected() <= 0.1])
+    plain, corrected = solve(problem, rows.evidence), solve(problem, rows.evidence, labels=rows.labels)
+    assert np.array_equal(plain.weights, corrected.weights)
+
+
+def test_weights_count_in_observed_rates(rows):
+    weights = np.where(rows.labels == 0, 3.0, 1.0)
+    evidence = rows.evidence.replaced(weights=weights)
+    law = solve(
+        Problem(error(), [demographic_parity("s", tol=0.01)]), evidence, groups={"s": rows.groups}
+    ).probabilities(evidence)
+    overall = np.average(law, axis=0, weights=weights)
+    for s in (0, 1):
+        mine = rows.groups == s
+        gap = np.abs(np.average(law[mine], axis=0, weights=weights[mine]) - overall).max()
+        assert gap < 0.0106
+
+
+def test_a_margin_in_standard_errors_holds_on_new_rows():
+    problem = Problem(error(), [demographic_parity("s", tol=0.05)])
+    excess = {0.0: [], 2.0: []}
+    for seed in range(5):
+        rows = Misled(22_000, seed=seed)
+        here, there = rows.evidence.rows(slice(2000)), rows.evidence.rows(slice(2000, None))
+        for margin, found in excess.items():
+            policy = solve(problem, here, groups={"s": rows.groups[:2000]}, margin=margin)
+            law = policy.probabilities(there)
+            found.append(gap(law, rows.groups[2000:]) - 0.05)
+    assert np.mean(excess[0.0]) > 0
+    assert np.mean(excess[2.0]) < 0
+    assert all(np.array(excess[2.0]) < excess[0.0])
+
+
+def test_a_margin_needs_no_labels(rows):
+    problem = Problem(error(), [rejected() <= 0.1])
+    policy = solve(problem, rows.evidence, margin=2.0)
+    law = policy.probabilities(rows.evidence)[:, -1]
+    own = law.std() / np.sqrt(len(law))
+    assert policy.expected(rejected(), rows.evidence) == pytest.approx(0.1 - 2 * own, abs=1e-3)
+
+
+def test_a_margin_takes_at_most_half_of_what_leaves_a_policy():
+    rows = Misled(200)
+    problem = Problem(error(), [demographic_parity("s", tol=0.01)])
+    kept = [max(solve(problem, rows.evidence, margin=m).tightened.values()) for m in (0.1, 3, 30, 1e6)]
+    assert kept[0] < kept[1]  # a tenth of a standard error can be afforded
+    assert kept[1:] == pytest.approx([0.005] * 3, rel=0.1)
+
+
+def test_rules_that_conflict_only_in_the_models_opinion():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 2000)
+    right = rng.random(2000) < 0.95
+    shy = np.where((labels == 1) == right, 0.55, 0.45)
+    evidence = Evidence(np.column_stack([1 - shy, shy]))
+    problem = Problem(error() + selected(1), [error() <= 0.1])
+    with pytest.raises(InfeasibleRulesError):
+        solve(problem, evidence)
+    law = solve(problem, evidence, labels=labels).probabilities(evidence)
+    assert 1 - law[np.arange(2000), labels].mean() < 0.1006
+    with pytest.raises(InfeasibleRulesError) as caught:
+        solve(Problem(error(), [error() <= 0.01]), evidence, labels=labels)
+    assert "the probabilities predict" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("limit", [0.15, 0.155, 0.2])
+def test_a_modest_model_under_two_rules_that_hold(limit):
+    """As observed, the likeliest label errs on less than the limit, and nobody need be rejected."""
+    rng = np.random.default_rng(3)
+    truth = 1 / (1 + np.exp(-4 * rng.normal(size=4000)))
+    labels = (rng.random(4000) < truth).astype(int)
+    root = np.sqrt(np.column_stack([1 - truth, truth]))
+    evidence = Evidence(root / root.sum(axis=1, keepdims=True))
+    assert (evidence.probabilities.argmax(axis=1) != labels).mean() < 0.15 < limit + 1e-9
+    problem = Problem(error(), [error() <= limit, rejected() <= 0])
+    law = solve(problem, evidence, labels=labels).probabilities(evidence)
+    assert 1 - law[np.arange(4000), labels].mean() < limit + 6e-4
+    assert law[:, -1].mean() < 1e-5
+    spared = solve(Problem(rejected(), [error() <= limit]), evidence, labels=labels, margin=1.0)
+    found = spared.probabilities(evidence)
+    wrong = 1 - found[:, -1] - found[np.arange(4000), labels]
+    assert wrong.mean() < limit - 0.8 * wrong.std() / np.sqrt(4000)
+
+
+def test_rates_that_cannot_be_met_as_observed_are_named():
+    rows = Misled(3000)
+    useless = Evidence(rows.P, groups={"s": dict(enumerate(np.full((2, 3000), 0.5)))})
+    problem = Problem(error(), [demographic_parity("s", tol=0.01)])
+    with pytest.warns(ConvergenceWarning, match=r"given\(s=.*missed by .* more than a standard error"):
+        solve(problem, useless, groups={"s": rows.groups})
+
+
+@pytest.mark.parametrize(
+    ("extra", "kind", "message"),
+    [
+        ({"labels": [0, 1]}, EvidenceError, "labels has 2 rows"),
+        ({"labels": np.full(6000, 9)}, EvidenceError, "labels: .*9.* in row 0 is not a class"),
+        ({"groups": {"s": np.full(6000, 7)}}, EvidenceError, r"values without probabilities: \['7'\]"),
+        ({"groups": {"s": {0: [0.5] * 6000, 1: [0.5] * 6000}}}, EvidenceError, "one value per row"),
+        ({"margin": -1}, OptionError, "margin must be a number of standard errors"),
+        ({"margin": "wide"}, OptionError, "margin must be a number of standard errors"),
+    ],
+)
+def test_bad_observations(rows, extra, kind, message):
+    with pytest.raises(kind, match=message):
+        solve(Problem(error(), [demographic_parity("s", tol=0.02)]), rows.evidence, **extra)
+
+
+def test_a_corrected_policy_survives_its_file(rows, tmp_path):
+    policy = solve(
+        Problem(error(), [demographic_parity("s", tol=0.01)]), rows.evidence, groups={"s": rows.groups}
+    )
+    policy.save(tmp_path / "p.json")
+    again = type(policy).load(tmp_path / "p.json")
+    assert again.tightened == policy.tightened
+    assert again.digest == policy.digest
+
+
+def test_no_warning_where_observed_rates_obey(rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solve(Problem(error(), [demographic_parity("s", tol=0.02)]), rows.evidence, groups={"s": rows.groups})

@@ -1,0 +1,207 @@
+"""Policies with a guarantee: the sequence of tests, what they promise, and what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bylaw import (
+    ConvergenceWarning,
+    Evidence,
+    EvidenceError,
+    HeldOut,
+    OptionError,
+    Policy,
+    PolicyFileError,
+    Problem,
+    Status,
+    UncertifiedError,
+    accepted,
+    audit,
+    custom,
+    demographic_parity,
+    error,
+    rejected,
+    selected,
+    solve,
+)
+from bylaw.fitting import certification as module
+from bylaw.solvers import FullBatch
+from helpers.scored import people
+
+FIT, FIT_Y, FIT_SEX = people(3000, 0)
+HELD, HELD_Y, HELD_SEX = people(3000, 1)
+PROBLEM = Problem(error(), [rejected() <= 0.15, demographic_parity("sex", tol=0.06)])
+
+
+def guaranteed(problem=PROBLEM, fit=FIT, held=HELD, **options):
+    return solve(problem, fit, guarantee="high_probability", certificate=held, **options)
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return guaranteed()
+
+
+def test_the_policy_carries_its_certificate(policy):
+    certificate = policy.certificate
+    assert (certificate.confidence, certificate.rows) == (0.95, 3000)
+    assert certificate.p_value <= 0.05
+    assert certificate.margin > 1
+    assert "all rules hold with 95 % confidence" in repr(policy)
+    assert "95 %" in policy._repr_html_()
+    assert solve(PROBLEM, FIT).certificate is None
+
+
+def test_it_passes_its_own_test_and_the_next_in_line_would_not(policy):
+    """The audit on the certificate rows agrees; a policy with one step less of margin fails there."""
+    blank = replace(policy, fingerprints=solve(PROBLEM, FIT).fingerprints)
+    assert audit(blank, HELD).verdict == "certified"
+    plain = solve(PROBLEM, FIT)
+    assert audit(plain, HELD).verdict != "certified"
+    assert policy.expected(error(), HELD) > plain.expected(error(), HELD)
+    tightened = max(policy.tightened.values())
+    assert tightened > 0.005
+
+
+def test_tests_go_from_cautious_to_bold_and_stop_at_the_first_failure(monkeypatch):
+    margins, verdicts = [], iter([True, True, True, False, True, True])
+
+    def judge(policy, rows, delta):
+        margins.append(policy.tightened["rejected() <= 0.15"])
+        return (0.01, None) if next(verdicts) else (0.5, module._Failure("x", 0.5, 1.0))
+
+    monkeypatch.setattr(module, "_test", judge)
+    policy = guaranteed()
+    assert len(margins) == 4
+    assert margins == sorted(margins, reverse=True)
+    assert policy.certificate.tested == 3
+    assert policy.tightened["rejected() <= 0.15"] == margins[2]
+
+
+def test_the_certificate_survives_a_file(policy, tmp_path):
+    policy.save(tmp_path / "p.json")
+    assert Policy.load(tmp_path / "p.json").certificate == policy.certificate
+    text = (tmp_path / "p.json").read_text().replace('"confidence": 0.95', '"confidence": 1.95')
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(PolicyFileError, match="between 0 and 1"):
+        Policy.load(tmp_path / "p.json")
+
+
+def test_rows_that_certified_it_cannot_audit_it_again(policy):
+    with pytest.raises(EvidenceError, match="held out"):
+        audit(policy, HELD)
+    audit(policy, people(1000, 9)[0])
+
+
+def test_rules_hold_in_truth_more_often_than_promised():
+    many = people(200_000, 4)[0]
+    problem = Problem(error(), [rejected() <= 0.15, demographic_parity("sex", tol=0.09)])
+    rates = [rejected() - 0.15, selected(1).given(sex="M") - selected(1) - 0.09]
+    rates.append(selected(0).given(sex="F") - selected(0) - 0.09)
+    broken = plain_broken = 0
+    for seed in range(20):
+        fit, held = people(2000, 100 + seed)[0], people(2000, 200 + seed)[0]
+        policy, plain = guaranteed(problem, fit, held), solve(problem, fit)
+        broken += max(policy.expected(rate, many) for rate in rates) > 0
+        plain_broken += max(plain.expected(rate, many) for rate in rates) > 0
+    assert broken <= 3
+    assert plain_broken >= 6
+
+
+def test_labels_and_hidden_groups_are_passed_with_the_rows():
+    problem = Problem(
+        error(),
+        [
+            error() <= 0.42 * accepted(),
+            demographic_parity("sex", tol=0.2),
+            rejected() <= 0.2,
+        ],
+    )
+    fit, fit_y, fit_sex = people(4000, 0, known=False)
+    held, held_y, held_sex = people(4000, 1, known=False)
+    rows = HeldOut(held, labels=held_y, groups={"sex": held_sex})
+    policy = guaranteed(problem, fit, rows, labels=fit_y, groups={"sex": fit_sex})
+    fresh, labels, sex = people(50_000, 2, known=False)
+    found = audit(policy, fresh, labels=labels, groups={"sex": sex})
+    assert all(rule.excess <= 0 for rule in found.rules)
+    with pytest.raises(EvidenceError, match="cannot judge 'error"):
+        guaranteed(problem, fit, HeldOut(held, groups={"sex": held_sex}))
+    with pytest.raises(EvidenceError, match="only probabilities"):
+        guaranteed(problem, fit, HeldOut(held, labels=held_y))
+
+
+def test_too_few_rows_say_which_rule_and_how_many_it_would_take():
+    with pytest.raises(UncertifiedError, match="certificate rows would do") as caught:
+        guaranteed(
+            Problem(error(), [error() <= 0.31 * accepted(), rejected() <= 0.2]),
+            held=HeldOut(HELD.rows(slice(0, 300)), HELD_Y[:300]),
+        )
+    failed = caught.value
+    assert failed.rule == "error() <= 0.31 * accepted()"
+    assert failed.p_value > 0.05
+    assert 300 < failed.rows_needed < 100_000
+    copy = pickle.loads(pickle.dumps(failed))
+    assert str(copy) == str(failed)
+
+
+def test_a_model_that_is_wrong_cannot_be_certified_and_more_rows_do_not_help():
+    held, labels, _ = people(4000, 5, tilt=-2.5)
+    with pytest.raises(UncertifiedError, match="missed or just met"):
+        guaranteed(
+            Problem(error(), [error() <= 0.32 * accepted(), rejected() <= 0.2]), held=HeldOut(held, labels)
+        )
+
+
+def test_a_group_that_the_certificate_rows_lack_is_an_error():
+    with pytest.raises(EvidenceError, match="no row with sex='F'"):
+        guaranteed(held=HELD.rows(np.flatnonzero(HELD_SEX == "M")))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guarantee": "certain"}, "guarantee must be"),
+        ({"guarantee": "high_probability"}, "go together"),
+        ({"certificate": HELD}, "go together"),
+        ({"guarantee": "high_probability", "certificate": HELD, "margin": 1.0}, "leave out margin"),
+        ({"guarantee": "high_probability", "certificate": HELD, "confidence": 95}, "between 0 and 1"),
+        ({"guarantee": "high_probability", "certificate": FIT}, "split the rows first"),
+        ({"guarantee": "high_probability", "certificate": FIT.rows(slice(0, 700))}, "split"),
+        ({"guarantee": "high_probability", "certificate": HELD_Y}, "passed as Evidence"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises((OptionError, EvidenceError), match=message):
+        solve(PROBLEM, FIT, **options)
+
+
+def test_a_solver_that_finds_nothing_certifies_nothing():
+    class Gloomy(FullBatch):
+        def __call__(self, dual, **options):
+            return replace(super().__call__(dual, **options), status=Status.INFEASIBLE)
+
+    with pytest.warns(ConvergenceWarning), pytest.raises(OptionError, match="no policy that could be"):
+        guaranteed(solver=Gloomy())
+
+
+def test_custom_costs_are_certified_within_their_limits():
+    rng = np.random.default_rng(0)
+
+    def rows(n):
+        chance = rng.random(n)
+        return Evidence(np.column_stack([1 - chance, chance]), costs={"fee": rng.random((n, 2))})
+
+    problem = Problem(error(), [custom("fee") <= 0.5])
+    fit, held = rows(2000), rows(2000)
+    with pytest.raises(EvidenceError, match="nobody knows how large 'fee'"):
+        guaranteed(problem, fit, held)
+    assert guaranteed(problem, fit, HeldOut(held, limits={"fee": (0, 1)})).certificate.p_value <= 0.05
+
+
+def test_nothing_to_certify():
+    with pytest.raises(OptionError, match="no rules"):
+        guaranteed(Problem(error()))

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pyarrow
+import pytest
+
+from bylaw import (
+    BylawError,
+    Columns,
+    Evidence,
+    EvidenceError,
+    PolicyFileError,
+    Problem,
+    Status,
+    Stream,
+    demographic_parity,
+    disagreement,
+    equalized_odds,
+    error,
+    miscoverage,
+    rejected,
+    selected,
+    size,
+    solve,
+)
+from bylaw.solvers import ACSA, SGD, SGD3
+from helpers.generated_rows import Rows
+
+ROWS = Rows(n=3000, K=3, S=2)
+WEIGHTS = np.random.default_rng(5).exponential(size=3000)
+LABELS = Problem(error(), [demographic_parity("hidden", tol=0.02), disagreement("old") <= 0.4])
+AWARE = Problem(error(), [equalized_odds("known", tol=0.05), rejected() <= 0.1])
+SETS = Problem(miscoverage(), [size() <= 1.5])
+
+
+def cut(whole, *places):
+    edges = [0, *places, len(whole)]
+    return [whole.rows(slice(a, b)) for a, b in itertools.pairwise(edges)]
+
+
+@pytest.mark.parametrize("problem", [LABELS, AWARE, SETS])
+@pytest.mark.parametrize("optimizer", ["sgd3", "acsa", "sgd"])
+def test_batches_equal_one_call_to_the_last_bit(problem, optimizer):
+    whole = ROWS.evidence(weights=WEIGHTS)
+    once = Stream(problem, 3000, optimizer=optimizer, warm_up=500).partial_fit(whole).policy()
+    for places in ((1000,), (3, 7, 499, 500, 501, 2999), tuple(range(100, 3000, 100))):
+        stream = Stream(problem, 3000, optimizer=optimizer, warm_up=500).fit(cut(whole, *places))
+        assert (stream.policy().weights == once.weights).all()
+        assert stream.policy().digest == once.digest
+
+
+@pytest.mark.parametrize("optimizer", [SGD3(), SGD3(mu=2.0), ACSA(), SGD(size=0.5)])
+def test_a_saved_stream_goes_on_bit_for_bit(optimizer, tmp_path):
+    batches = cut(ROWS.evidence(), 600, 1100, 1900, 2600)
+    straight = Stream(AWARE, 3000, optimizer=optimizer).fit(batches).policy()
+    stream = Stream(AWARE, 3000, optimizer=optimizer).fit(batches[:2])
+    for batch in batches[2:]:
+        stream.save(tmp_path / "s.json")
+        stream = Stream.load(tmp_path / "s.json").partial_fit(batch)
+    assert (stream.policy().weights == straight.weights).all()
+    assert stream.policy().digest == straight.digest
+    assert stream.policy().guarantee == straight.guarantee
+    assert stream.seen == 3000
+
+
+def test_it_is_the_papers_algorithm_on_the_rows_in_order():
+    """The same steps as a walk over the compiled rows, weighted, with sigma^2 of all of them."""
+    from bylaw.formulation.dual import Dual, blocks_of
+    from bylaw.formulation.linear_form import compile_problem
+    from bylaw.solvers.oracle import Rows as Steps
+
+    evidence = ROWS.evidence(weights=WEIGHTS)
+    policy = Stream(LABELS, 3000, warm_up=3000).partial_fit(evidence).policy()
+    form = compile_problem(LABELS, evidence)
+    (block,) = blocks_of(form, evidence)
+    dual = Dual(form, [block], policy.beta)
+    walk = SGD3().begin(dual.sigma2, dual.smoothness, 3000, np.zeros(dual.n_rules))
+    walk.advance(Steps.of(dual, block.features.T.copy(), WEIGHTS / WEIGHTS.mean()))
+    np.testing.assert_allclose(list(policy.multipliers.values()), walk.answer, rtol=1e-12)
+
+
+def test_a_long_stream_comes_close_to_the_full_batch():
+    rows = Rows(n=100_000, K=2, S=2)
+    evidence = rows.evidence()
+    problem = Problem(error(), [demographic_parity("hidden", tol=0.02), rejected() <= 0.1])
+    stream = Stream(problem, 100_000, beta=50, optimizer=SGD3(mu=0.02)).fit(
+        cut(evidence, *range(5000, 100_000, 5000))
+    )
+    policy, exact = stream.policy(), solve(problem, evidence, beta=50)
+    assert policy.solution.status is Status.SAMPLED
+    assert policy.expected(rejected(), evidence) == pytest.approx(0.1, abs=0.02)
+    assert policy.expected(error(), evidence) - exact.expected(error(), evidence) < 0.02
+
+
+def test_frequencies_are_given_or_read_off_the_warm_up():
+    evidence = ROWS.evidence()
+    given = {"hidden": {0: 0.3, 1: 0.7}}
+    stream = Stream(LABELS, 3000, frequencies=given).partial_fit(evidence)
+    assert stream.policy().frequencies == {(("hidden", 0),): 0.3, (("hidden", 1),): 0.7}
+    read = Stream(LABELS, 3000, warm_up=200).partial_fit(evidence)
+    assert read.policy().frequencies[(("hidden", 0),)] == pytest.approx(ROWS.T[:200, 0].mean())
+    both = {("known", "label"): {(s, y): 1 / 6 for s in range(2) for y in range(3)}}
+    aware = Stream(AWARE, 3000, frequencies=both).partial_fit(evidence)
+    assert aware.policy().frequencies[(("known", 0), ("label", 2))] == 1 / 6
+
+
+def test_frequencies_that_no_rule_uses(tmp_path):
+    evidence = ROWS.evidence()
+    given = {"hidden": {np.int64(0): 0.3, 1.0: 0.6, 7: 0.1}}
+    stream = Stream(LABELS, 3000, frequencies=given).partial_fit(evidence)
+    stream.save(tmp_path / "s.json")
+    assert Stream.load(tmp_path / "s.json").policy().frequencies == stream.policy().frequencies
+    assert len(stream.policy().frequencies) == 2
+    with pytest.raises(BylawError, match=r"frequencies speak of \['hiden'\]"):
+        Stream(LABELS, 3000, frequencies={"hiden": {0: 0.5}}).partial_fit(evidence)
+    with pytest.raises(BylawError, match="needs one value for each"):
+        Stream(LABELS, 3000, frequencies={("known", "label"): {0: 0.5}})
+
+
+def test_rows_without_weight_are_no_steps_back():
+    w = np.where(np.arange(3000) // 10 == 200, 0.0, 1.0)
+    whole = ROWS.evidence(weights=w)
+    once = Stream(LABELS, 3000).partial_fit(whole).policy()
+    stream = Stream(LABELS, 3000).fit(cut(whole, 2000, 2010))
+    assert (stream.policy().weights == once.weights).all()
+    silent = ROWS.evidence(weights=np.where(np.arange(3000) < 1000, 0.0, 1.0))
+    with pytest.raises(EvidenceError, match="warm-up have no weight"):
+        Stream(LABELS, 3000, warm_up=500).partial_fit(silent)
+
+
+def test_a_value_that_comes_late_is_late_in_any_cut():
+    """Unless the frequencies have announced it."""
+    P = np.full((3000, 2), 0.5)
+    group = np.where(np.arange(3000) < 2000, np.array(["a", "b"])[np.arange(3000) % 2], "c")
+    problem = Problem(error(), [selected(1).given(g="a") <= 0.3])
+    whole = Evidence(P, groups={"g": group})
+    for places in ((), (1500,), (2500,)):
+        with pytest.raises(EvidenceError, match=r"not fitted on: \['c'\]"):
+            Stream(problem, 3000).fit(cut(whole, *places))
+        announced = Stream(problem, 3000, frequencies={"g": {"a": 0.3, "b": 0.3, "c": 0.4}})
+        assert announced.fit(cut(whole, *places)).seen == 3000
+
+
+def test_nothing_is_held_after_the_warm_up():
+    stream = Stream(LABELS, 3000, warm_up=500)
+    for batch in cut(ROWS.evidence(), *range(100, 3000, 100)):
+        stream.partial_fit(batch)
+        assert sum(map(len, stream._waiting)) < 500
+
+
+def test_arrow_record_batches_are_a_stream():
+    table = pyarrow.table(
+        {
+            **{f"p{y}": ROWS.P[:, y] for y in range(3)},
+            "sex": np.array(["F", "M"])[ROWS.group],
+            **{f"h{s}": ROWS.T[:, s] for s in range(2)},
+            "old": ROWS.old,
+            "w": WEIGHTS,
+        }
+    )
+    columns = Columns(
+        probabilities=["p0", "p1", "p2"],
+        classes=[0, 1, 2],
+        groups={"known": "sex", "hidden": {0: "h0", 1: "h1"}},
+        references={"old": "old"},
+        weights="w",
+    )
+    problem = Problem(error(), [*LABELS.rules, equalized_odds("known", tol=0.1)])
+    batches = table.to_batches(max_chunksize=700)
+    empty = pyarrow.RecordBatch.from_pylist([], schema=table.schema)
+    stream = Stream(problem, 3000).fit(iter([empty, *batches, empty]), columns)
+    evidence = Evidence(
+        ROWS.P,
+        groups={"known": np.array(["F", "M"])[ROWS.group], "hidden": dict(enumerate(ROWS.T.T))},
+        references={"old": ROWS.old},
+        weights=WEIGHTS,
+    )
+    assert (stream.policy().weights == Stream(problem, 3000).partial_fit(evidence).policy().weights).all()
+    with pytest.raises(EvidenceError, match="no column 'gender'"):
+        Columns(["p0", "p1", "p2"], groups={"sex": "gender"}).evidence(table)
+    with pytest.raises(EvidenceError, match="in memory, not list"):
+        columns.evidence([1, 2])
+
+
+def test_what_cannot_be(tmp_path):
+    evidence = ROWS.evidence()
+    stream = Stream(AWARE, 3000, warm_up=500).partial_fit(evidence.rows(slice(0, 400)))
+    with pytest.raises(BylawError, match=r"warm-up of 500 rows is not over \(400 came\)"):
+        stream.policy()
+    with pytest.raises(BylawError, match="warm-up"):
+        stream.save(tmp_path / "s.json")
+    with pytest.raises(BylawError, match="planned for 3000 rows, has had 400 and is given 3000 more"):
+        stream.partial_fit(evidence)
+    stream.partial_fit(evidence.rows(slice(400, 3000)))
+    assert stream.policy().solution.steps > 0
+    with pytest.raises(BylawError, match="warm_up=10 must be between 1 and the 5 rows"):
+        Stream(AWARE, 5, warm_up=10)
+    with pytest.raises(BylawError, match="no optimiser 'adam'"):
+        Stream(AWARE, 3000, optimizer="adam")
+    with pytest.raises(BylawError, match="must be a positive number"):
+        Stream(AWARE, 3000, frequencies={"sex": {"F": 0}})
+    with pytest.raises(BylawError, match="must be at most 1"):
+        Stream(AWARE, 3000, frequencies={"sex": {"F": 40}})
+    with pytest.raises(BylawError, match="a stream steps with one of"):
+        Stream(AWARE, 3000, optimizer=lambda oracle, **_: None)
+    with pytest.raises(BylawError, match="rows must be a whole number"):
+        Stream(AWARE, 3e3)
+    assert Stream(AWARE, 500).warm_up == 500
+    with pytest.raises(BylawError, match="'auto' or 'paper'"):
+        Stream(AWARE, 3000, beta="hot")
+
+
+def test_a_group_that_comes_late_is_named():
+    P = np.full((100, 2), 0.5)
+    problem = Problem(error(), [demographic_parity("g", tol=0.1)])
+    stream = Stream(problem, 200, optimizer="sgd", warm_up=100)
+    stream.partial_fit(Evidence(P, groups={"g": ["a", "b"] * 50}))
+    with pytest.raises(EvidenceError, match=r"not fitted on: \['c'\]"):
+        stream.partial_fit(Evidence(P, groups={"g": ["a", "c"] * 50}))
+
+
+def test_batches_that_differ_are_refused():
+    stream = Stream(LABELS, 3000)
+    stream.partial_fit(ROWS.evidence().rows(slice(0, 10)))
+    with pytest.raises(EvidenceError, match="same classes and columns"):
+        stream.partial_fit(Evidence(ROWS.P[:1000]))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (["version"], 9, "upgrade bylaw"),
+        (["walk", "stage"], 99, "a plan and a place in it"),
+        (["walk", "point"], [1.0], "numbers"),
+        (["couplings", "indices", 0], 10**6, "sparse matrix"),
+        (["couplings", "indptr", 1], 10**6, "sparse matrix"),
+        (["optimizer"], {"name": "sgd3", "size": 1}, "has no 'mu'"),
+        (["optimizer", "mu"], -1, "positive number"),
+        (["scales"], [1.0], "numbers"),
+        (["walk", "point", 0], -1.0, "multipliers >= 0"),
+        (["seen"], 0, "contradict each other"),
+        (["rows"], 0, "contradict each other"),
+        (["optimizer", "name"], "eval", "must be one of"),
+        (["rules", 0], "open('x')", "unknown word"),
+    ],
+)
+def test_a_damaged_state_is_named(tmp_path, place, value, message):
+    Stream(AWARE, 3000).partial_fit(ROWS.evidence()).save(tmp_path / "s.json")
+    content = json.loads((tmp_path / "s.json").read_text())
+    node = content
+    for key in place[:-1]:
+        node = node[key]
+    node[place[-1]] = value
+    (tmp_path / "s.json").write_text(json.dumps(content))
+    with pytest.raises(PolicyFileError, match=message):
+        Stream.load(tmp_path / "s.json")

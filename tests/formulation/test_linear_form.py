@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bylaw import (
+    Evidence,
+    EvidenceError,
+    Problem,
+    custom,
+    demographic_parity,
+    disagreement,
+    equalized_odds,
+    error,
+    rejected,
+    selected,
+    solve,
+)
+from bylaw.formulation.linear_form import compile_problem
+from helpers.generated_rows import Rows
+
+
+def test_features_do_not_grow_with_the_rules():
+    rows = Rows(K=3, S=4)
+    form = compile_problem(Problem(error(), [equalized_odds("hidden", tol=0.1)]), rows.evidence())
+    assert len(form.names) == 2 * 4 * 9
+    assert len(form.recipe.features) == 1 + 3 + 4 * 3  # 1, p_y, P(s, y | x)
+
+
+def test_names_survive():
+    form = compile_problem(Problem(error(), [demographic_parity("known", tol=0.02)]), Rows().evidence())
+    assert form.names[0] == "selected(0).given(known=0) - selected(0) <= 0.02"
+    assert set(form.statements) == {"demographic_parity('known', tol=0.02)"}
+
+
+def test_frequencies_are_frozen_or_given():
+    rows = Rows()
+    problem = Problem(error(), [selected(1).given(known=0) <= 0.1])
+    own = compile_problem(problem, rows.evidence())
+    assert own.frequencies == {(("known", 0),): np.mean(rows.group == 0)}
+    given = compile_problem(problem, rows.evidence(), {(("known", 0),): 0.25})
+    assert given.couplings.toarray().max() == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (selected(1).given(age=3) <= 0.1, "pass groups={'age': ...}"),
+        (selected(1).given(known=9) <= 0.1, "known=9, but no row has it; the values are"),
+        (selected(1).given(label=9) <= 0.1, "label=9, which is no class"),
+        (disagreement("new") <= 0.1, "pass references={'new': its labels}"),
+        (custom("visit") <= 0.1, "pass costs={'visit': an array}"),
+    ],
+)
+def test_a_rule_on_what_is_not_there(rule, message):
+    with pytest.raises(EvidenceError, match=message):
+        solve(Problem(error(), [rule]), Rows().evidence())
+
+
+def test_a_joint_is_asked_for_by_name():
+    rows = Rows()
+    evidence = Evidence(rows.P, groups={"race": {"a": rows.T[:, 0], "b": rows.T[:, 1]}})
+    with pytest.raises(EvidenceError, match=r"P\(race, label \| x\): pass joint={'race': ...}"):
+        solve(Problem(error(), [equalized_odds("race", tol=0.1)]), evidence)
+
+
+def test_two_hidden_attributes_are_never_multiplied():
+    rows = Rows()
+    hidden = {"a": rows.T[:, 0], "b": rows.T[:, 1]}
+    evidence = Evidence(rows.P, groups={"race": hidden, "sex": hidden})
+    with pytest.raises(EvidenceError, match="probabilities of their combinations"):
+        solve(Problem(error(), [demographic_parity(("race", "sex"), tol=0.1)]), evidence)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_an_empty_group(hidden):
+    if hidden:
+        evidence = Evidence([[0.5, 0.5]] * 2, groups={"g": {"a": [1, 1], "b": [0, 0]}})
+    else:
+        evidence = Evidence([[0.5, 0.5]] * 2, groups={"g": ["a", "b"]}, weights=[1, 0])
+    with pytest.raises(EvidenceError, match="g='b', but they have no weight here; remove the rule"):
+        solve(Problem(error(), [demographic_parity("g", tol=0.1)]), evidence)
+
+
+def test_costs_need_a_column_per_action():
+    rows = Rows()
+    evidence = rows.evidence(costs={"visit": np.zeros((rows.n, 2))})
+    with pytest.raises(EvidenceError, match=r"2 columns; it needs one per action, \[0, 1, 'reject'\]"):
+        solve(Problem(error(), [custom("visit") <= 1, rejected() <= 0.1]), evidence)

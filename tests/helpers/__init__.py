@@ -1,0 +1,1 @@
+"""What several tests need: generated rows, references, servers, commands."""
