@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bylaw import Evidence, Problem, demographic_parity, equalized_odds, error, solve
-from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import exact_policy
@@ -60,12 +60,12 @@ def passes_at_a_million() -> list[tuple[str, str, str]]:
     labels, groups = scores(1_000_000)
     evidence, small = evidence_of(labels, groups), evidence_of(*scores(10_000))
     form = compile_problem(PARITY, evidence)
-    dual = Dual(form, blocks_of(form, evidence), BETA)
+    dual = Dual(form, make_blocks(form, evidence), BETA)
     soft = replace(dual, beta=10.0)
     multipliers = FullBatch()(dual).multipliers
     policy = solve(PARITY, evidence, beta=BETA)
     array = np.ascontiguousarray(labels.T)
-    unit, one, one_soft, law, whole, tenk = seconds(
+    unit, one, one_soft, distribution, whole, tenk = seconds(
         lambda: np.exp(array),
         lambda: dual.value_and_gradient(multipliers),
         lambda: soft.value_and_gradient(multipliers),
@@ -78,7 +78,7 @@ def passes_at_a_million() -> list[tuple[str, str, str]]:
         ("(a) value + gradient, 1M rows x 5 actions x 4 groups, beta 1000", f"{one / unit:.2f} exp", "<= 3"),
         ("(a') the same at beta 10, where no row is decided", f"{one_soft / unit:.2f} exp", "<= 3"),
         ("(c) solve, 1M rows", f"{whole / unit:.0f} exp ({whole:.2f} s)", "<= 60"),
-        ("(d) policy.probabilities, 1M rows", f"{law / unit:.2f} exp", "<= 4"),
+        ("(d) policy.probabilities, 1M rows", f"{distribution / unit:.2f} exp", "<= 4"),
         ("(e) solve, 1M rows against 10k rows", f"{whole / tenk:.0f} times", "<= 100"),
     ]
 
@@ -86,7 +86,7 @@ def passes_at_a_million() -> list[tuple[str, str, str]]:
 def against_highs() -> list[tuple[str, str, str]]:
     evidence = evidence_of(*scores(30_000))
     form = compile_problem(PARITY, evidence)
-    dual = Dual(form, blocks_of(form, evidence), BETA)
+    dual = Dual(form, make_blocks(form, evidence), BETA)
     (ours,) = seconds(lambda: solve(PARITY, evidence, beta=BETA))
     (theirs,) = seconds(lambda: exact_policy(dual), rounds=1)
     ratio = f"{theirs / ours:.0f} times ({theirs:.1f} s against {ours:.3f} s)"

@@ -14,7 +14,7 @@ import numpy as np
 
 from bylaw import Problem, demographic_parity, error
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import SGD3
 from bylaw.solvers.acsa import Plan, Walk
@@ -37,9 +37,9 @@ def numpy_loop(plan: Plan, dual: Dual, features: Floats) -> Floats:
         middle = (1 - alpha) * (mu + gamma) / share * average
         middle = middle + alpha * ((1 - alpha) * mu + gamma) / share * point
         costs = np.einsum("f,jfa->ja", row, couplings) - form.bounds[:, None]
-        law = -beta * (row @ form.base + middle @ costs)
-        law = np.exp(law - law.max())
-        slope = -costs @ (law / law.sum()) + mu * middle
+        distribution = -beta * (row @ form.base + middle @ costs)
+        distribution = np.exp(distribution - distribution.max())
+        slope = -costs @ (distribution / distribution.sum()) + mu * middle
         kept = ((1 - alpha) * mu + gamma) / (mu + gamma) * point + alpha * mu / (mu + gamma) * middle
         point = np.maximum(kept - alpha / (mu + gamma) * slope, 0)
         average = alpha * point + (1 - alpha) * average
@@ -49,7 +49,7 @@ def numpy_loop(plan: Plan, dual: Dual, features: Floats) -> Floats:
 def step_costs(n_classes: int, n_groups: int, target: float) -> list[tuple[str, str, str]]:
     evidence = evidence_of(*scores(STEPS, n_classes, n_groups))
     form = compile_problem(Problem(error(), [demographic_parity("group", tol=0.01)]), evidence)
-    dual = Dual(form, blocks_of(form, evidence), 100.0)
+    dual = Dual(form, make_blocks(form, evidence), 100.0)
     features = np.concatenate([block.features for block in dual.blocks], axis=1).T.copy()
     rows = Rows.of(dual, features, np.ones(STEPS))
     few = rows._replace(features=features[:LOOP_STEPS], weights=rows.weights[:LOOP_STEPS])

@@ -71,9 +71,9 @@ def parity(contest_name: str, name: str, size: int, folder: Path, limits: Limits
     rows = Rows.load(folder / f"{contest.kind}-{size}.npz")
     if limits.rounds > 1:
         fit(rows.part(slice(WARM_UP)), contest.rule)
-    law, seconds, megabytes = timed(lambda: fit(rows, contest.rule), limits)
+    distribution, seconds, megabytes = timed(lambda: fit(rows, contest.rule), limits)
     test = Rows.load(folder / f"{contest.kind}-test.npz")
-    return {"seconds": seconds, "megabytes": megabytes, **contest.judged(law(test), test)}
+    return {"seconds": seconds, "megabytes": megabytes, **contest.judged(distribution(test), test)}
 
 
 def outcome(job: list[Any], folder: Path, limits: Limits) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Contests on parity: who takes part, each as the peer's own documentation would have it.
 
-A contestant is a function of the rows to fit on and the rule; it returns its law, the chance of each
+A contestant is a function of the rows to fit on and the rule; it returns its distribution, the chance of each
 decision on any rows. Everyone imports what it needs itself, so that nobody pays for the memory of others.
 """
 
@@ -17,7 +17,7 @@ from benchmarks.peers.programs import Law, Rule, by_cvxpy, by_scipy
 from benchmarks.peers.rows import Rows
 
 OURS = "bylaw"
-DRAWS = 100  # that stand for the law of a peer that only draws
+DRAWS = 100  # that stand for the distribution of a peer that only draws
 
 
 def bylaw(rows: Rows, rule: Rule, observed: bool = True) -> Law:
@@ -53,8 +53,8 @@ def bylaw_and_models(rows: Rows, rule: Rule) -> Law:
         scores, guesses = income.predict_proba(some.features), gender.predict_proba(some.features)
         return Rows(scores, some.labels, some.groups, guesses)
 
-    law = bylaw(scored(rows), rule)
-    return lambda new: law(scored(new))
+    distribution = bylaw(scored(rows), rule)
+    return lambda new: distribution(scored(new))
 
 
 def threshold_optimizer(rows: Rows, rule: Rule) -> Law:
@@ -92,11 +92,11 @@ def error_parity(rows: Rows, rule: Rule) -> Law:
     )
     peer.fit(rows.scores, rows.labels, group=rows.groups)
 
-    def law(new: Rows) -> np.ndarray:
+    def distribution(new: Rows) -> np.ndarray:
         chance = np.mean([peer.predict(new.scores, group=new.groups) for _ in range(DRAWS)], axis=0)
         return np.column_stack([1 - chance, chance])
 
-    return law
+    return distribution
 
 
 def oxonfair(rows: Rows, rule: Rule) -> Law:
@@ -128,13 +128,13 @@ class Contest:
     contestants: Mapping[str, Callable[[Rows, Rule], Law]]
     training: tuple[str, ...] = ()  # who trains models, and so needs features
 
-    def judged(self, law: np.ndarray, rows: Rows) -> dict[str, float]:
+    def judged(self, distribution: np.ndarray, rows: Rows) -> dict[str, float]:
         """Error, and the widest gap between groups in any decision's rate (given a true label)."""
-        right = law[np.arange(len(rows)), rows.labels]
+        right = distribution[np.arange(len(rows)), rows.labels]
         strata = [rows.labels == y for y in np.unique(rows.labels)] if self.rule.odds else [slice(None)]
         gaps = []
         for stratum in strata:
-            chances, groups = law[stratum], rows.groups[stratum]
+            chances, groups = distribution[stratum], rows.groups[stratum]
             rates = [chances[groups == g].mean(axis=0) for g in np.unique(groups)]
             gaps += [np.abs(one - other).max() for one, other in combinations(rates, 2)]
         return {"error": float(1 - right.mean()), "gap": float(max(gaps))}

@@ -65,7 +65,7 @@ def by_neighbours(fitted: Rows, chances: np.ndarray) -> Law:
     """As the fitted row of the same group with the nearest scores is decided."""
     whole = np.column_stack([1 - chances.sum(axis=1), chances]).clip(0, 1)
 
-    def law(rows: Rows) -> np.ndarray:
+    def distribution(rows: Rows) -> np.ndarray:
         decided = np.empty_like(rows.scores)
         for group in np.unique(rows.groups):
             here, there = rows.groups == group, fitted.groups == group
@@ -73,18 +73,18 @@ def by_neighbours(fitted: Rows, chances: np.ndarray) -> Law:
             decided[here] = whole[there][nearest]
         return decided
 
-    return law
+    return distribution
 
 
 def by_prices(fitted: Rows, rule: Rule, prices: np.ndarray) -> Law:
     frequencies = rule.cells(fitted).mean(axis=0)
 
-    def law(rows: Rows) -> np.ndarray:
+    def distribution(rows: Rows) -> np.ndarray:
         costs = costs_of(rows.scores) + rule.cells(rows) @ (prices / frequencies[:, None])
         best = np.hstack([np.zeros((len(rows), 1)), costs]).argmin(axis=1)
         return np.eye(costs.shape[1] + 1)[best]
 
-    return law
+    return distribution
 
 
 def by_scipy(rows: Rows, rule: Rule) -> Law:

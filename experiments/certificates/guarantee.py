@@ -29,7 +29,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.data.outcomes import observed
+from bylaw.data.outcomes import observe
 
 HERE = Path(__file__).parent
 
@@ -93,11 +93,11 @@ def measure(name: str, folder: Path, rows: int | None, seed: int) -> list[dict[s
             found.append({**line, "uncertified": str(problem_found)})
             continue
         rest = evidence.rows(left)
-        outcome = observed(rest, labels[left], {"gender": gender[left]})
-        law = policy.probabilities(rest)
-        rules = [rule.excess for rule, _ in problem.expand(outcome.classes, outcome.group_values)]
-        excess = max(policy.expected(rule, outcome, law=law) for rule in rules)
-        cost = policy.expected(problem.minimize, outcome, law=law)
+        outcome = observe(rest, labels[left], {"gender": gender[left]})
+        distribution = policy.probabilities(rest)
+        rules = [found.rule.excess for found in problem.expand(outcome.classes, outcome.group_values)]
+        excess = max(policy.expected(rule, outcome, probabilities=distribution) for rule in rules)
+        cost = policy.expected(problem.minimize, outcome, probabilities=distribution)
         margin = policy.certificate.margin if policy.certificate else 0.0
         found.append({**line, "excess": excess, "cost": cost, "margin": margin})
     return found

@@ -31,7 +31,7 @@ from bylaw import (
     solve,
 )
 from bylaw.auditing.hypotheses import SPENT, Claim, Judge, Rows
-from bylaw.data.outcomes import observed
+from bylaw.data.outcomes import observe
 from bylaw.language.expressions import Rate
 
 HERE = Path(__file__).parent
@@ -73,7 +73,7 @@ def population(n: int, seed: int = 0) -> tuple[Evidence, np.ndarray]:
 
 class World(NamedTuple):
     seen: Evidence
-    law: np.ndarray
+    distribution: np.ndarray
     policy: Policy
 
 
@@ -83,7 +83,7 @@ def world(sets: bool, softness: str, n: int) -> World:
     evidence, labels = population(n)
     problem = Problem(miscoverage(), [size() <= 1.5]) if sets else Problem(error(), [rejected() <= 0.15])
     policy = solve(problem, population(5000, seed=1)[0], beta=SOFT[softness])
-    return World(observed(evidence, labels), policy.probabilities(evidence), policy)
+    return World(observe(evidence, labels), policy.probabilities(evidence), policy)
 
 
 def measure(case: Case) -> list[dict[str, Any]]:
@@ -91,12 +91,12 @@ def measure(case: Case) -> list[dict[str, Any]]:
     rate = KINDS[case.kind]
     sets = case.kind in ("set size", "miscoverage")
     there = world(sets, case.policy, case.population)
-    truth = there.policy.expected(rate, there.seen, law=there.law)
+    truth = there.policy.expected(rate, there.seen, probabilities=there.distribution)
     rng = np.random.default_rng(case.seed)
     wrong, widths = {m: np.zeros(2) for m in METHODS}, dict.fromkeys(METHODS, 0.0)
     for _ in range(case.repetitions):
         part = rng.integers(case.population, size=case.rows)
-        rows = Rows(there.seen.rows(part), there.law[part], there.policy.decisions, labelled=True)
+        rows = Rows(there.seen.rows(part), there.distribution[part], there.policy.action_space, labelled=True)
         claim = rows.claim(rate <= truth, SPENT * DELTA)
         assert isinstance(claim, Claim)
         for method in METHODS:

@@ -38,7 +38,7 @@ from bylaw import (
     error,
     rejected,
 )
-from bylaw.formulation.row_rates import contributions
+from bylaw.formulation.row_rates import compute_row_rates
 from bylaw.language.expressions import Rate
 
 HERE = Path(__file__).parent
@@ -102,19 +102,23 @@ def judge(setting: Setting, table: Table, seed: int) -> Iterator[tuple[str, floa
             random_state=seed,
         )
         classifier.fit(X.iloc[here], y[here], **{beside: groups.iloc[here]})
-        law = classifier.predict_proba(X.iloc[there], **({beside: groups.iloc[there]} if churn else {}))
+        distribution = classifier.predict_proba(
+            X.iloc[there], **({beside: groups.iloc[there]} if churn else {})
+        )
         seen = Evidence(
             np.eye(len(classifier.classes_))[np.searchsorted(classifier.classes_, y[there])],
             classes=classifier.classes_.tolist(),
             **{"references" if churn else "groups": groups.iloc[there]},
         )
         problem = Problem(setting.minimize, setting.rules)
-        decisions = problem.decisions_over(seen.classes)
-        law = np.pad(
-            law, ((0, 0), (0, len(decisions.actions) - law.shape[1]))
+        decisions = problem.action_space(seen.classes)
+        distribution = np.pad(
+            distribution, ((0, 0), (0, len(decisions.actions) - distribution.shape[1]))
         )  # without rules none is rejected
-        rates = [rule.excess for rule, _ in problem.expand(seen.classes, seen.group_values)]
-        cost, *excess = (contributions(r, seen, law, decisions).mean() for r in (setting.minimize, *rates))
+        rates = [found.rule.excess for found in problem.expand(seen.classes, seen.group_values)]
+        cost, *excess = (
+            compute_row_rates(r, seen, distribution, decisions).mean() for r in (setting.minimize, *rates)
+        )
         yield variant, max(0.0, *excess), cost
 
 

@@ -3,7 +3,7 @@
 ExponentiatedGradient does not look at the group when it decides, and neither does our classifier beside
 it, with and without a calibrator; ThresholdOptimizer does, and so does ours beside it. Ours is fitted
 for a range of tolerances; its error is read off at the gap that the peer shows on the test rows. Nothing
-is drawn: gaps and errors are those of the laws.
+is drawn: gaps and errors are those of the distributions.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.linear_program import exact_policy
 
@@ -194,7 +194,7 @@ def judge(seed: int) -> Outcome:
 def _judge_policy(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Outcome:
     """The KKT conditions, and the cost beside the optimum of the linear program."""
     form = compile_problem(problem, rows.evidence)
-    dual = Dual(form, blocks_of(form, rows.evidence), policy.beta)
+    dual = Dual(form, make_blocks(form, rows.evidence), policy.beta)
     multipliers = policy.solution.multipliers
     total = dual.tally(multipliers)
     gradient = dual.first_order(total, multipliers)[1]
@@ -212,7 +212,7 @@ def _judge_policy(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Ou
         return replace(outcome, kind="unjudged", detail=str(gave_up))
     cost = float((form.base * total.moments).sum() / total.mass) + form.base_constant
     slack = TOL * (dual.loss_unit + float(multipliers.sum()))
-    most = form.decisions.entropy / dual.beta + slack
+    most = form.action_space.entropy / dual.beta + slack
     # What breaking the rules by the tolerance may save is what the exact optimum says it is worth.
     saved = 0.0 if exact is None else TOL * (dual.loss_unit + float(exact.multipliers.sum()))
     if exact is not None and not -max(slack, saved) <= cost - exact.cost <= most:
@@ -225,7 +225,7 @@ def _judge_policy(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Ou
 def _judge_conflict(seed: int, problem: Problem, rows: Rows, conflict: InfeasibleRulesError) -> Outcome:
     """The linear program: the least violation of the worst of the named rules, and of all but one."""
     form = compile_problem(problem, rows.evidence)
-    dual = Dual(form, blocks_of(form, rows.evidence), 1.0)
+    dual = Dual(form, make_blocks(form, rows.evidence), 1.0)
     named = np.array([form.names.index(name) for name in conflict.conflict])
     outcome = Outcome(seed, "conflict", 0.0)
     if math.isnan(least_violation(dual, named)):
@@ -247,7 +247,7 @@ def least_violation(dual: Dual, rules: np.ndarray) -> float:
     n_actions, n_rows = dual.form.base.shape[1], len(mass)
     costs = np.hstack([couplings[:, a::n_actions] @ (features * mass) for a in range(n_actions)])
     one_each = sparse.hstack([sparse.eye_array(n_rows)] * n_actions + [sparse.csr_array((n_rows, 1))])
-    sets = dual.form.decisions.kind == "sets"
+    sets = dual.form.action_space.kind == "sets"
     answer = linprog(
         np.append(np.zeros(n_actions * n_rows), 1.0),
         A_ub=np.hstack([costs, -np.ones((len(rules), 1))]),

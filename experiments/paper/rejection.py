@@ -31,8 +31,8 @@ def measure(sample: Sample, seed: int, thresholds: tuple[float, ...] = THRESHOLD
     curve = np.array([judged(referred_below(seen, new, level), test.y) for level in LEVELS])
     found = []
     for threshold in thresholds:
-        for method, law in laws(seen, new, threshold, seed):
-            rate, risk = judged(law, test.y)
+        for method, distribution in distributions(seen, new, threshold, seed):
+            rate, risk = judged(distribution, test.y)
             baseline = float(np.interp(rate, *curve.T))
             found.append(
                 {
@@ -47,7 +47,9 @@ def measure(sample: Sample, seed: int, thresholds: tuple[float, ...] = THRESHOLD
     return found
 
 
-def laws(seen: np.ndarray, new: np.ndarray, threshold: float, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+def distributions(
+    seen: np.ndarray, new: np.ndarray, threshold: float, seed: int
+) -> Iterator[tuple[str, np.ndarray]]:
     """Of every method: P(decision | x) of the new rows, the rejection last."""
     problem, evidence, asked = Problem(error(), [rejected() <= threshold]), Evidence(seen), Evidence(new)
     yield FULL, solve(problem, evidence).probabilities(asked)
@@ -60,9 +62,9 @@ def laws(seen: np.ndarray, new: np.ndarray, threshold: float, seed: int) -> Iter
     yield NO_BETA, without_beta(seen, new, threshold)
 
 
-def judged(law: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+def judged(distribution: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """Rejection rate and risk, the randomness integrated out."""
-    return float(law[:, -1].mean()), float(law[np.arange(len(labels)), 1 - labels].mean())
+    return float(distribution[:, -1].mean()), float(distribution[np.arange(len(labels)), 1 - labels].mean())
 
 
 def referred_below(seen: np.ndarray, new: np.ndarray, level: float) -> np.ndarray:

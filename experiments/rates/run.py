@@ -69,13 +69,15 @@ def least_cost(population: Population, whole: Evidence) -> float:
 def judge(policy: Policy, whole: Evidence, optimum: float) -> dict[str, float]:
     """Terms of the theory on the population, with the randomness integrated out."""
     rules = policy.problem.expand(whole.classes, whole.group_values)
-    law = policy.probabilities(whole)
-    excesses = np.array([policy.expected(rule.excess, whole, law=law) for rule, _ in rules])
+    distribution = policy.probabilities(whole)
+    excesses = np.array(
+        [policy.expected(found.rule.excess, whole, probabilities=distribution) for found in rules]
+    )
     prices = np.array(list(policy.multipliers.values())) / policy.guarantee.alpha
     return {
         "violation": float(np.linalg.norm(np.maximum(excesses, 0))),
         "mapping": float(np.linalg.norm(np.minimum(prices, -excesses))),
-        "excess": policy.expected(error(), whole, law=law) - optimum,
+        "excess": policy.expected(error(), whole, probabilities=distribution) - optimum,
     }
 
 

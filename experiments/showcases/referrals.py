@@ -43,7 +43,7 @@ def way_of(tolerance: float) -> str:
 WAYS = {NO_REFERRALS: [], BUDGET_ONLY: [rejected() <= 0.1]} | {way_of(t): rules_for(t) for t in TOLERANCES}
 
 
-def laws(table: Table, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def distributions(table: Table, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Of one split: the files left out, and each way's chances to approve, deny and refer them."""
     X, y, groups = table
     fit, new = train_test_split(np.arange(len(X)), test_size=0.3, random_state=seed, stratify=groups.race)
@@ -55,8 +55,8 @@ def laws(table: Table, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
             name: {"sensitive_features": groups.iloc[rows]} for name, rows in (("fit", fit), ("new", new))
         }
         classifier.fit(X.iloc[fit], y[fit], **race["fit"])
-        law = classifier.predict_proba(X.iloc[new], **race["new"])
-        found[way] = np.pad(law, ((0, 0), (0, 3 - law.shape[1])))
+        distribution = classifier.predict_proba(X.iloc[new], **race["new"])
+        found[way] = np.pad(distribution, ((0, 0), (0, 3 - distribution.shape[1])))
     return new, found
 
 
@@ -65,10 +65,10 @@ def measure(table: Table, splits: int) -> dict[str, pandas.DataFrame]:
     n_files = len(table.y)
     sums = {way: np.zeros((n_files, 3)) for way in WAYS}
     for seed in range(splits):
-        new, found = laws(table, seed)
-        for way, law in found.items():
-            wrong = np.where(table.y[new] == "approve", law[:, 1], law[:, 0])
-            sums[way][new] += np.column_stack([np.ones(len(new)), law[:, 2], wrong])
+        new, found = distributions(table, seed)
+        for way, distribution in found.items():
+            wrong = np.where(table.y[new] == "approve", distribution[:, 1], distribution[:, 0])
+            sums[way][new] += np.column_stack([np.ones(len(new)), distribution[:, 2], wrong])
         Remembered.trained.clear()
     columns = ["judged", "referred", "wrong"]
     return {way: pandas.DataFrame(counts, columns=columns) for way, counts in sums.items()}

@@ -101,27 +101,33 @@ def measure(scores: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str,
     chances, labels, fit, test = split(scores, labels, seed)
     evidence = Evidence(chances, classes=CLASSES)
     rows, seen = evidence.rows(fit), np.array(CLASSES)[labels[fit]]
-    laws = {"top 1": top(chances[test], 1), "top 2": top(chances[test], 2)}
+    distributions = {"top 1": top(chances[test], 1), "top 2": top(chances[test], 2)}
     for way, choose in ((SMALL, small_sets), (FAIR, small_fair_sets)):
-        laws[way] = choose(rows, seen).probabilities(evidence.rows(test))
+        distributions[way] = choose(rows, seen).probabilities(evidence.rows(test))
     budget = size() <= MEAN_SIZE
     path = frontier(Problem(miscoverage(), [budget]), rows, {budget: SIZES})
     for bound, policy in zip(SIZES, path.policies, strict=True):
-        laws[f"mean size at most {bound}"] = policy.probabilities(evidence.rows(test))
+        distributions[f"mean size at most {bound}"] = policy.probabilities(evidence.rows(test))
     return [
         {"seed": seed, "way": way, **line}
-        for way, law in laws.items()
-        for line in judge(law, labels[test], seed)
+        for way, distribution in distributions.items()
+        for line in judge(distribution, labels[test], seed)
     ]
 
 
-def judge(law: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str, Any]]:
+def judge(distribution: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str, Any]]:
     """How often the true class is in the set, how large sets are, and how many are of each size."""
-    covered, sizes, kinds = law[np.arange(len(law)), labels], law.sum(axis=1), KIND[labels]
-    drawn = np.random.default_rng(seed).random(law.shape) < law
-    counts = np.bincount(drawn.sum(axis=1).clip(0, 7), minlength=8) / len(law)
+    covered, sizes, kinds = (
+        distribution[np.arange(len(distribution)), labels],
+        distribution.sum(axis=1),
+        KIND[labels],
+    )
+    drawn = np.random.default_rng(seed).random(distribution.shape) < distribution
+    counts = np.bincount(drawn.sum(axis=1).clip(0, 7), minlength=8) / len(distribution)
     shares = {f"sets of {count}": share for count, share in enumerate(counts)}
-    found = [{"kind": "all", "rows": len(law), "covered": covered.mean(), "size": sizes.mean(), **shares}]
+    found = [
+        {"kind": "all", "rows": len(distribution), "covered": covered.mean(), "size": sizes.mean(), **shares}
+    ]
     for number, kind in enumerate(SUPERCLASSES):
         here = kinds == number
         rates = {"covered": covered[here].mean(), "size": sizes[here].mean()}

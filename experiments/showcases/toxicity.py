@@ -46,7 +46,7 @@ def evidence_of(rows: pandas.DataFrame) -> Evidence:
     )
 
 
-def policy_of(evidence: Evidence) -> Policy:
+def make_policy(evidence: Evidence) -> Policy:
     """As few points off as possible; every score alike for all ages of both genders."""
     rule = demographic_parity(("gender", "age_group"), tol=TOLERANCE)
     return solve(Problem(cost(DISTANCE.tolist()), [rule]), evidence)
@@ -98,7 +98,7 @@ def measured(path: Path) -> dict[str, float]:
     marks = [time.process_time()]
     evidence = evidence_of(rows)
     marks.append(time.process_time())
-    policy = policy_of(evidence)
+    policy = make_policy(evidence)
     marks.append(time.process_time())
     policy.decide(evidence, rng=0)
     marks.append(time.process_time())
@@ -118,18 +118,20 @@ def in_a_process_of_its_own(rows: pandas.DataFrame) -> dict[str, float]:
         return pool.submit(measured, path).result()
 
 
-def judge(rows: pandas.DataFrame, laws: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+def judge(rows: pandas.DataFrame, distributions: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     """For each cell, the spread of the guessed scores before and after, on comments left out."""
     found = []
     for (gender, age), places in rows.reset_index().groupby(["gender", "age_group"]).indices.items():
         cell = rows.iloc[places]
         line = {"cell": f"{gender}, {age}", "people": cell.worker_id.nunique(), "rows": len(places)}
         line["others"] = cell.others.mean()
-        for when, law in laws.items():
-            shares = law[places].mean(axis=0)
+        for when, distribution in distributions.items():
+            shares = distribution[places].mean(axis=0)
             line |= {f"{name}, {when}": share for name, share in zip(NAMES, shares, strict=True)}
-            line[f"gap, {when}"] = np.abs(shares - law.mean(axis=0)).max()
-            line[f"off, {when}"] = (law[places] * DISTANCE[cell.toxicity_score + 2]).sum(axis=1).mean()
+            line[f"gap, {when}"] = np.abs(shares - distribution.mean(axis=0)).max()
+            line[f"off, {when}"] = (
+                (distribution[places] * DISTANCE[cell.toxicity_score + 2]).sum(axis=1).mean()
+            )
         found.append(line)
     return found
 
@@ -205,8 +207,8 @@ def main() -> None:
     speed = in_a_process_of_its_own(pandas.concat([first, rest]))
     fit, new = (evidence_of(first[first.part.isin(parts)]) for parts in (FITTING, JUDGING))
     alone = solve(Problem(cost(DISTANCE.tolist())), fit)
-    laws = {"before": alone.probabilities(new), "after": policy_of(fit).probabilities(new)}
-    found = judge(first[first.part.isin(JUDGING)], laws)
+    distributions = {"before": alone.probabilities(new), "after": make_policy(fit).probabilities(new)}
+    found = judge(first[first.part.isin(JUDGING)], distributions)
     save([{**line, **speed} for line in found], describe(pandas.DataFrame(found), speed), results, "toxicity")
     draw(pandas.DataFrame(found), pictures / "toxicity.png")
 

@@ -63,11 +63,11 @@ def naive(asked: Questions, wish: np.ndarray, fit: np.ndarray, level: float) -> 
     return np.where((wish >= threshold) & (wish > -np.inf), asked.new, asked.old)
 
 
-def outcome(asked: Questions, law: np.ndarray, test: np.ndarray) -> dict[str, float]:
+def outcome(asked: Questions, distribution: np.ndarray, test: np.ndarray) -> dict[str, float]:
     """Shares of the questions: right answers, changed answers, and right ones that were changed."""
     rows, old, right = np.arange(len(test)), asked.old[test], asked.right[test]
-    changed = 1 - law[rows, old]
-    means = law[rows, right].mean(), changed.mean(), (changed * (old == right)).mean()
+    changed = 1 - distribution[rows, old]
+    means = distribution[rows, right].mean(), changed.mean(), (changed * (old == right)).mean()
     return dict(zip(("right", "changed", "spoilt"), means, strict=True))
 
 
@@ -76,10 +76,10 @@ def follow(asked: Questions, chances: np.ndarray, fit: np.ndarray, test: np.ndar
     evidence = Evidence(chances, references={"7b": asked.old})
     budget = disagreement("7b") <= BUDGETS[0]
     path = frontier(Problem(error(), [budget]), evidence.rows(fit), {budget: LEVELS})
-    laws = [policy.probabilities(evidence.rows(test)) for policy in path.policies]
+    distributions = [policy.probabilities(evidence.rows(test)) for policy in path.policies]
     return [
-        {"level": level, "price": price, **outcome(asked, law, test)}
-        for level, law, price in zip(LEVELS, laws, path.prices[:, 0], strict=True)
+        {"level": level, "price": price, **outcome(asked, distribution, test)}
+        for level, distribution, price in zip(LEVELS, distributions, path.prices[:, 0], strict=True)
     ]
 
 
@@ -102,12 +102,15 @@ def simple(asked: Questions, fit: np.ndarray, test: np.ndarray) -> list[dict[str
     share = (asked.new != asked.old)[fit].mean()
     best, second = np.sort(asked.chances, axis=1)[:, :-3:-1].T
     wishes = {"most confident first": best, "widest margin first": best - second}
-    laws = {("no upgrade", 0.0): old, ("full upgrade", 1.0): new}
+    distributions = {("no upgrade", 0.0): old, ("full upgrade", 1.0): new}
     for level in LEVELS:
-        laws["changes at random", level] = old + min(level / share, 1) * (new - old)
+        distributions["changes at random", level] = old + min(level / share, 1) * (new - old)
         for way, wish in wishes.items():
-            laws[way, level] = np.eye(6)[naive(asked, wish, fit, level)[test]]
-    return [{"way": way, "level": level, **outcome(asked, law, test)} for (way, level), law in laws.items()]
+            distributions[way, level] = np.eye(6)[naive(asked, wish, fit, level)[test]]
+    return [
+        {"way": way, "level": level, **outcome(asked, distribution, test)}
+        for (way, level), distribution in distributions.items()
+    ]
 
 
 def measure(asked: Questions, seed: int) -> list[dict[str, Any]]:

@@ -85,16 +85,16 @@ def policies(choose: Part, certify: Part) -> dict[str, Policy]:
 
 def judge(policy: Policy, part: Part) -> dict[str, float]:
     """Observed on these rows, with the policy's own randomness integrated out."""
-    law = policy.probabilities(part.evidence)
+    distribution = policy.probabilities(part.evidence)
     women = part.gender["gender"] == WOMEN
     truth = np.array([FIFTHS.index(fifth) for fifth in part.fifths])
     far = np.abs(truth[:, None] - np.arange(len(FIFTHS))) > 1
-    shares = {WOMEN: law[women].mean(axis=0), MEN: law[~women].mean(axis=0)}
+    shares = {WOMEN: distribution[women].mean(axis=0), MEN: distribution[~women].mean(axis=0)}
     found = {f"{sex}, {fifth}": share[i] for sex, share in shares.items() for i, fifth in enumerate(FIFTHS)}
     return found | {
         "gap": np.abs(shares[WOMEN] - shares[MEN]).max(),
-        "error": 1 - law[np.arange(len(law)), truth].mean(),
-        "far off": (law * far).sum(axis=1).mean(),
+        "error": 1 - distribution[np.arange(len(distribution)), truth].mean(),
+        "far off": (distribution * far).sum(axis=1).mean(),
     }
 
 

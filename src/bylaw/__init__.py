@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from bylaw.auditing.audit import Audit, RuleAudit, Verdict, audit
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence
+from bylaw.data.outcomes import HeldOut
 from bylaw.errors import (
     BylawError,
     ConvergenceWarning,
@@ -17,7 +18,6 @@ from bylaw.errors import (
     RuleSyntaxError,
     UncertifiedError,
 )
-from bylaw.fitting.certification import HeldOut
 from bylaw.fitting.diagnosis import Diagnosis, diagnose
 from bylaw.fitting.frontier import Frontier, frontier
 from bylaw.fitting.sensitivity import Sensitivity, sensitivity

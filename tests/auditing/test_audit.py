@@ -31,8 +31,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.auditing.hypotheses import Claim, Judge, Rows
-from bylaw.data.outcomes import observed
+from bylaw.auditing.hypotheses import HeldOutSample, Hypothesis, HypothesisTest
+from bylaw.data.outcomes import observe
 from helpers.scored import people
 
 FIT = people(4000, 0)[0]
@@ -49,22 +49,24 @@ POLICY = solve(Problem(error(), RULES), FIT)
 LAW = POLICY.probabilities(HELD)
 
 
-def written_out(law, labels, sex):
+def written_out(distribution, labels, sex):
     """Some of the rates, straight from their words."""
-    wrong = law[:, 1] * (labels == 0) + law[:, 0] * (labels == 1)
+    wrong = distribution[:, 1] * (labels == 0) + distribution[:, 0] * (labels == 1)
     women = sex == "F"
     positive = labels == 1
     return {
-        "rejected() <= 0.15": law[:, 2].mean(),
-        "selected(1).given(sex='F') - selected(1) <= 0.06": law[women, 1].mean() - law[:, 1].mean(),
-        "selected(1).given(sex='F') - selected(1) >= -0.06": law[women, 1].mean() - law[:, 1].mean(),
-        "error() <= 0.32 * accepted()": wrong.mean() - 0.32 * (1 - law[:, 2]).mean(),
-        "selected(1).given(label=1, sex='F') - selected(1).given(label=1) <= 0.2": law[
+        "rejected() <= 0.15": distribution[:, 2].mean(),
+        "selected(1).given(sex='F') - selected(1) <= 0.06": distribution[women, 1].mean()
+        - distribution[:, 1].mean(),
+        "selected(1).given(sex='F') - selected(1) >= -0.06": distribution[women, 1].mean()
+        - distribution[:, 1].mean(),
+        "error() <= 0.32 * accepted()": wrong.mean() - 0.32 * (1 - distribution[:, 2]).mean(),
+        "selected(1).given(label=1, sex='F') - selected(1).given(label=1) <= 0.2": distribution[
             women & positive, 1
         ].mean()
-        - law[positive, 1].mean(),
-        "selected(0).given(sex='F') >= 0.7 * selected(0).given(sex='M')": law[women, 0].mean()
-        - 0.7 * law[~women, 0].mean(),
+        - distribution[positive, 1].mean(),
+        "selected(0).given(sex='F') >= 0.7 * selected(0).given(sex='M')": distribution[women, 0].mean()
+        - 0.7 * distribution[~women, 0].mean(),
     }
 
 
@@ -131,7 +133,7 @@ def test_all_together_needs_no_correction_but_each_alone_does():
 
 def population(rate):
     evidence, labels, _ = people(200_000, 4)
-    return POLICY.expected(rate, observed(evidence, labels), law=POLICY.probabilities(evidence))
+    return POLICY.expected(rate, observe(evidence, labels), probabilities=POLICY.probabilities(evidence))
 
 
 def judged(rule, n, seed, **options):
@@ -168,12 +170,14 @@ def test_what_is_at_its_limit_is_rarely_certified(rate):
     wrong = 0
     for seed in range(120):
         evidence, labels, _ = people(700, 1000 + seed)
-        law = POLICY.probabilities(evidence)
+        distribution = POLICY.probabilities(evidence)
         limits = {"visit": (0.0, 1.0)}
-        rows = Rows(observed(evidence, labels), law, POLICY.decisions, True, limits=limits)
-        claim = rows.claim(rate <= truth, 0.001)
-        assert isinstance(claim, Claim)
-        wrong += Judge(claim, "betting", 0.05).p_value <= 0.05
+        rows = HeldOutSample(
+            observe(evidence, labels), distribution, POLICY.action_space, True, limits=limits
+        )
+        claim = rows.make_hypothesis(rate <= truth, 0.001)
+        assert isinstance(claim, Hypothesis)
+        wrong += HypothesisTest(claim, "betting", 0.05).p_value <= 0.05
     assert wrong / 120 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 120)
 
 
@@ -216,11 +220,11 @@ def test_hidden_groups_are_judged_by_their_true_values():
     assert {rule.verdict for rule in unseen.rules} == {"not judged"}
     assert "only probabilities" in unseen.rules[0].reason
     seen = audit(policy, held, labels=labels, groups={"sex": sex})
-    law = policy.probabilities(held)
+    distribution = policy.probabilities(held)
     gap = {rule.rule: rule.estimate for rule in seen.rules}[
         "selected(1).given(sex='F') - selected(1) <= 0.05"
     ]
-    assert gap == pytest.approx(law[sex == "F", 1].mean() - law[:, 1].mean())
+    assert gap == pytest.approx(distribution[sex == "F", 1].mean() - distribution[:, 1].mean())
     assert {line.of for line in seen.reliability} == {"label", "sex"}
 
 
@@ -260,10 +264,12 @@ def test_methods_agree_on_what_is_clear(method):
 def test_sets():
     problem = Problem(miscoverage(), [size() <= 1.2], decisions="sets")
     policy = solve(problem, people(4000, 0)[0])
-    law = policy.probabilities(HELD)
+    distribution = policy.probabilities(HELD)
     found = audit(policy, HELD, labels=Y, rules=["size() <= 1.3", "miscoverage() <= 0.3"])
-    outside = 1 - law[np.arange(len(Y)), Y]
-    assert [r.estimate for r in found.rules] == pytest.approx([law.sum(axis=1).mean(), outside.mean()])
+    outside = 1 - distribution[np.arange(len(Y)), Y]
+    assert [r.estimate for r in found.rules] == pytest.approx(
+        [distribution.sum(axis=1).mean(), outside.mean()]
+    )
     assert found.verdict == "certified"
     inside = policy.decide(HELD, rng=0)
     taken = audit(policy, HELD, labels=Y, decisions=inside, rules="size() <= 1.3")
@@ -274,7 +280,7 @@ def test_sets():
 
 def test_weights_count():
     weights = np.where(SEX == "F", 3.0, 1.0)
-    found = audit(POLICY, HELD.replaced(weights=weights), labels=Y, rules=[rejected() <= 0.2])
+    found = audit(POLICY, HELD.with_columns(weights=weights), labels=Y, rules=[rejected() <= 0.2])
     assert found.rules[0].estimate == pytest.approx(np.average(LAW[:, 2], weights=weights))
     assert found.rules[0].rows == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
 
@@ -308,7 +314,7 @@ def test_unlabelled_rows_do_no_harm_where_the_model_is_wrong():
     """Probabilities that are far off: the bound stays right."""
     rule = error() <= 0.5
     many, outcome, _ = people(200_000, 4, tilt=1.5)
-    truth = POLICY.expected(error(), observed(many, outcome), law=POLICY.probabilities(many))
+    truth = POLICY.expected(error(), observe(many, outcome), probabilities=POLICY.probabilities(many))
     wrong = 0
     for seed in range(60):
         few, labels, _ = people(500, 50 + seed, tilt=1.5)
@@ -322,40 +328,44 @@ def test_companions_by_hand():
     """Two unlabelled rows for each labelled one: Z + 2/3 (mean f of the companions - f), nothing cut off."""
     few = HELD.rows(slice(0, 300))
     more = HELD.rows(slice(1000, 1600))
-    law, more_law = LAW[:300], LAW[1000:1600]
-    wrong = law[:, 1] * (Y[:300] == 0) + law[:, 0] * (Y[:300] == 1)
-    predicted = (law[:, :2] * (1 - few.probabilities)).sum(axis=1)
+    distribution, more_law = LAW[:300], LAW[1000:1600]
+    wrong = distribution[:, 1] * (Y[:300] == 0) + distribution[:, 0] * (Y[:300] == 1)
+    predicted = (distribution[:, :2] * (1 - few.probabilities)).sum(axis=1)
     companions = (more_law[:, :2] * (1 - more.probabilities)).sum(axis=1)
-    rows = Rows(
-        observed(few, Y[:300]), law, POLICY.decisions, True, Rows(more, more_law, POLICY.decisions, False)
+    rows = HeldOutSample(
+        observe(few, Y[:300]),
+        distribution,
+        POLICY.action_space,
+        True,
+        HeldOutSample(more, more_law, POLICY.action_space, False),
     )
-    claim = rows.claim(error() <= 0.5, 0.001)
-    assert isinstance(claim, Claim)
+    claim = rows.make_hypothesis(error() <= 0.5, 0.001)
+    assert isinstance(claim, Hypothesis)
     expected = wrong.mean() + 2 / 3 * (companions.mean() - predicted.mean())
     assert claim.estimate + 0.5 == pytest.approx(expected)
-    sample = claim.divisions[0].samples[0]
+    sample = claim.decompositions[0].samples[0]
     assert (sample.lowest, sample.highest) == pytest.approx((-2 / 3, 5 / 3))
 
 
 def test_a_gap_to_everybody_counts_at_the_worse_end_of_the_share():
     """Both ends of the interval of a group's share are tested, and its own error is added."""
     few = HELD.rows(slice(0, 200))
-    rows = Rows(observed(few, Y[:200]), LAW[:200], POLICY.decisions, True)
-    claim = rows.claim(selected(1).given(sex="M") - 0.1 * selected(1) <= 0.65, 0.004)
-    assert isinstance(claim, Claim)
-    assert len(claim.divisions) == 2
+    rows = HeldOutSample(observe(few, Y[:200]), LAW[:200], POLICY.action_space, True)
+    claim = rows.make_hypothesis(selected(1).given(sex="M") - 0.1 * selected(1) <= 0.65, 0.004)
+    assert isinstance(claim, Hypothesis)
+    assert len(claim.decompositions) == 2
     ends = [
-        Judge(replace(claim, divisions=(division,), spent=0.0), "betting", 0.046).p_value
-        for division in claim.divisions
+        HypothesisTest(replace(claim, decompositions=(division,), spent=0.0), "betting", 0.046).p_value
+        for division in claim.decompositions
     ]
     assert ends[0] != pytest.approx(ends[1], rel=1e-3)
-    assert Judge(claim, "betting", 0.05).p_value == pytest.approx(max(ends) + 0.004)
+    assert HypothesisTest(claim, "betting", 0.05).p_value == pytest.approx(max(ends) + 0.004)
 
 
 def test_unlabelled_rows_with_weights_are_refused():
     more = people(9000, 7)[0]
     with pytest.raises(EvidenceError, match="take no weights"):
-        audit(POLICY, HELD, labels=Y, unlabelled=more.replaced(weights=np.linspace(1, 2, 9000)))
+        audit(POLICY, HELD, labels=Y, unlabelled=more.with_columns(weights=np.linspace(1, 2, 9000)))
 
 
 def test_costs_are_judged_within_limits_and_not_without():
@@ -374,13 +384,14 @@ def test_costs_are_judged_within_limits_and_not_without():
 def test_weights_that_are_all_alike_change_nothing():
     rule = selected(1).given(sex="F") - selected(1) <= 0.05
     plain, weighted = (
-        audit(POLICY, rows, rules=rule).rules[0] for rows in (HELD, HELD.replaced(weights=np.full(6000, 7.0)))
+        audit(POLICY, rows, rules=rule).rules[0]
+        for rows in (HELD, HELD.with_columns(weights=np.full(6000, 7.0)))
     )
     assert (weighted.lower, weighted.upper) == pytest.approx((plain.lower, plain.upper))
 
 
 def test_the_largest_weight_that_can_be():
-    weighted = HELD.replaced(weights=np.where(SEX == "F", 2.0, 1.0))
+    weighted = HELD.with_columns(weights=np.where(SEX == "F", 2.0, 1.0))
     seen, known = (
         audit(POLICY, weighted, rules=rejected() <= 0.2, largest_weight=top).rules[0] for top in (None, 40.0)
     )
@@ -395,15 +406,15 @@ def test_gaps_with_weights_at_their_limit_are_rarely_certified():
 
     def rows(n, seed):
         evidence = people(n, seed)[0]
-        law = POLICY.probabilities(evidence)
-        evidence = evidence.replaced(weights=np.where(law[:, 1] > 0.5, 3.0, 1.0))
-        return Rows(observed(evidence), law, POLICY.decisions, False, largest_weight=3.0)
+        distribution = POLICY.probabilities(evidence)
+        evidence = evidence.with_columns(weights=np.where(distribution[:, 1] > 0.5, 3.0, 1.0))
+        return HeldOutSample(observe(evidence), distribution, POLICY.action_space, False, largest_weight=3.0)
 
     rate = selected(1).given(sex="M") - selected(1)
     many = rows(200_000, 4)
-    truth = POLICY.expected(rate, many.seen, law=many.law)
+    truth = POLICY.expected(rate, many.seen, probabilities=many.probabilities)
     p_values = [
-        Judge(rows(700, 300 + seed).claim(rate <= truth, 0.001), "betting", 0.05).p_value
+        HypothesisTest(rows(700, 300 + seed).make_hypothesis(rate <= truth, 0.001), "betting", 0.05).p_value
         for seed in range(60)
     ]
     assert np.mean(np.array(p_values) <= 0.05) <= 0.13
@@ -451,7 +462,7 @@ def test_the_sense_of_a_rule_is_not_read_off_its_text():
     assert found.excess == pytest.approx(0.2 - found.estimate)
 
 
-# Rows that chose the policy.
+# HeldOutSample that chose the policy.
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(0, 500), slice(None, None, 5)])
@@ -575,10 +586,10 @@ def test_a_policy_without_rules_has_nothing_to_judge():
 
 def test_a_rate_that_everybody_has_is_certain():
     """selected(0) + selected(1) + rejected() is one on every row: no rows are needed to know it."""
-    rows = Rows(observed(HELD, Y), LAW, POLICY.decisions, labelled=True)
-    claim = rows.claim(selected(0) + selected(1) + rejected() <= 1.5, 0.001)
-    assert isinstance(claim, Claim)
-    assert Judge(claim, "betting", 0.05).p_value == 0.0
+    rows = HeldOutSample(observe(HELD, Y), LAW, POLICY.action_space, labelled=True)
+    claim = rows.make_hypothesis(selected(0) + selected(1) + rejected() <= 1.5, 0.001)
+    assert isinstance(claim, Hypothesis)
+    assert HypothesisTest(claim, "betting", 0.05).p_value == 0.0
 
 
 def test_bounds_contain_the_estimate():

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binomtest
 
-from bylaw.auditing.confidence_bounds import Sample, curve_of, holm
+from bylaw.auditing.confidence_bounds import Sample, holm, make_bound
 from bylaw.errors import OptionError
 
 LEVEL = 0.05
 
 
 def p_value(samples, target, method="betting", independent=True):
-    return math.exp(-curve_of(samples, method, LEVEL, independent).evidence(target))
+    return math.exp(-make_bound(samples, method, LEVEL, independent).log_e_value(target))
 
 
 def upper(samples, method="betting", independent=True, level=LEVEL):
-    return curve_of(samples, method, LEVEL, independent).reach(-math.log(level))
+    return make_bound(samples, method, LEVEL, independent).upper_bound(-math.log(level))
 
 
 def bernoulli(rng, n, rate):
@@ -116,11 +116,13 @@ def test_a_pair_is_narrower_than_two_bounds_and_wider_than_the_normal_law():
 def test_no_division_of_a_target_between_two_means_is_spared():
     """The evidence for a pair is at most the log-capital at every division, on a fine grid."""
     rng = np.random.default_rng(8)
-    pair = curve_of([Sample(rng.random(300), 0, 1), Sample(-rng.random(200), -1, 0)], "betting", LEVEL, True)
+    pair = make_bound(
+        [Sample(rng.random(300), 0, 1), Sample(-rng.random(200), -1, 0)], "betting", LEVEL, True
+    )
     target = 0.12
     cuts = np.linspace(0, 1, 5001)
     inside = (target - cuts >= -1) & (target - cuts <= 0)
-    (points, logs), (other_points, other_logs) = pair.curve.capitals
+    (points, logs), (other_points, other_logs) = pair.bound.capitals
     best = max(
         min(
             np.logaddexp(math.log(0.1), math.log(0.9) + np.interp(a, points, mine))
@@ -129,8 +131,8 @@ def test_no_division_of_a_target_between_two_means_is_spared():
         )
         for mine, other in zip(logs, other_logs, strict=True)
     )
-    assert pair.evidence(target) <= best + 1e-12
-    assert pair.evidence(target) == pytest.approx(max(best, 0.0), abs=0.1)
+    assert pair.log_e_value(target) <= best + 1e-12
+    assert pair.log_e_value(target) == pytest.approx(max(best, 0.0), abs=0.1)
 
 
 def test_sorted_rows_say_what_shuffled_rows_say():
@@ -195,7 +197,7 @@ def test_other_units_scale_the_bound():
 
 def test_clopper_pearson_refuses_chances():
     with pytest.raises(OptionError, match="not random"):
-        curve_of([Sample(np.array([0.0, 0.5]), 0.0, 1.0)], "clopper_pearson", LEVEL, True)
+        make_bound([Sample(np.array([0.0, 0.5]), 0.0, 1.0)], "clopper_pearson", LEVEL, True)
 
 
 def test_holm_by_hand():

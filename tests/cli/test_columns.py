@@ -81,7 +81,7 @@ def test_unknown_groups_with_a_joint_survive_a_policy(folder, bylaw):
     )
     assert bylaw("fit", "hidden.parquet", "--rules", "hidden.toml", "-o", "p.json").code == 0
     assert bylaw("decide", "p.json", "hidden.parquet", "-o", "d.parquet", "--probabilities").code == 0
-    law = Policy.load("p.json").probabilities(
+    distribution = Policy.load("p.json").probabilities(
         Evidence(
             np.column_stack([1 - yes, yes]),
             classes=["no", "yes"],
@@ -94,7 +94,7 @@ def test_unknown_groups_with_a_joint_survive_a_policy(folder, bylaw):
             references={"old": columns["old"]},
         )
     )
-    np.testing.assert_array_equal(parquet.read_table("d.parquet")["p_yes"], law[:, 1])
+    np.testing.assert_array_equal(parquet.read_table("d.parquet")["p_yes"], distribution[:, 1])
     table = parquet.read_table("hidden.parquet")
     parquet.write_table(table.select(table.column_names[::-1]), "turned.parquet")
     said = ["--group-probabilities", "sex=sex_*"]

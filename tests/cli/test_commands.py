@@ -26,7 +26,7 @@ def test_fit_is_solve(policy, folder):
     saved, rows = Policy.load(policy), parquet.read_table("scores.parquet")
     problem = Problem("error()", ["demographic_parity('sex', tol=0.02)", "rejected() <= 0.1"])
     same = solve(problem, evidence("scores.parquet"), labels=rows["outcome"].to_pylist())
-    np.testing.assert_allclose(saved.weights, same.weights, atol=1e-9)
+    np.testing.assert_allclose(saved.score_matrix, same.score_matrix, atol=1e-9)
     assert saved.card.source == "scores.parquet"
     assert saved.card.columns["probabilities"] == ["p_no", "p_yes"]
 
@@ -68,8 +68,8 @@ def test_decisions_are_those_of_the_policy(policy, bylaw):
     assert decided.column_names == ["id", "decision", "p_no", "p_yes", "p_reject"]
     rows = evidence("new.parquet")
     assert decided["decision"].to_pylist() == chosen.decide(rows, ids=range(2000)).tolist()
-    law = np.column_stack([decided[name] for name in decided.column_names[2:]])
-    np.testing.assert_array_equal(law, chosen.probabilities(rows))
+    distribution = np.column_stack([decided[name] for name in decided.column_names[2:]])
+    np.testing.assert_array_equal(distribution, chosen.probabilities(rows))
 
 
 @pytest.mark.parametrize("ending", ["csv", "arrow", "jsonl"])
@@ -214,9 +214,9 @@ def test_explain_adds_up(policy, bylaw):
     inline = json.loads(bylaw("explain", "policy.json", "--row", json.dumps(row), "--json").out)
     assert by_number == by_id == inline
     chosen = Policy.load(policy)
-    law = chosen.probabilities(evidence("new.parquet"))[7]
+    distribution = chosen.probabilities(evidence("new.parquet"))[7]
     assert by_number["decision"] == chosen.decide(evidence("new.parquet"), ids=range(2000))[7]
-    assert [line["probability"] for line in by_number["actions"]] == pytest.approx(law)
+    assert [line["probability"] for line in by_number["actions"]] == pytest.approx(distribution)
     for line in by_number["actions"]:
         rest = [v for k, v in line.items() if k not in ("row", "action", "probability", "score")]
         assert sum(rest) == pytest.approx(line["score"])
@@ -290,7 +290,7 @@ def test_sets_are_lists_of_labels(folder, bylaw):
     bylaw("decide", "p.json", "new.parquet", "-o", "sets.parquet")
     bylaw("decide", "p.json", "new.parquet", "-o", "sets.csv")
     lists = parquet.read_table("sets.parquet")["decision"].to_pylist()
-    expected = Policy.load("p.json").decide(evidence("new.parquet").replaced(groups={}), ids=range(2000))
+    expected = Policy.load("p.json").decide(evidence("new.parquet").with_columns(groups={}), ids=range(2000))
     assert [len(row) for row in lists] == expected.sum(axis=1).tolist()
     text = pyarrow.csv.read_csv(
         "sets.csv", convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=False)

@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw.policy.serialization import digest_of
+from bylaw.policy.serialization import compute_digest
 
 
 def names_in(folder):
@@ -188,7 +188,7 @@ def test_a_fault_is_no_verdict(policy, bylaw, monkeypatch):
 def test_what_files_say_does_not_steer_the_terminal(policy, folder, bylaw):
     content = json.loads(policy.read_text())
     content["card"]["source"] = "\x1b]0;owned\x07[bold]:smile:[/dim]"
-    content["checksum"] = digest_of({k: v for k, v in content.items() if k != "checksum"})
+    content["checksum"] = compute_digest({k: v for k, v in content.items() if k != "checksum"})
     policy.write_text(json.dumps(content))
     answer = bylaw("show", "policy.json")
     assert answer.code == 0
@@ -221,7 +221,7 @@ def test_a_card_that_was_changed_is_noticed(policy, bylaw):
 def test_a_card_of_nonsense_is_refused(columns, policy, bylaw):
     content = json.loads(policy.read_text())
     content["card"]["columns"] = {**(content["card"]["columns"] if columns else {"x": 1}), **columns}
-    content["checksum"] = digest_of({k: v for k, v in content.items() if k != "checksum"})
+    content["checksum"] = compute_digest({k: v for k, v in content.items() if k != "checksum"})
     policy.write_text(json.dumps(content))
     answer = bylaw("decide", "policy.json", "new.parquet", "-o", "d.csv")
     assert answer.code == 2

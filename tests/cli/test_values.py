@@ -34,7 +34,7 @@ def test_codes_keep_their_zeros(ending, folder, bylaw):
     written(scores(branch=branch), "t")
     rule = ["--rule", "selected(0).given(branch='01') >= 0.4"]
     assert bylaw("fit", f"t.{ending}", *rule, "-o", "p.json").code == 0
-    assert Policy.load("p.json").recipe.attributes["branch"].values == ("01", "1", "2")
+    assert Policy.load("p.json").feature_map.attributes["branch"].values == ("01", "1", "2")
     for other in ("csv", "parquet"):
         assert bylaw("decide", "p.json", f"t.{other}", "-o", f"d.{other}.parquet").code == 0
     assert (
@@ -147,9 +147,9 @@ def test_the_command_line_says_whether_a_group_is_known(folder, bylaw):
         "group_probabilities = { sex = 'sex_*' }\ntrue_groups = ['sex']\n"
     )
     assert bylaw("fit", "t.parquet", "--rules", "r.toml", "-o", "hidden.json").code == 0
-    assert not Policy.load("hidden.json").recipe.attributes["sex"].known
+    assert not Policy.load("hidden.json").feature_map.attributes["sex"].known
     assert bylaw("fit", "t.parquet", "--rules", "r.toml", "--group", "sex", "-o", "known.json").code == 0
-    assert Policy.load("known.json").recipe.attributes["sex"].known
+    assert Policy.load("known.json").feature_map.attributes["sex"].known
     answer = bylaw("fit", "t.parquet", "--rule", "demographic_parity('sex', tol=0.05)", "-o", "x.json")
     assert answer.code == 2
     assert "--group sex or --group-probabilities" in answer.err

@@ -174,13 +174,13 @@ def test_categories_and_nullable_columns():
 def test_chances_of_events():
     even = {"F": [0.5] * 3, "M": [0.5] * 3}
     evidence = Evidence(J.sum(axis=1), groups={"even": even}, joint={"even": J})
-    assert evidence.chance((("even", "F"), ("label", 1))).tolist() == [0.25] * 3
+    assert evidence.event_probability((("even", "F"), ("label", 1))).tolist() == [0.25] * 3
     evidence = Evidence(P, groups={"known": ["u", "v", "u"], "hidden": T})
-    assert evidence.chance(()) == 1.0
-    assert evidence.chance((("known", "u"),)).tolist() == [1, 0, 1]
-    assert evidence.chance((("hidden", "F"),)).tolist() == T["F"]
-    assert evidence.chance((("known", "u"), ("label", 1))).tolist() == [0.3, 0, 0.5]
-    assert evidence.chance((("hidden", "M"), ("known", "v"))).tolist() == [0, 0.5, 0]
+    assert evidence.event_probability(()) == 1.0
+    assert evidence.event_probability((("known", "u"),)).tolist() == [1, 0, 1]
+    assert evidence.event_probability((("hidden", "F"),)).tolist() == T["F"]
+    assert evidence.event_probability((("known", "u"), ("label", 1))).tolist() == [0.3, 0, 0.5]
+    assert evidence.event_probability((("hidden", "M"), ("known", "v"))).tolist() == [0, 0.5, 0]
 
 
 def test_a_frame_of_groups_and_of_references():
@@ -220,15 +220,15 @@ CELLS = {
 def test_attributes_that_go_together():
     evidence = Evidence(P, groups={("s", "r"): CELLS})
     assert evidence.group_values == {"s": ("F", "M"), "r": (0, 1)}
-    assert evidence.chance((("r", 1), ("s", "F"))).tolist() == [0.0, 0.3, 0.4]
-    assert evidence.chance((("s", "F"),)) == pytest.approx([0.1, 0.5, 1.0])
-    assert evidence.rows(slice(1, 2)).chance((("r", 0), ("s", "M"))).tolist() == [0.1]
+    assert evidence.event_probability((("r", 1), ("s", "F"))).tolist() == [0.0, 0.3, 0.4]
+    assert evidence.event_probability((("s", "F"),)) == pytest.approx([0.1, 0.5, 1.0])
+    assert evidence.rows(slice(1, 2)).event_probability((("r", 0), ("s", "M"))).tolist() == [0.1]
 
 
 def test_attributes_that_go_together_with_the_label():
     joint = np.stack(list(CELLS.values()), axis=1)[:, :, None] * P[:, None, :]
     evidence = Evidence(P, groups={("s", "r"): CELLS}, joint={("s", "r"): joint})
-    assert evidence.chance((("label", 1), ("r", 1), ("s", "M"))) == pytest.approx(joint[:, 3, 1])
+    assert evidence.event_probability((("label", 1), ("r", 1), ("s", "M"))) == pytest.approx(joint[:, 3, 1])
 
 
 def test_a_policy_on_attributes_that_go_together_survives_its_file(tmp_path):

@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bylaw._base.atomic_files import whole_file
+from bylaw._base.atomic_files import write_atomically
 from bylaw.data.table_files import TableFile, as_values, table_writer
 from bylaw.errors import EvidenceError, OptionError
 
@@ -149,14 +149,14 @@ def test_a_link_stays_and_a_pipe_is_refused(tmp_path):
     real, link, pipe = tmp_path / "real.txt", tmp_path / "link.txt", tmp_path / "pipe"
     real.write_text("old")
     link.symlink_to(real)
-    with whole_file(link) as partial:
+    with write_atomically(link) as partial:
         partial.write_text("new")
     assert link.is_symlink()
     assert real.read_text() == "new"
     os.mkfifo(pipe)
-    with pytest.raises(IsADirectoryError, match="no ordinary file"), whole_file(Path("/dev/stdout")):
+    with pytest.raises(IsADirectoryError, match="no ordinary file"), write_atomically(Path("/dev/stdout")):
         pass
-    with pytest.raises(IsADirectoryError, match="no ordinary file"), whole_file(pipe):
+    with pytest.raises(IsADirectoryError, match="no ordinary file"), write_atomically(pipe):
         pass
 
 
@@ -180,10 +180,10 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
 def test_where_files_need_a_name_the_partial_one_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr("bylaw._base.atomic_files._unnamed_file", lambda folder: None)
     path = tmp_path / "x.txt"
-    with pytest.raises(HalfwayError), whole_file(path) as partial:
+    with pytest.raises(HalfwayError), write_atomically(path) as partial:
         half_written(partial.write_text, "half")
     assert names_in(tmp_path) == []
-    with whole_file(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text("whole")
     assert path.read_text() == "whole"
     assert names_in(tmp_path) == ["x.txt"]
@@ -193,12 +193,12 @@ def test_a_new_file_keeps_the_permissions_of_the_old_one(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("old")
     path.chmod(0o640)
-    with whole_file(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text("new")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", 0o640)
-    with pytest.raises(FileNotFoundError, match="no folder"), whole_file(tmp_path / "none" / "x"):
+    with pytest.raises(FileNotFoundError, match="no folder"), write_atomically(tmp_path / "none" / "x"):
         pass
-    with pytest.raises(IsADirectoryError), whole_file(tmp_path):
+    with pytest.raises(IsADirectoryError), write_atomically(tmp_path):
         pass
 
 

@@ -59,12 +59,12 @@ def test_rows_keep_their_companions_through_the_splits(cv):
     fitted = classifier(rules, base, cv=cv, **options).fit(
         X, Y, sensitive_features=GROUPS, reference=old, sample_weight=weights
     )
-    law = fitted.predict_proba(X, sensitive_features=GROUPS, reference=old)
+    distribution = fitted.predict_proba(X, sensitive_features=GROUPS, reference=old)
     mean = lambda column, here=slice(None): np.average(column[here], axis=0, weights=weights[here])  # noqa: E731
     for by in (SEX, DEPT):
         for s in np.unique(by):
-            assert np.abs(mean(law, by == s) - mean(law)).max() < 0.06
-    assert mean(1 - law[order, (old == "yes").astype(int)]) < 0.23
+            assert np.abs(mean(distribution, by == s) - mean(distribution)).max() < 0.06
+    assert mean(1 - distribution[order, (old == "yes").astype(int)]) < 0.23
 
 
 def test_a_frozen_model_needs_no_labels():
@@ -88,9 +88,11 @@ def test_weights_reach_the_model_and_the_policy():
     fitted = classifier(rules).fit(X, Y, sample_weight=weights)
     plain = LogisticRegression().fit(X, Y, sample_weight=weights)
     assert fitted.estimator_.coef_ == pytest.approx(plain.coef_)
-    law = classifier(rules, FrozenEstimator(plain)).fit(X, Y, sample_weight=weights).predict_proba(X)[:, -1]
-    assert np.average(law, weights=weights) == pytest.approx(0.2, abs=1e-6)
-    assert abs(law.mean() - 0.2) > 1e-3
+    distribution = (
+        classifier(rules, FrozenEstimator(plain)).fit(X, Y, sample_weight=weights).predict_proba(X)[:, -1]
+    )
+    assert np.average(distribution, weights=weights) == pytest.approx(0.2, abs=1e-6)
+    assert abs(distribution.mean() - 0.2) > 1e-3
     piped = classifier(rules, make_pipeline(StandardScaler(), LogisticRegression(C=1e6)))
     piped.fit(X, Y, sample_weight=weights)
     alone = LogisticRegression(C=1e6).fit(X, Y, sample_weight=weights)

@@ -28,9 +28,9 @@ from helpers.people import DEPT, GROUPS, PARITY, SEX, N, X, Y, classifier, gap, 
 
 def test_known_groups_are_treated_alike():
     fitted = classifier().fit(X, Y, sensitive_features=GROUPS)
-    law = fitted.predict_proba(X, sensitive_features=GROUPS)
+    distribution = fitted.predict_proba(X, sensitive_features=GROUPS)
     assert gap(fitted.estimator_.predict_proba(X) > 0.5) > 0.1
-    assert gap(law) < 0.025
+    assert gap(distribution) < 0.025
     assert fitted.score(X, Y, sensitive_features=GROUPS) > 0.75
 
 
@@ -59,28 +59,28 @@ def test_groups_come_in_many_forms(sensitive):
 
 def test_unknown_groups_are_never_looked_at():
     fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
-    law = fitted.predict_proba(X)
-    assert gap(law) < 0.03
+    distribution = fitted.predict_proba(X)
+    assert gap(distribution) < 0.03
     swapped = GROUPS.assign(sex=GROUPS.sex.map({"F": "M", "M": "F"}))
-    assert np.array_equal(fitted.predict_proba(X, sensitive_features=swapped), law)
+    assert np.array_equal(fitted.predict_proba(X, sensitive_features=swapped), distribution)
 
 
 def test_the_correction_holds_observed_rates_on_the_fitting_rows():
     base = FrozenEstimator(LogisticRegression().fit(X, Y))
     shy = FrozenEstimator(LogisticRegression(C=1e-3).fit(X, SEX))
-    laws = []
+    distributions = []
     for correction in (False, True):
         fitted = classifier(base=base, group_estimator=shy, correction=correction)
-        laws.append(fitted.fit(X, Y, sensitive_features=SEX).predict_proba(X))
-    assert gap(laws[0]) > 0.03
-    assert gap(laws[1]) < 0.0206
+        distributions.append(fitted.fit(X, Y, sensitive_features=SEX).predict_proba(X))
+    assert gap(distributions[0]) > 0.03
+    assert gap(distributions[1]) < 0.0206
 
 
 def test_one_standard_error_is_left_to_new_rows():
     base = FrozenEstimator(LogisticRegression().fit(X, Y))
     fitted = ConstrainedClassifier(base, [rejected() <= 0.2]).fit(X, Y)
-    law = fitted.predict_proba(X)[:, -1]
-    assert law.mean() == pytest.approx(0.2 - law.std() / np.sqrt(N), abs=1e-3)
+    distribution = fitted.predict_proba(X)[:, -1]
+    assert distribution.mean() == pytest.approx(0.2 - distribution.std() / np.sqrt(N), abs=1e-3)
     plain = ConstrainedClassifier(base, [rejected() <= 0.2], correction=False).fit(X, Y)
     assert plain.predict_proba(X)[:, -1].mean() == pytest.approx(0.2, abs=1e-6)
 
@@ -100,11 +100,11 @@ def test_group_and_label_come_from_one_model():
     rule = equalized_odds("sex", tol=0.03)
     fitted = unaware([rule]).fit(X, Y, sensitive_features=GROUPS)
     assert len(fitted.group_estimators_["sex"].classes_) == 4
-    law = fitted.predict_proba(X)
-    assert max(gap(law, Y == label) for label in ("no", "yes")) < 0.045
+    distribution = fitted.predict_proba(X)
+    assert max(gap(distribution, Y == label) for label in ("no", "yes")) < 0.045
     product = unaware([rule], joint="product").fit(X, Y, sensitive_features=GROUPS)
     assert len(product.group_estimators_["sex"].classes_) == 2
-    assert not np.allclose(product.predict_proba(X), law)
+    assert not np.allclose(product.predict_proba(X), distribution)
 
 
 def test_the_pair_model_agrees_with_the_classifier():
@@ -134,8 +134,8 @@ def test_several_attributes_and_their_intersections():
     assert set(apart.group_estimators_) == {"sex", "dept"}
     assert max(gap(apart.predict_proba(X)), gap(apart.predict_proba(X), by=DEPT)) < 0.045
     crossed = classifier([demographic_parity(("sex", "dept"), tol=0.03)]).fit(X, Y, sensitive_features=GROUPS)
-    law = crossed.predict_proba(X, sensitive_features=GROUPS)
-    assert gap(law, by=np.char.add(SEX, DEPT)) < 0.04
+    distribution = crossed.predict_proba(X, sensitive_features=GROUPS)
+    assert gap(distribution, by=np.char.add(SEX, DEPT)) < 0.04
     hidden = unaware([demographic_parity(("sex", "dept"), tol=0.05)]).fit(X, Y, sensitive_features=GROUPS)
     assert set(hidden.group_estimators_) == {("sex", "dept")}
     assert gap(hidden.predict_proba(X), by=np.char.add(SEX, DEPT)) < 0.075
@@ -147,8 +147,8 @@ def test_one_attribute_known_and_one_not():
         X, Y, sensitive_features=GROUPS
     )
     assert set(fitted.group_estimators_) == {"sex"}
-    law = fitted.predict_proba(X, sensitive_features=DEPT.tolist() and {"dept": DEPT})
-    assert max(gap(law), gap(law, by=DEPT)) < 0.03
+    distribution = fitted.predict_proba(X, sensitive_features=DEPT.tolist() and {"dept": DEPT})
+    assert max(gap(distribution), gap(distribution, by=DEPT)) < 0.03
     with pytest.raises(ValueError, match=r"speak of \['dept'\], which must be known"):
         fitted.predict(X)
 
@@ -156,8 +156,8 @@ def test_one_attribute_known_and_one_not():
 def test_one_tolerance_per_group():
     rule = demographic_parity("sex", tol={"F": 0.01, "M": 0.3})
     fitted = classifier([rule]).fit(X, Y, sensitive_features=SEX)
-    law = fitted.predict_proba(X, sensitive_features=SEX)
-    assert np.abs(law[SEX == "F"].mean(axis=0) - law.mean(axis=0)).max() < 0.02
+    distribution = fitted.predict_proba(X, sensitive_features=SEX)
+    assert np.abs(distribution[SEX == "F"].mean(axis=0) - distribution.mean(axis=0)).max() < 0.02
 
 
 def test_a_rows_answer_does_not_depend_on_its_batch():
@@ -167,8 +167,10 @@ def test_a_rows_answer_does_not_depend_on_its_batch():
     fitted = classifier([equalized_odds("sex", tol=0.05)], base, group_estimator=model).fit(
         X, Y, sensitive_features=SEX
     )
-    law = fitted.predict_proba(X[:60])
-    assert np.array_equal(np.concatenate([fitted.predict_proba(X[i : i + 1]) for i in range(60)]), law)
+    distribution = fitted.predict_proba(X[:60])
+    assert np.array_equal(
+        np.concatenate([fitted.predict_proba(X[i : i + 1]) for i in range(60)]), distribution
+    )
 
 
 def test_an_unknown_group_is_guessed_given_the_known_one():
@@ -184,7 +186,7 @@ def test_an_unknown_group_is_guessed_given_the_known_one():
         X, Y, sensitive_features=both
     )
     evidence = fitted._evidence(X, both, None)
-    guessed = evidence.chance((("race", "b"), ("sex", "F"))).mean()
+    guessed = evidence.event_probability((("race", "b"), ("sex", "F"))).mean()
     assert guessed == pytest.approx(((SEX == "F") & (race == "b")).mean(), abs=0.01)
 
 

@@ -68,8 +68,8 @@ def test_sets():
     inside = fitted.predict_set(digits)
     assert inside.shape == (len(digits), 10)
     assert inside.sum(axis=1).mean() == pytest.approx(1.5, abs=0.05)
-    law = fitted.predict_proba(digits)
-    covered = law[np.arange(len(labels)), labels].mean()
+    distribution = fitted.predict_proba(digits)
+    covered = distribution[np.arange(len(labels)), labels].mean()
     assert fitted.score(digits, labels) == pytest.approx(covered)
     assert not hasattr(fitted, "predict")
     with pytest.raises(AttributeError) as caught:
@@ -83,13 +83,13 @@ def test_churn_against_a_model_or_its_labels():
     rule = disagreement("last release") <= 0.05
     by_model = classifier([rule]).fit(X, Y, reference=old)
     by_labels = classifier([rule]).fit(X, Y, reference=old.predict(X))
-    law = by_model.predict_proba(X)
-    assert np.array_equal(law, by_labels.predict_proba(X, reference=old.predict(X)))
-    agree = law[np.arange(N), (old.predict(X) == "yes").astype(int)]
+    distribution = by_model.predict_proba(X)
+    assert np.array_equal(distribution, by_labels.predict_proba(X, reference=old.predict(X)))
+    agree = distribution[np.arange(N), (old.predict(X) == "yes").astype(int)]
     assert 1 - agree.mean() == pytest.approx(0.05, abs=0.01)
     assert by_model.references_ == {"last release": old}
     by_name = classifier([rule]).fit(X, Y, reference={"last release": old})
-    assert np.array_equal(by_name.predict_proba(X), law)
+    assert np.array_equal(by_name.predict_proba(X), distribution)
 
 
 def test_churn_against_an_earlier_constrained_classifier():
@@ -97,9 +97,9 @@ def test_churn_against_an_earlier_constrained_classifier():
     old.fit(X, Y, sensitive_features=SEX)
     rules = [PARITY, "rejected() <= 0.2", disagreement("old") <= 0.215]
     fitted = classifier(rules).fit(X, Y, sensitive_features=SEX, reference=old)
-    law = fitted.predict_proba(X, sensitive_features=SEX)
+    distribution = fitted.predict_proba(X, sensitive_features=SEX)
     said = old.predict(X, sensitive_features=SEX)
-    agree = np.where(said == "human", 0.0, law[np.arange(N), (said == "yes").astype(int)])
+    agree = np.where(said == "human", 0.0, distribution[np.arange(N), (said == "yes").astype(int)])
     assert 1 - agree.mean() == pytest.approx(0.215, abs=0.01)
 
 

@@ -19,21 +19,21 @@ from helpers.people import DEPT, GROUPS, SEX, N, X, Y, aware, classifier, unawar
 
 def test_scores_are_expected_and_observed():
     fitted = classifier(["rejected() <= 0.2"], beta=5.0).fit(X, Y)
-    law = fitted.predict_proba(X)
-    wrong = 1 - law[:, 2] - law[np.arange(N), (Y == "yes").astype(int)]
+    distribution = fitted.predict_proba(X)
+    wrong = 1 - distribution[:, 2] - distribution[np.arange(N), (Y == "yes").astype(int)]
     assert fitted.score(X, Y) == pytest.approx(1 - wrong.mean())
     weights = np.linspace(0, 1, N)
     assert fitted.score(X, Y, weights) == pytest.approx(1 - np.average(wrong, weights=weights))
     assert fitted.expected(error(), X, Y) == pytest.approx(wrong.mean())
-    assert fitted.expected(rejected(), X) == pytest.approx(law[:, 2].mean())
+    assert fitted.expected(rejected(), X) == pytest.approx(distribution[:, 2].mean())
 
 
 def test_violations_are_observed_by_rule():
     fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
-    law = fitted.predict_proba(X)
+    distribution = fitted.predict_proba(X)
     found = fitted.violations(X, Y, sensitive_features=GROUPS)
     name = "selected('yes').given(sex='F') - selected('yes') <= 0.02"
-    assert found[name] == pytest.approx(law[SEX == "F", 1].mean() - law[:, 1].mean() - 0.02)
+    assert found[name] == pytest.approx(distribution[SEX == "F", 1].mean() - distribution[:, 1].mean() - 0.02)
     assert set(found) == set(fitted.multipliers_)
 
 
@@ -49,13 +49,13 @@ def test_a_batch_without_some_group_is_judged_where_it_can_be():
 
 def test_other_rates_than_the_rules_own():
     fitted = aware()
-    law = fitted.predict_proba(X, sensitive_features=SEX)
-    wrong = 1 - law[np.arange(N), (Y == "yes").astype(int)]
+    distribution = fitted.predict_proba(X, sensitive_features=SEX)
+    wrong = 1 - distribution[np.arange(N), (Y == "yes").astype(int)]
     found = fitted.expected("error().given(dept='a')", X, Y, sensitive_features=GROUPS)
     assert found == pytest.approx(wrong[DEPT == "a"].mean())
     old = np.where(X.w > 0, "yes", "no")
     found = fitted.expected(disagreement("old"), X, sensitive_features=SEX, reference=old)
-    assert found == pytest.approx(1 - law[np.arange(N), (old == "yes").astype(int)].mean())
+    assert found == pytest.approx(1 - distribution[np.arange(N), (old == "yes").astype(int)].mean())
     hidden = unaware([equalized_odds("sex", tol=0.03)]).fit(X, Y, sensitive_features=SEX)
     rate = error().given(sex="F")
     assert abs(hidden.expected(rate, X, Y) - hidden.expected(rate, X, Y, sensitive_features=SEX)) < 0.02
@@ -67,11 +67,11 @@ def test_other_rates_than_the_rules_own():
 def test_a_failed_fit_leaves_the_old_one():
     old = RandomForestClassifier(10, random_state=0).fit(X, Y)
     fitted = classifier([disagreement("old") <= 0.05]).fit(X, Y, reference=old)
-    law = fitted.predict_proba(X)
+    distribution = fitted.predict_proba(X)
     fitted.set_params(rules=[disagreement("old") <= 0.05, selected("yes") >= 0.99])
     with pytest.raises(InfeasibleRulesError):
         fitted.fit(X, Y, reference=DummyClassifier().fit(X, Y))
-    assert np.array_equal(fitted.predict_proba(X), law)
+    assert np.array_equal(fitted.predict_proba(X), distribution)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_explanations_compare_with_the_models_own_answers():
 def test_explanations_say_what_moved_a_row():
     fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
     found = fitted.explain(X)
-    law = fitted.predict_proba(X)
-    assert (found.after == law.argmax(axis=1)).all()
+    distribution = fitted.predict_proba(X)
+    assert (found.after == distribution.argmax(axis=1)).all()
     assert (found.before == fitted.estimator_.predict_proba(X).argmax(axis=1)).all()
     assert 10 < (found.after != found.before).sum() < N / 2
     assert set(found.rules) == {rule for rule, price in fitted.multipliers_.items() if price}

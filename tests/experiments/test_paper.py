@@ -78,9 +78,9 @@ def test_the_tables_are_the_papers():
 def test_the_baseline_rejects_the_least_confident():
     seen = np.column_stack([np.linspace(0.5, 1, 101), 1 - np.linspace(0.5, 1, 101)])
     new = np.array([[0.5, 0.5], [0.45, 0.55], [0.4, 0.6], [0.9, 0.1]])
-    law = rejection.referred_below(seen, new, level=0.2)
+    distribution = rejection.referred_below(seen, new, level=0.2)
     # Of the confidences seen, one in a hundred is 0.5, one in ten up to 0.55, a fifth up to 0.6.
-    assert law.argmax(axis=1).tolist() == [2, 2, 1, 0]
+    assert distribution.argmax(axis=1).tolist() == [2, 2, 1, 0]
     assert rejection.referred_below(seen, new, level=0.0)[:, 2].sum() == 0
 
 
@@ -88,6 +88,6 @@ def test_without_beta_nothing_is_rejected_in_the_end():
     rng = np.random.default_rng(0)
     chance = rng.random(800)
     scores = np.column_stack([chance, 1 - chance])
-    law = rejection.without_beta(scores, scores, 0.1)
-    np.testing.assert_allclose(law.sum(axis=1), 1)
-    assert law[:, 2].mean() < 1e-6
+    distribution = rejection.without_beta(scores, scores, 0.1)
+    np.testing.assert_allclose(distribution.sum(axis=1), 1)
+    assert distribution[:, 2].mean() < 1e-6

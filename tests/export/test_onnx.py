@@ -48,10 +48,10 @@ def run(case, **options):
 @pytest.mark.parametrize("name", CASES)
 def test_the_law_is_the_policys(name):
     case = CASES[name]()
-    law = run(case)
-    assert law.dtype == np.float64
-    assert law.shape == case.law.shape
-    assert np.abs(law - case.law).max() <= TOLERANCE
+    distribution = run(case)
+    assert distribution.dtype == np.float64
+    assert distribution.shape == case.distribution.shape
+    assert np.abs(distribution - case.distribution).max() <= TOLERANCE
 
 
 def test_an_earlier_model_may_come_as_probabilities():
@@ -60,9 +60,9 @@ def test_an_earlier_model_may_come_as_probabilities():
     evidence = Evidence(P, references={"old": old})
     policy = solve(Problem(error(), [disagreement("old") <= 0.5]), evidence)
     model = session(onnx_model(policy, references={"old": "probabilities"}))
-    law = model.run(None, {"probabilities": P, "reference_old": old})[0]
+    distribution = model.run(None, {"probabilities": P, "reference_old": old})[0]
     assert policy.prices["disagreement('old') <= 0.5"] > 0.01
-    assert np.abs(law - policy.probabilities(evidence)).max() <= TOLERANCE
+    assert np.abs(distribution - policy.probabilities(evidence)).max() <= TOLERANCE
 
 
 BROKEN = {
@@ -83,10 +83,10 @@ def test_rows_that_the_policy_refuses_get_nan(name):
     arrays = feeds(case, model)
     arrays[name] = arrays[name].copy()
     arrays[name][(5,) + (0,) * (arrays[name].ndim - 1)] = BROKEN[name]
-    law = model.run(None, arrays)[0]
-    assert np.isnan(law[5]).all()
-    others = np.arange(len(law)) != 5
-    assert np.abs(law[others] - case.law[others]).max() <= TOLERANCE
+    distribution = model.run(None, arrays)[0]
+    assert np.isnan(distribution[5]).all()
+    others = np.arange(len(distribution)) != 5
+    assert np.abs(distribution[others] - case.distribution[others]).max() <= TOLERANCE
 
 
 def test_negative_and_missing_probabilities_get_nan():
@@ -96,8 +96,8 @@ def test_negative_and_missing_probabilities_get_nan():
     P[1, :2] += [0.6, -0.6]
     P[2, 3] += 2e-4
     P[3] = np.inf
-    law = model.run(None, {"probabilities": P})[0]
-    assert np.isnan(law).all(axis=1).tolist() == [False, True, True, True, False]
+    distribution = model.run(None, {"probabilities": P})[0]
+    assert np.isnan(distribution).all(axis=1).tolist() == [False, True, True, True, False]
 
 
 def test_batches_of_any_size():
@@ -105,9 +105,9 @@ def test_batches_of_any_size():
     model = session(onnx_model(case.policy))
     arrays = feeds(case, model)
     for size in (0, 1, 7):
-        law = model.run(None, {name: array[:size] for name, array in arrays.items()})[0]
-        assert law.shape == (size, 4)
-        assert np.abs(law - case.law[:size]).max(initial=0) <= TOLERANCE
+        distribution = model.run(None, {name: array[:size] for name, array in arrays.items()})[0]
+        assert distribution.shape == (size, 4)
+        assert np.abs(distribution - case.distribution[:size]).max(initial=0) <= TOLERANCE
 
 
 def test_the_file_says_what_it_is(tmp_path):

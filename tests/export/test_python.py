@@ -22,14 +22,14 @@ assert importlib.util.find_spec("numpy") is None
 sys.path.insert(0, sys.argv[1])
 import policy
 asked = json.load(sys.stdin)
-law = [policy.probabilities(row) for row in asked["rows"]]
+distribution = [policy.probabilities(row) for row in asked["rows"]]
 decisions = [policy.decide(row, row["id"], **asked["options"]) for row in asked["rows"]]
-print(json.dumps([law, decisions, policy.ACTIONS, policy.DIGEST]))
+print(json.dumps([distribution, decisions, policy.ACTIONS, policy.DIGEST]))
 """
 
 
 def run(folder, source, rows, **options):
-    """(law, decisions, actions, digest), by a bare interpreter."""
+    """(distribution, decisions, actions, digest), by a bare interpreter."""
     (folder / "policy.py").write_text(source, encoding="utf-8")
     asked = json.dumps({"rows": rows, "options": options})
     bare = subprocess.run(
@@ -44,7 +44,7 @@ def run(folder, source, rows, **options):
 
 
 def as_decided(case, decisions):
-    if case.policy.decisions.kind == "sets":
+    if case.policy.action_space.kind == "sets":
         return np.array([[label in chosen for label in case.policy.actions] for chosen in decisions])
     if len({type(action) for action in case.policy.actions}) == 1:
         return np.array(decisions)
@@ -55,8 +55,8 @@ def as_decided(case, decisions):
 def test_the_law_and_every_decision_are_the_policys(name, tmp_path):
     case = {**AWKWARD_CASES, **REAL_CASES}[name]()
     source = to_python(case.policy, case.columns)
-    law, decisions, actions, digest = run(tmp_path, source, case.frame.to_dict("records"))
-    check(case, np.array(law), as_decided(case, decisions))
+    distribution, decisions, actions, digest = run(tmp_path, source, case.frame.to_dict("records"))
+    check(case, np.array(distribution), as_decided(case, decisions))
     assert tuple(actions) == case.policy.actions
     assert digest == case.policy.digest
 
@@ -64,8 +64,10 @@ def test_the_law_and_every_decision_are_the_policys(name, tmp_path):
 def test_another_key(tmp_path):
     case = AWKWARD_CASES["everything"]()
     rows = case.frame.to_dict("records")
-    law, decisions, _, _ = run(tmp_path, to_python(case.policy, case.columns), rows, key="release 'ü'")
-    check(case, np.array(law), as_decided(case, decisions), "release 'ü'")
+    distribution, decisions, _, _ = run(
+        tmp_path, to_python(case.policy, case.columns), rows, key="release 'ü'"
+    )
+    check(case, np.array(distribution), as_decided(case, decisions), "release 'ü'")
 
 
 @pytest.mark.parametrize("name", AWKWARD_CASES)
@@ -171,13 +173,13 @@ def test_earlier_models_with_numbers_may_reject(tmp_path):
     old = case.frame["old"].astype(object)
     old[::3] = "reject"
     rows = case.frame.assign(old=old.astype(str))
-    evidence = case.evidence.replaced(
+    evidence = case.evidence.with_columns(
         references=Evidence(
             case.evidence.probabilities, references={"old": rows["old"].to_numpy()}
         ).references
     )
-    law, *_ = run(tmp_path, to_python(case.policy, case.columns), rows.to_dict("records"))
-    np.testing.assert_allclose(law, case.policy.probabilities(evidence), atol=1e-9)
+    distribution, *_ = run(tmp_path, to_python(case.policy, case.columns), rows.to_dict("records"))
+    np.testing.assert_allclose(distribution, case.policy.probabilities(evidence), atol=1e-9)
 
 
 def test_a_column_in_two_roles_must_serve_both():
@@ -197,6 +199,6 @@ def test_a_column_in_two_roles_must_serve_both():
 def test_policies_without_weights_are_fair_coins():
     evidence = Evidence([[0.2, 0.8]] * 3)
     policy = solve(Problem(error()), evidence)
-    still = replace(policy, weights=0 * policy.weights)
+    still = replace(policy, score_matrix=0 * policy.score_matrix)
     exported = module(to_python(still, Columns(["a", "b"], classes=[0, 1])))
     assert exported["probabilities"]({"a": 0.2, "b": 0.8}) == [0.5, 0.5]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bylaw import Columns, Evidence, OptionError, Policy, Problem, custom, error, solve
 from bylaw.export import to_sql
-from bylaw.export.formulas import terms_of
+from bylaw.export.formulas import make_terms
 from bylaw.export.sql_dialects import DIALECTS
 from helpers.databases import in_duckdb, in_postgres, postgres_server
 from helpers.export_cases import AWKWARD, AWKWARD_CASES, REAL_CASES, TOLERANCE, Case, check
@@ -40,7 +40,7 @@ def database(request):
 
 
 def answers(case: Case, database, frame=None, **options):
-    """The law (n_rows, n_actions) and the decisions of the rows, in their order."""
+    """The distribution (n_rows, n_actions) and the decisions of the rows, in their order."""
     dialect, run = database
     options = {"id_column": "id", **options}
     statement = to_sql(case.policy, case.columns, dialect=dialect, table="rows", **options)
@@ -64,23 +64,23 @@ def as_decided(case: Case, decisions):
 @pytest.mark.parametrize("name", CASES)
 def test_the_law_and_every_decision_are_the_policys(name, database):
     case = CASES[name]()
-    law, decisions = answers(case, database)
-    check(case, law, as_decided(case, decisions))
+    distribution, decisions = answers(case, database)
+    check(case, distribution, as_decided(case, decisions))
 
 
 @pytest.mark.parametrize("name", AWKWARD_CASES)
 def test_another_key(name, database):
     case = CASES[name]()
     key = "release 'ü' \\ 2"
-    law, decisions = answers(case, database, key=key)
-    check(case, law, as_decided(case, decisions), key)
+    distribution, decisions = answers(case, database, key=key)
+    check(case, distribution, as_decided(case, decisions), key)
     assert (case.decisions(key) != case.decisions()).any() or name == "decided"
 
 
 def test_the_cases_weigh_every_kind_of_column():
     seen = set()
     for build in AWKWARD_CASES.values():
-        terms = terms_of(build().policy, build().columns)
+        terms = make_terms(build().policy, build().columns)
         for k in terms.weighted:
             seen |= {(type(f).__name__, getattr(f, "cells", f[:1])[0].part) for f in terms.features[k]}
     assert seen == {
@@ -95,12 +95,12 @@ def test_postgres_of_old_habits_reads_the_same(postgres):
     with warnings.catch_warnings():
         postgres.execute("SET standard_conforming_strings = off")
         try:
-            law, decisions = answers(
+            distribution, decisions = answers(
                 case, ("postgres", lambda text, frame: in_postgres(postgres, text, frame))
             )
         finally:
             postgres.execute("SET standard_conforming_strings = on")
-    check(case, law, decisions)
+    check(case, distribution, decisions)
 
 
 BROKEN = {
@@ -130,11 +130,11 @@ def test_rows_that_the_policy_refuses_get_null(what, database):
     frame.loc[5, column] = value
     with pytest.raises(Exception, match=r"\w"):
         case.policy.probabilities(case.columns.evidence(frame))
-    law, decisions = answers(case, database, frame)
-    assert np.isnan(law[5]).all()
+    distribution, decisions = answers(case, database, frame)
+    assert np.isnan(distribution[5]).all()
     assert decisions[5] is None
     others = np.arange(len(frame)) != 5
-    assert np.abs(law[others] - case.law[others]).max() <= TOLERANCE
+    assert np.abs(distribution[others] - case.distribution[others]).max() <= TOLERANCE
     assert (as_decided(case, decisions[others]) == case.decisions()[others]).all()
 
 
@@ -142,8 +142,8 @@ def test_a_set_of_a_row_that_is_refused_is_null(database):
     case = AWKWARD_CASES["sets"]()
     frame = case.frame.copy()
     frame.loc[0, "a"] = 0.9999
-    law, inside = answers(case, database, frame)
-    assert np.isnan(law[0]).all()
+    distribution, inside = answers(case, database, frame)
+    assert np.isnan(distribution[0]).all()
     assert list(inside[0]) == [None] * 6
 
 
@@ -162,8 +162,8 @@ def test_scores_that_overflow_are_not_decided():
     case = AWKWARD_CASES["everything"]()
     frame = case.frame.copy()
     frame.loc[3, ["c0", "c1", "c2", "c3"]] = [1e308, -1e308, 1e308, -1e308]
-    law, decisions = answers(case, ("duckdb", in_duckdb), frame)
-    assert np.isnan(law[3]).all()
+    distribution, decisions = answers(case, ("duckdb", in_duckdb), frame)
+    assert np.isnan(distribution[3]).all()
     assert decisions[3] is None
 
 
@@ -173,21 +173,21 @@ def test_earlier_models_with_numbers_may_reject(database):
     old = case.frame["old"].astype(object)
     old[::3] = "reject"
     evidence = replace_reference(case.evidence, old)
-    law, _ = answers(case, database, case.frame.assign(old=old.astype(str)))
-    assert np.abs(law - case.policy.probabilities(evidence)).max() <= TOLERANCE
-    assert np.abs(law - case.law).max() > 0.01
+    distribution, _ = answers(case, database, case.frame.assign(old=old.astype(str)))
+    assert np.abs(distribution - case.policy.probabilities(evidence)).max() <= TOLERANCE
+    assert np.abs(distribution - case.distribution).max() > 0.01
 
 
 def test_numbers_of_earlier_models_may_come_as_floats(database):
     """As pandas makes them of a column with gaps."""
     case = AWKWARD_CASES["everything"]()
-    law, _ = answers(case, database, case.frame.assign(old=case.frame["old"].astype(float)))
-    assert np.abs(law - case.law).max() <= TOLERANCE
+    distribution, _ = answers(case, database, case.frame.assign(old=case.frame["old"].astype(float)))
+    assert np.abs(distribution - case.distribution).max() <= TOLERANCE
 
 
 def replace_reference(evidence, labels):
     other = Evidence(evidence.probabilities, references={"old": labels.to_numpy()})
-    return evidence.replaced(references=other.references)
+    return evidence.with_columns(references=other.references)
 
 
 def test_columns_are_kept_and_named(database):
@@ -218,9 +218,9 @@ def test_no_number_makes_a_name_that_of_another_class():
     policy = solve(Problem(error()), columns.evidence(frame), beta=5.0)
     result = in_duckdb(to_sql(policy, columns, dialect="duckdb", table="rows", id_column="id"), frame)
     assert list(result) == ["id", "p_A", "p_a_3", "p_a_2", "decision"]
-    law = policy.probabilities(columns.evidence(frame))
+    distribution = policy.probabilities(columns.evidence(frame))
     shown = result.sort_values("id")["p_a_2"].to_numpy(float)
-    np.testing.assert_allclose(shown, law[:, 2], atol=TOLERANCE)
+    np.testing.assert_allclose(shown, distribution[:, 2], atol=TOLERANCE)
 
 
 def test_qualified_tables():
@@ -276,8 +276,8 @@ def test_translated_statements_decide_alike(name, dialect):
         parsed = sqlglot.parse_one(statement, read=dialect).transform(as_double)
         return in_duckdb(parsed.sql("duckdb"), frame, HEXADECIMAL)
 
-    law, decisions = answers(case, (dialect, translated))
-    check(case, law, as_decided(case, decisions))
+    distribution, decisions = answers(case, (dialect, translated))
+    check(case, distribution, as_decided(case, decisions))
 
 
 @pytest.mark.parametrize("dialect", CLOUD)

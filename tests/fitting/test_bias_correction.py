@@ -28,9 +28,11 @@ from helpers.generated_rows import Rows
 from helpers.reference import softmax
 
 
-def gap(law, groups):
+def gap(distribution, groups):
     """Worst difference in selection between a group and all rows, written out."""
-    return max(np.abs(law[groups == s].mean(axis=0) - law.mean(axis=0)).max() for s in (0, 1))
+    return max(
+        np.abs(distribution[groups == s].mean(axis=0) - distribution.mean(axis=0)).max() for s in (0, 1)
+    )
 
 
 class Misled:
@@ -47,18 +49,24 @@ class Misled:
         self.joint = self.T[:, :, None] * self.P[:, None, :]
         self.evidence = Evidence(self.P, groups={"s": dict(enumerate(self.T.T))}, joint={"s": self.joint})
 
-    def gaps(self, law):
-        return gap(law, self.groups)
+    def gaps(self, distribution):
+        return gap(distribution, self.groups)
 
-    def odds(self, law):
+    def odds(self, distribution):
         cells = [(s, t) for s in (0, 1) for t in range(self.P.shape[1])]
         return max(
-            np.abs(law[(self.groups == s) & (self.labels == t)].mean(0) - law[self.labels == t].mean(0)).max()
+            np.abs(
+                distribution[(self.groups == s) & (self.labels == t)].mean(0)
+                - distribution[self.labels == t].mean(0)
+            ).max()
             for s, t in cells
         )
 
-    def error(self, law):
-        return law[:, : self.P.shape[1]].sum(axis=1).mean() - law[np.arange(len(law)), self.labels].mean()
+    def error(self, distribution):
+        return (
+            distribution[:, : self.P.shape[1]].sum(axis=1).mean()
+            - distribution[np.arange(len(distribution)), self.labels].mean()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +87,19 @@ def test_groups_that_were_seen_are_treated_alike(rows):
 def test_labels_that_were_seen_are_counted(rows):
     problem = Problem(rejected(), [error() <= 0.2])
     plain = solve(problem, rows.evidence).probabilities(rows.evidence)
-    law = solve(problem, rows.evidence, labels=rows.labels).probabilities(rows.evidence)
+    distribution = solve(problem, rows.evidence, labels=rows.labels).probabilities(rows.evidence)
     assert rows.error(plain) > 0.25
-    assert rows.error(law) == pytest.approx(0.2, abs=6e-4)
+    assert rows.error(distribution) == pytest.approx(0.2, abs=6e-4)
 
 
 def test_groups_and_labels_together(rows):
     problem = Problem(error(), [equalized_odds("s", tol=0.03)])
     plain = solve(problem, rows.evidence).probabilities(rows.evidence)
-    law = solve(problem, rows.evidence, labels=rows.labels, groups={"s": rows.groups}).probabilities(
+    distribution = solve(problem, rows.evidence, labels=rows.labels, groups={"s": rows.groups}).probabilities(
         rows.evidence
     )
     assert rows.odds(plain) > 0.04
-    assert rows.odds(law) < 0.0306
+    assert rows.odds(distribution) < 0.0306
 
 
 def test_a_rule_that_is_held_too_far_is_loosened(rows):
@@ -100,7 +108,7 @@ def test_a_rule_that_is_held_too_far_is_loosened(rows):
     plain, corrected = (
         solve(problem, shy, labels=labels).probabilities(shy) for labels in (None, rows.labels)
     )
-    answered = [law[:, :3].sum(axis=1).mean() for law in (plain, corrected)]
+    answered = [distribution[:, :3].sum(axis=1).mean() for distribution in (plain, corrected)]
     assert rows.error(plain) / answered[0] < 0.07
     assert rows.error(corrected) / answered[1] == pytest.approx(0.1, abs=6e-3)
     assert answered[1] > 1.5 * answered[0]
@@ -108,8 +116,8 @@ def test_a_rule_that_is_held_too_far_is_loosened(rows):
 
 def test_sets_that_cover_as_often_as_they_say(rows):
     problem = Problem(size(), [miscoverage() <= 0.1])
-    law = solve(problem, rows.evidence, labels=rows.labels).probabilities(rows.evidence)
-    missed = 1 - law[np.arange(len(law)), rows.labels].mean()
+    distribution = solve(problem, rows.evidence, labels=rows.labels).probabilities(rows.evidence)
+    missed = 1 - distribution[np.arange(len(distribution)), rows.labels].mean()
     assert 0.1 - 1.1e-3 <= missed <= 0.1 + 1e-6
 
 
@@ -123,8 +131,10 @@ def test_a_guessed_group_obeys_as_it_was_seen_not_only_nearly(seed):
     man = 1 / (1 + np.exp(-(z @ [-0.6, 0.1, 0.5] + 0.2)))
     evidence = Evidence(P, groups={"sex": {"F": 1 - man, "M": man}})
     problem = Problem(error(), [demographic_parity("sex", tol=0.02)])
-    law = solve(problem, evidence, groups={"sex": sex}).probabilities(evidence)
-    gap = max(np.abs(law[sex == s].mean(axis=0) - law.mean(axis=0)).max() for s in ("F", "M"))
+    distribution = solve(problem, evidence, groups={"sex": sex}).probabilities(evidence)
+    gap = max(
+        np.abs(distribution[sex == s].mean(axis=0) - distribution.mean(axis=0)).max() for s in ("F", "M")
+    )
     assert 0.02 - 2e-3 < gap <= 0.02 + 1e-6
 
 
@@ -135,25 +145,25 @@ def test_a_rule_of_which_not_everything_was_seen_is_left_alone(rows):
     by_labels = solve(problem, rows.evidence, labels=rows.labels)
     for policy in (by_groups, by_labels):
         assert not any(policy.tightened.values())
-        assert np.array_equal(policy.weights, plain.weights)
+        assert np.array_equal(policy.score_matrix, plain.score_matrix)
 
 
 def test_nothing_to_correct_changes_nothing(rows):
     problem = Problem(error(), [rejected() <= 0.1])
     plain, corrected = solve(problem, rows.evidence), solve(problem, rows.evidence, labels=rows.labels)
-    assert np.array_equal(plain.weights, corrected.weights)
+    assert np.array_equal(plain.score_matrix, corrected.score_matrix)
 
 
 def test_weights_count_in_observed_rates(rows):
     weights = np.where(rows.labels == 0, 3.0, 1.0)
-    evidence = rows.evidence.replaced(weights=weights)
-    law = solve(
+    evidence = rows.evidence.with_columns(weights=weights)
+    distribution = solve(
         Problem(error(), [demographic_parity("s", tol=0.01)]), evidence, groups={"s": rows.groups}
     ).probabilities(evidence)
-    overall = np.average(law, axis=0, weights=weights)
+    overall = np.average(distribution, axis=0, weights=weights)
     for s in (0, 1):
         mine = rows.groups == s
-        gap = np.abs(np.average(law[mine], axis=0, weights=weights[mine]) - overall).max()
+        gap = np.abs(np.average(distribution[mine], axis=0, weights=weights[mine]) - overall).max()
         assert gap < 0.0106
 
 
@@ -165,8 +175,8 @@ def test_a_margin_in_standard_errors_holds_on_new_rows():
         here, there = rows.evidence.rows(slice(2000)), rows.evidence.rows(slice(2000, None))
         for margin, found in excess.items():
             policy = solve(problem, here, groups={"s": rows.groups[:2000]}, margin=margin)
-            law = policy.probabilities(there)
-            found.append(gap(law, rows.groups[2000:]) - 0.05)
+            distribution = policy.probabilities(there)
+            found.append(gap(distribution, rows.groups[2000:]) - 0.05)
     assert np.mean(excess[0.0]) > 0
     assert np.mean(excess[2.0]) < 0
     assert all(np.array(excess[2.0]) < excess[0.0])
@@ -175,8 +185,8 @@ def test_a_margin_in_standard_errors_holds_on_new_rows():
 def test_a_margin_needs_no_labels(rows):
     problem = Problem(error(), [rejected() <= 0.1])
     policy = solve(problem, rows.evidence, margin=2.0)
-    law = policy.probabilities(rows.evidence)[:, -1]
-    own = law.std() / np.sqrt(len(law))
+    distribution = policy.probabilities(rows.evidence)[:, -1]
+    own = distribution.std() / np.sqrt(len(distribution))
     assert policy.expected(rejected(), rows.evidence) == pytest.approx(0.1 - 2 * own, abs=1e-3)
 
 
@@ -197,8 +207,8 @@ def test_rules_that_conflict_only_in_the_models_opinion():
     problem = Problem(error() + selected(1), [error() <= 0.1])
     with pytest.raises(InfeasibleRulesError):
         solve(problem, evidence)
-    law = solve(problem, evidence, labels=labels).probabilities(evidence)
-    assert 1 - law[np.arange(2000), labels].mean() < 0.1006
+    distribution = solve(problem, evidence, labels=labels).probabilities(evidence)
+    assert 1 - distribution[np.arange(2000), labels].mean() < 0.1006
     with pytest.raises(InfeasibleRulesError) as caught:
         solve(Problem(error(), [error() <= 0.01]), evidence, labels=labels)
     assert "the probabilities predict" in caught.value.__notes__[0]
@@ -214,9 +224,9 @@ def test_a_modest_model_under_two_rules_that_hold(limit):
     evidence = Evidence(root / root.sum(axis=1, keepdims=True))
     assert (evidence.probabilities.argmax(axis=1) != labels).mean() < 0.15 < limit + 1e-9
     problem = Problem(error(), [error() <= limit, rejected() <= 0])
-    law = solve(problem, evidence, labels=labels).probabilities(evidence)
-    assert 1 - law[np.arange(4000), labels].mean() < limit + 6e-4
-    assert law[:, -1].mean() < 1e-5
+    distribution = solve(problem, evidence, labels=labels).probabilities(evidence)
+    assert 1 - distribution[np.arange(4000), labels].mean() < limit + 6e-4
+    assert distribution[:, -1].mean() < 1e-5
     spared = solve(Problem(rejected(), [error() <= limit]), evidence, labels=labels, margin=1.0)
     found = spared.probabilities(evidence)
     wrong = 1 - found[:, -1] - found[np.arange(4000), labels]

@@ -237,9 +237,11 @@ CASES = [
 @pytest.mark.parametrize("make", CASES)
 def test_known_conflicts(make):
     case = make()
-    found = diagnose(case.problem, case.evidence, weights=case.weights)
+    found = diagnose(case.problem, case.evidence, relaxation_costs=case.weights)
     assert not found.feasible
-    names = [str(r) for r, _ in case.problem.expand(case.evidence.classes, case.evidence.group_values)]
+    names = [
+        str(found.rule) for found in case.problem.expand(case.evidence.classes, case.evidence.group_values)
+    ]
     if not case.conflict:  # one of several will do
         case.conflict = [names.index(name) for name in found.conflict]
     assert found.conflict == tuple(names[j] for j in case.conflict)
@@ -265,7 +267,7 @@ def test_known_conflicts(make):
 @pytest.mark.parametrize("make", CASES)
 def test_the_relaxed_problem_solves(make):
     case = make()
-    slacks = diagnose(case.problem, case.evidence, weights=case.weights).relaxation
+    slacks = diagnose(case.problem, case.evidence, relaxation_costs=case.weights).relaxation
     rules = []
     for statement in case.problem.rules:
         slack = slacks.get(str(statement), 0.0) * (1 + 1e-6) + 1e-7
@@ -302,23 +304,28 @@ def _of(case):
 def test_weights_move_the_relaxation_from_one_rule_to_the_other():
     problem, evidence = _of(two_caps())
     first, second = problem.rules
-    assert list(diagnose(problem, evidence, weights={first: 3}).relaxation) == [str(second)]
-    assert list(diagnose(problem, evidence, weights={"selected(1)<=0.5": 3}).relaxation) == [str(first)]
+    assert list(diagnose(problem, evidence, relaxation_costs={first: 3}).relaxation) == [str(second)]
+    assert list(diagnose(problem, evidence, relaxation_costs={"selected(1)<=0.5": 3}).relaxation) == [
+        str(first)
+    ]
 
 
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"error() <= 0.2": 2}, r"'error\(\) <= 0.2', which the problem does not state; its rules are"),
-        ({"nonsense": 2}, "'nonsense', which the problem does not state"),
-        ({3: 2}, "'3', which the problem does not state"),
-        ({"selected(0) <= 0.3": -1}, r"weights\['selected\(0\) <= 0.3'\] must be a positive number, not -1"),
+        ({"error() <= 0.2": 2}, r"'error\(\) <= 0.2'; its rules are"),
+        ({"nonsense": 2}, "the problem has no rule 'nonsense'"),
+        ({3: 2}, "the problem has no rule '3'"),
+        (
+            {"selected(0) <= 0.3": -1},
+            r"relaxation_costs\['selected\(0\) <= 0.3'\] must be a positive number, not -1",
+        ),
         ({"selected(0) <= 0.3": "much"}, "must be a positive number"),
     ],
 )
 def test_bad_weights_are_refused(weights, message):
     with pytest.raises(OptionError, match=message):
-        diagnose(*_of(two_caps()), weights=weights)
+        diagnose(*_of(two_caps()), relaxation_costs=weights)
 
 
 def test_a_problem_comes_first():
@@ -408,7 +415,7 @@ def test_random_conflicts_beside_the_linear_program(seed):
         None,
         {str(s): float(w) for s, w in zip(stated, weights, strict=True)},
     )
-    found = diagnose(case.problem, case.evidence, weights=case.weights)
+    found = diagnose(case.problem, case.evidence, relaxation_costs=case.weights)
     everything = range(M)
     assert found.feasible == (case.least_worst(everything) <= 1e-9)
     total = sum(case.weights[key] * slack for key, slack in found.relaxation.items())

@@ -28,8 +28,8 @@ from bylaw import (
     solve,
 )
 from bylaw.fitting.frontier import frontier
-from bylaw.fitting.solution_path import Walk, lever_of
-from bylaw.formulation.dual import Dual, blocks_of, tally
+from bylaw.fitting.solution_path import Walk, find_lever
+from bylaw.formulation.dual import Dual, make_blocks, tally
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
@@ -81,8 +81,8 @@ def test_each_point_is_a_cold_solve(name, n):
         assert policy.beta == pytest.approx(alone.beta)
         assert found.cost[i] == pytest.approx(alone.expected(problem.minimize, evidence), abs=1e-5 * unit)
         assert found.cost[i] == pytest.approx(policy.expected(problem.minimize, evidence), abs=1e-9 * unit)
-        law = policy.probabilities(evidence)
-        assert np.abs(law - alone.probabilities(evidence)).mean() < 1e-4
+        distribution = policy.probabilities(evidence)
+        assert np.abs(distribution - alone.probabilities(evidence)).mean() < 1e-4
         assert list(policy.multipliers) == list(alone.multipliers)
         assert list(policy.prices) == list(alone.prices)
         assert policy.problem == alone.problem
@@ -227,19 +227,19 @@ def test_far_rows_are_decided_alike_wherever_a_screen_covers(name, weighted):
         rows = Rows(n=3000, K=3, S=2, seed=seed)
         evidence = rows.evidence(weights=rng.integers(1, 4, rows.n)) if weighted else rows.evidence()
         form = compile_problem(SCREENED[name], evidence)
-        dual = Dual(form, blocks_of(form, evidence), beta=1000.0)
+        dual = Dual(form, make_blocks(form, evidence), beta=1000.0)
         here, there = rng.uniform(0, 0.3, (2, dual.n_rules))
         there = here + rng.choice([0.0, 0.01, 0.1]) * (there - here)
-        start, step = form.weights(here), form.weights(there) - form.weights(here)
+        start, step = form.score_matrix(here), form.score_matrix(there) - form.score_matrix(here)
         screen = Screen.ahead(dual, start, step, 1.0)
         assert 0 < screen.near_mass < screen.mass
         for size_of_noise in np.geomspace(1e-4, 0.3, 40):
             way = here + rng.uniform(-0.2, 1.2) * (there - here)
-            weights = form.weights(way + size_of_noise * rng.normal(size=dual.n_rules))
+            weights = form.score_matrix(way + size_of_noise * rng.normal(size=dual.n_rules))
             accepted.append(screen.covers(weights))
             if accepted[-1]:
                 whole, near = (
-                    sum(tally(block, weights, dual.beta, form.decisions).moments for block in blocks)
+                    sum(tally(block, weights, dual.beta, form.action_space).moments for block in blocks)
                     for blocks in (dual.blocks, screen.near)
                 )
                 assert np.abs(whole - near - screen.moments).max() < 1e-3  # one row more or less: about one
@@ -250,7 +250,7 @@ def test_every_point_of_a_path_holds_on_all_rows():
     rows = Rows(n=20_000, K=3, S=3)
     problem = Problem(error(), [PARITY, BUDGET])
     evidence = rows.evidence()
-    walk = Walk(problem, evidence, [lever_of(problem, PARITY)], tol=1e-6)
+    walk = Walk(problem, evidence, [find_lever(problem, PARITY)], tol=1e-6)
     for level in np.linspace(0.1, 0.0, 30):
         point = walk.to([level])
         dual, found = walk.dual(point.form), point.solution

@@ -37,13 +37,13 @@ BETA = 200.0
 def check(problem, evidence, reference, beta=BETA, weights=None):
     """Rules hold to 1e-6, and the cost is within log|A|/beta of the linear program's."""
     policy = solve(problem, evidence, beta=beta)
-    law = policy.probabilities(evidence)
+    distribution = policy.probabilities(evidence)
     optimum = reference.optimum(weights)
     assert optimum is not None
     assert len(policy.multipliers) == len(reference.rules)
-    assert reference.excesses(law, weights).max(initial=-1) <= 1e-6
+    assert reference.excesses(distribution, weights).max(initial=-1) <= 1e-6
     slack = 1e-6 * (1 + sum(policy.multipliers.values()))
-    paid = reference.cost(law, weights)
+    paid = reference.cost(distribution, weights)
     assert optimum - slack <= paid <= optimum + policy.entropy_cost + 1e-6
     # The policy's own account of itself agrees with the arrays.
     assert policy.expected(problem.minimize, evidence) == pytest.approx(paid, abs=1e-9)

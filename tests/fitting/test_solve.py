@@ -90,12 +90,12 @@ def test_sets_that_cannot_cover(rows):
 def test_solvers_agree(rules):
     rows = Rows(K=3, S=3)
     problem = Problem(error(), list(rules))
-    laws = [
+    distributions = [
         solve(problem, rows.evidence(), solver=solver, beta=100).probabilities(rows.evidence())
         for solver in ("full_batch", "linear_program", FullBatch(max_steps=500))
     ]
-    np.testing.assert_allclose(laws[0], laws[1], atol=1e-3)
-    np.testing.assert_allclose(laws[0], laws[2], atol=1e-12)
+    np.testing.assert_allclose(distributions[0], distributions[1], atol=1e-3)
+    np.testing.assert_allclose(distributions[0], distributions[2], atol=1e-12)
 
 
 def test_multipliers_are_prices():
@@ -128,10 +128,10 @@ def test_auto_beta_costs_a_thousandth_of_the_spread(rows):
 def test_units_of_the_cost_do_not_matter(rows):
     evidence = rows.evidence()
     rules = [demographic_parity("hidden", tol=0.02), rejected() <= 0.1]
-    law = solve(Problem(error(), rules), evidence).probabilities(evidence)
+    distribution = solve(Problem(error(), rules), evidence).probabilities(evidence)
     for unit in (1e-6, 1e6):
         scaled = solve(Problem(unit * error(), rules), evidence)
-        np.testing.assert_allclose(scaled.probabilities(evidence), law, atol=1e-3)
+        np.testing.assert_allclose(scaled.probabilities(evidence), distribution, atol=1e-3)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e-3, 1e3, 1e7])
@@ -161,7 +161,7 @@ def test_rows_of_weight_zero_do_not_count():
     problem = Problem(error(), [rejected() <= 0.1])
     masked = solve(problem, Evidence(P, weights=mask))
     alone = solve(problem, Evidence(P[mask]))
-    np.testing.assert_allclose(masked.weights, alone.weights, atol=1e-5)
+    np.testing.assert_allclose(masked.score_matrix, alone.score_matrix, atol=1e-5)
 
 
 @pytest.mark.parametrize("solver", ["full_batch", "linear_program"])
@@ -194,9 +194,9 @@ def test_a_handful_of_rows(n):
 def test_a_huge_beta_stays_finite(rows):
     evidence = rows.evidence()
     policy = solve(PARITY, evidence, beta=1e8)
-    law = policy.probabilities(evidence)
-    assert np.isfinite(law).all()
-    np.testing.assert_allclose(law.sum(axis=1), 1)
+    distribution = policy.probabilities(evidence)
+    assert np.isfinite(distribution).all()
+    np.testing.assert_allclose(distribution.sum(axis=1), 1)
     assert np.isfinite(list(policy.multipliers.values())).all()
     assert policy.solution.status is Status.CONVERGED or policy.solution.gradient_mapping < 0.01
 
@@ -218,21 +218,21 @@ def test_rows_in_any_order_give_the_same_policy():
     """Sorted rows must not mislead the first stages, which see a sample."""
     rows = Rows(n=20_000, K=3, S=2)
     order = np.argsort(rows.P[:, 0])
-    law, sorted_law = (
+    distribution, sorted_law = (
         solve(
             Problem(error(), [demographic_parity("g", tol=0.01)]),
             Evidence(rows.P[index], groups={"g": dict(enumerate(rows.T[index].T))}),
         ).probabilities(Evidence(rows.P, groups={"g": dict(enumerate(rows.T.T))}))
         for index in (np.arange(20_000), order)
     )
-    np.testing.assert_allclose(law, sorted_law, atol=1e-3)
+    np.testing.assert_allclose(distribution, sorted_law, atol=1e-3)
 
 
 def test_rng_shuffles_blocks_and_the_answer_stays():
     rows = Rows(n=20_000, K=2, S=2)
     evidence = rows.evidence()
     runs = [solve(PARITY, evidence, rng=seed) for seed in (1, 1, 2)]
-    assert (runs[0].weights == runs[1].weights).all()
+    assert (runs[0].score_matrix == runs[1].score_matrix).all()
     assert [step.value for step in runs[0].solution.trace] != [step.value for step in runs[2].solution.trace]
     np.testing.assert_allclose(runs[0].probabilities(evidence), runs[2].probabilities(evidence), atol=1e-3)
 
@@ -258,7 +258,7 @@ def test_weights_count_as_repeated_rows():
         Evidence(rows.P[repeated], groups={"g": dict(enumerate(rows.T[repeated].T))}),
         beta=100,
     )
-    np.testing.assert_allclose(weighted.weights, copied.weights, atol=1e-4)
+    np.testing.assert_allclose(weighted.score_matrix, copied.score_matrix, atol=1e-4)
 
 
 def test_rows_come_as_evidence(rows):

@@ -48,7 +48,7 @@ def test_batches_equal_one_call_to_the_last_bit(problem, optimizer):
     once = Stream(problem, 3000, optimizer=optimizer, warm_up=500).partial_fit(whole).policy()
     for places in ((1000,), (3, 7, 499, 500, 501, 2999), tuple(range(100, 3000, 100))):
         stream = Stream(problem, 3000, optimizer=optimizer, warm_up=500).fit(cut(whole, *places))
-        assert (stream.policy().weights == once.weights).all()
+        assert (stream.policy().score_matrix == once.score_matrix).all()
         assert stream.policy().digest == once.digest
 
 
@@ -60,7 +60,7 @@ def test_a_saved_stream_goes_on_bit_for_bit(optimizer, tmp_path):
     for batch in batches[2:]:
         stream.save(tmp_path / "s.json")
         stream = Stream.load(tmp_path / "s.json").partial_fit(batch)
-    assert (stream.policy().weights == straight.weights).all()
+    assert (stream.policy().score_matrix == straight.score_matrix).all()
     assert stream.policy().digest == straight.digest
     assert stream.policy().guarantee == straight.guarantee
     assert stream.seen == 3000
@@ -68,14 +68,14 @@ def test_a_saved_stream_goes_on_bit_for_bit(optimizer, tmp_path):
 
 def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     """The same steps as a walk over the compiled rows, weighted, with sigma^2 of all of them."""
-    from bylaw.formulation.dual import Dual, blocks_of
+    from bylaw.formulation.dual import Dual, make_blocks
     from bylaw.formulation.linear_form import compile_problem
     from bylaw.solvers.oracle import Rows as Steps
 
     evidence = ROWS.evidence(weights=WEIGHTS)
     policy = Stream(LABELS, 3000, warm_up=3000).partial_fit(evidence).policy()
     form = compile_problem(LABELS, evidence)
-    (block,) = blocks_of(form, evidence)
+    (block,) = make_blocks(form, evidence)
     dual = Dual(form, [block], policy.beta)
     walk = SGD3().begin(dual.sigma2, dual.smoothness, 3000, np.zeros(dual.n_rules))
     walk.advance(Steps.of(dual, block.features.T.copy(), WEIGHTS / WEIGHTS.mean()))
@@ -125,7 +125,7 @@ def test_rows_without_weight_are_no_steps_back():
     whole = ROWS.evidence(weights=w)
     once = Stream(LABELS, 3000).partial_fit(whole).policy()
     stream = Stream(LABELS, 3000).fit(cut(whole, 2000, 2010))
-    assert (stream.policy().weights == once.weights).all()
+    assert (stream.policy().score_matrix == once.score_matrix).all()
     silent = ROWS.evidence(weights=np.where(np.arange(3000) < 1000, 0.0, 1.0))
     with pytest.raises(EvidenceError, match="warm-up have no weight"):
         Stream(LABELS, 3000, warm_up=500).partial_fit(silent)
@@ -178,7 +178,9 @@ def test_arrow_record_batches_are_a_stream():
         references={"old": ROWS.old},
         weights=WEIGHTS,
     )
-    assert (stream.policy().weights == Stream(problem, 3000).partial_fit(evidence).policy().weights).all()
+    assert (
+        stream.policy().score_matrix == Stream(problem, 3000).partial_fit(evidence).policy().score_matrix
+    ).all()
     with pytest.raises(EvidenceError, match="no column 'gender'"):
         Columns(["p0", "p1", "p2"], groups={"sex": "gender"}).evidence(table)
     with pytest.raises(EvidenceError, match="in memory, not list"):

@@ -20,8 +20,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.dual import BLOCK_ROWS, Block, Dual, blocks_of
-from bylaw.formulation.linear_form import compile_problem, scores_of
+from bylaw.formulation.dual import BLOCK_ROWS, Block, Dual, make_blocks
+from bylaw.formulation.linear_form import compile_problem, compute_scores
 from helpers import reference as ref
 from helpers.generated_rows import Rows
 
@@ -58,7 +58,7 @@ def situations(draw):
     form = compile_problem(problem, rows.evidence())
     evidence = rows.evidence(weights=weights)
     beta = draw(st.sampled_from([0.5, 5.0, 50.0]))
-    dual = Dual(form, blocks_of(form, evidence), beta)
+    dual = Dual(form, make_blocks(form, evidence), beta)
     multipliers = np.random.default_rng(rows.seed + 1).exponential(draw(st.floats(0.01, 2)), dual.n_rules)
     multipliers[draw(st.integers(0, dual.n_rules)) :] = 0
     return dual, multipliers, reference, weights
@@ -67,8 +67,8 @@ def situations(draw):
 def law_of(dual, multipliers):
     """pi, (n, A), from the paper's formula on the compiled scores."""
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
-    scores = (dual.beta * dual.form.weights(multipliers)).T @ features
-    dual.form.decisions.soften(scores)
+    scores = (dual.beta * dual.form.score_matrix(multipliers)).T @ features
+    dual.form.action_space.to_probabilities(scores)
     return scores.T
 
 
@@ -93,8 +93,8 @@ def norms(reference):
 def test_the_gradient_is_the_negative_violation(situation):
     dual, multipliers, reference, weights = situation
     _, gradient = dual.value_and_gradient(multipliers)
-    law = law_of(dual, multipliers)
-    np.testing.assert_allclose(gradient, -reference.excesses(law, weights), atol=1e-10)
+    distribution = law_of(dual, multipliers)
+    np.testing.assert_allclose(gradient, -reference.excesses(distribution, weights), atol=1e-10)
 
 
 @given(situations())
@@ -156,7 +156,7 @@ def test_risk_bound(situation, alpha):
     length = np.linalg.norm(mapping(multipliers, gradient, alpha))
     mean_norm = np.average(norms(reference), weights=weights)
     bound = (np.linalg.norm(multipliers) + alpha * mean_norm) * length
-    bound += 2 * dual.form.decisions.entropy / dual.beta
+    bound += 2 * dual.form.action_space.entropy / dual.beta
     assert reference.cost(law_of(dual, multipliers), weights) <= optimum + bound + 1e-9
 
 
@@ -225,7 +225,7 @@ def test_products_without_zeros_are_products():
     few[:, 3] = 0.0
     for chosen in (weights, few):
         expected = np.einsum("fa,fn->an", chosen, features)
-        np.testing.assert_allclose(scores_of(chosen, features), expected, atol=1e-12)
+        np.testing.assert_allclose(compute_scores(chosen, features), expected, atol=1e-12)
 
 
 def test_tallies_of_parts_add_up():
@@ -233,7 +233,7 @@ def test_tallies_of_parts_add_up():
     problem, _ = labels(rows)
     form = compile_problem(problem, rows.evidence())
     w = np.random.default_rng(0).random(50)
-    (whole,) = blocks_of(form, rows.evidence(weights=w))
+    (whole,) = make_blocks(form, rows.evidence(weights=w))
     parts = [Block(whole.features[:, cut], whole.weights[cut]) for cut in (slice(0, 17), slice(17, None))]
     once, twice = (
         Dual(form, blocks, 10.0).tally(np.ones(len(form.names)), curvature=True)
@@ -247,9 +247,9 @@ def test_blocks_hold_every_row_once_and_each_is_a_fair_sample():
     n = 2 * BLOCK_ROWS + 5
     P = np.column_stack([np.linspace(0, 1, n), 1 - np.linspace(0, 1, n)])  # sorted rows
     form = compile_problem(Problem(error()), Evidence(P))
-    blocks = blocks_of(form, Evidence(P))
+    blocks = make_blocks(form, Evidence(P))
     assert len(blocks) == 3
-    feature = list(form.recipe.features).index((None, (("label", 0),)))
+    feature = list(form.feature_map.features).index((None, (("label", 0),)))
     seen = np.concatenate([block.features[feature] for block in blocks])
     np.testing.assert_array_equal(np.sort(seen), P[:, 0])
     assert max(abs(block.features[feature].mean() - 0.5) for block in blocks) < 1e-3

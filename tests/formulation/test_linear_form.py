@@ -24,13 +24,14 @@ def test_features_do_not_grow_with_the_rules():
     rows = Rows(K=3, S=4)
     form = compile_problem(Problem(error(), [equalized_odds("hidden", tol=0.1)]), rows.evidence())
     assert len(form.names) == 2 * 4 * 9
-    assert len(form.recipe.features) == 1 + 3 + 4 * 3  # 1, p_y, P(s, y | x)
+    assert len(form.feature_map.features) == 1 + 3 + 4 * 3  # 1, p_y, P(s, y | x)
 
 
 def test_names_survive():
     form = compile_problem(Problem(error(), [demographic_parity("known", tol=0.02)]), Rows().evidence())
     assert form.names[0] == "selected(0).given(known=0) - selected(0) <= 0.02"
-    assert set(form.statements) == {"demographic_parity('known', tol=0.02)"}
+    assert {str(found.statement) for found in form.rules} == {"demographic_parity('known', tol=0.02)"}
+    assert set(form.places) == {0}
 
 
 def test_frequencies_are_frozen_or_given():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, disagreement, error, rejected, selected
-from bylaw.data.outcomes import observed
-from bylaw.formulation.row_rates import contributions, has_rows, standard_error
-from bylaw.language.action_space import Decisions
+from bylaw.data.outcomes import observe
+from bylaw.formulation.row_rates import compute_row_rates, has_rows, standard_error
+from bylaw.language.action_space import make_action_space
 from helpers.reference import softmax
 
 N = 400
@@ -16,9 +16,9 @@ GROUP = np.where(rng.random(N) < 0.2, "a", "b")
 LABELS = (rng.random(N)[:, None] > P.cumsum(axis=1)).sum(axis=1)
 WEIGHTS = rng.uniform(0.5, 2, N)
 LAW = softmax(rng.normal(size=(N, 4)) * 2)
-DECISIONS = Decisions("reject", (0, 1, 2), "reject")
+DECISIONS = make_action_space("reject", (0, 1, 2), "reject")
 OLD = rng.integers(0, 3, N)
-SEEN = observed(Evidence(P, groups={"g": GROUP}, references={"old": OLD}, weights=WEIGHTS), LABELS)
+SEEN = observe(Evidence(P, groups={"g": GROUP}, references={"old": OLD}, weights=WEIGHTS), LABELS)
 
 # Each rate with the same written out for rows i, of which some may be drawn several times.
 RATES = {
@@ -61,7 +61,7 @@ def mean(i, column, among):
 @pytest.mark.parametrize("name", RATES)
 def test_contributions_average_to_the_observed_rate(name):
     rate, written_out = RATES[name]
-    rows = contributions(rate, SEEN, LAW, DECISIONS)
+    rows = compute_row_rates(rate, SEEN, LAW, DECISIONS)
     assert np.average(rows, weights=WEIGHTS) == pytest.approx(written_out(np.arange(N)), abs=1e-12)
 
 

@@ -42,7 +42,7 @@ class Case:
     evidence: Evidence
 
     @property
-    def law(self):
+    def distribution(self):
         return self.policy.probabilities(self.evidence)
 
     def decisions(self, key=None):
@@ -54,8 +54,8 @@ def case(problem, columns, frame, *, shaken=False, beta=50.0):
     evidence = columns.evidence(frame)
     policy = solve(problem, evidence, beta=beta)
     if shaken:
-        weights = np.random.default_rng(0).normal(size=policy.weights.shape) / 10
-        policy = replace(policy, weights=weights)
+        weights = np.random.default_rng(0).normal(size=policy.score_matrix.shape) / 10
+        policy = replace(policy, score_matrix=weights)
     return Case(policy, columns, frame, evidence)
 
 
@@ -279,10 +279,10 @@ def images():
 REAL_CASES = {f.__name__: f for f in (adult, wages, churn, images)}
 
 
-def check(case, law, decisions, key=None):
-    """The law to 1e-9, and every decision."""
-    distance = np.abs(law - case.law).max()
-    assert law.shape == case.law.shape
+def check(case, distribution, decisions, key=None):
+    """The distribution to 1e-9, and every decision."""
+    distance = np.abs(distribution - case.distribution).max()
+    assert distribution.shape == case.distribution.shape
     assert distance <= TOLERANCE
     assert (np.asarray(decisions) == case.decisions(key)).all()
     return distance

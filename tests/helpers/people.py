@@ -40,7 +40,9 @@ def aware():
     return classifier().fit(X, Y, sensitive_features=SEX)
 
 
-def gap(law, among=slice(None), by=SEX):
+def gap(distribution, among=slice(None), by=SEX):
     """Worst difference of a group's selection rate from everybody's, written out."""
-    law, by = law[among], by[among]
-    return max(np.abs(law[by == s].mean(axis=0) - law.mean(axis=0)).max() for s in np.unique(by))
+    distribution, by = distribution[among], by[among]
+    return max(
+        np.abs(distribution[by == s].mean(axis=0) - distribution.mean(axis=0)).max() for s in np.unique(by)
+    )

@@ -40,13 +40,16 @@ class Reference:
         assert lp.status in (0, 2), lp.message
         return lp.fun + self.loss_constant if lp.status == 0 else None
 
-    def cost(self, law, weights=None) -> float:
-        return float(np.average((self.loss * law).sum(axis=1), weights=weights)) + self.loss_constant
+    def cost(self, distribution, weights=None) -> float:
+        return float(np.average((self.loss * distribution).sum(axis=1), weights=weights)) + self.loss_constant
 
-    def excesses(self, law, weights=None) -> np.ndarray:
+    def excesses(self, distribution, weights=None) -> np.ndarray:
         """How far each rule is from holding: positive means violated."""
         return np.array(
-            [np.average((cost * law).sum(axis=1), weights=weights) - bound for cost, bound in self.rules]
+            [
+                np.average((cost * distribution).sum(axis=1), weights=weights) - bound
+                for cost, bound in self.rules
+            ]
         )
 
 

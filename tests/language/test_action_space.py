@@ -8,57 +8,57 @@ from hypothesis.extra import numpy as hnp
 from scipy.special import expit, logsumexp, softmax
 
 from bylaw import RuleError
-from bylaw.language.action_space import Decisions
+from bylaw.language.action_space import make_action_space
 
-LABELS = Decisions("labels", (0, 1, 2))
-SETS = Decisions("sets", (0, 1, 2))
+LABELS = make_action_space("labels", (0, 1, 2))
+SETS = make_action_space("sets", (0, 1, 2))
 scores = hnp.arrays(np.float64, (3, 7), elements=st.floats(-1e9, 1e9))
 
 
 @given(scores)
 def test_softmax_and_its_potential(scores):
-    law = scores.copy()
-    potential = LABELS.soften(law)
-    np.testing.assert_allclose(law, softmax(scores, axis=0), atol=1e-15)
+    distribution = scores.copy()
+    potential = LABELS.to_probabilities(distribution)
+    np.testing.assert_allclose(distribution, softmax(scores, axis=0), atol=1e-15)
     np.testing.assert_allclose(potential, logsumexp(scores, axis=0), rtol=1e-12, atol=1e-12)
 
 
 @given(scores)
 def test_sigmoid_and_its_potential(scores):
-    law = scores.copy()
-    potential = SETS.soften(law)
-    np.testing.assert_allclose(law, expit(scores), rtol=1e-12, atol=1e-17)
+    distribution = scores.copy()
+    potential = SETS.to_probabilities(distribution)
+    np.testing.assert_allclose(distribution, expit(scores), rtol=1e-12, atol=1e-17)
     np.testing.assert_allclose(potential, np.logaddexp(0, scores).sum(axis=0), rtol=1e-12, atol=1e-14)
 
 
 def test_a_thousand_even_labels_keep_a_finite_potential():
-    sets = Decisions("sets", tuple(range(2500)))
+    sets = make_action_space("sets", tuple(range(2500)))
     scores = np.zeros((2500, 2))
-    assert sets.soften(scores).tolist() == pytest.approx([2500 * np.log(2)] * 2)
+    assert sets.to_probabilities(scores).tolist() == pytest.approx([2500 * np.log(2)] * 2)
     assert (scores == 0.5).all()
 
 
 def test_least_loss():
     losses = np.array([[1.0, -2.0], [0.5, -1.0], [3.0, 4.0]])
-    assert LABELS.least(losses).tolist() == [0.5, -2.0]
-    assert SETS.least(losses).tolist() == [0.0, -3.0]
+    assert LABELS.min_loss(losses).tolist() == [0.5, -2.0]
+    assert SETS.min_loss(losses).tolist() == [0.0, -3.0]
 
 
 def test_entropy_is_the_largest_possible():
     assert LABELS.entropy == pytest.approx(np.log(3))
     assert SETS.entropy == pytest.approx(3 * np.log(2))
-    assert Decisions("reject", (0, 1)).entropy == pytest.approx(np.log(3))
+    assert make_action_space("reject", (0, 1)).entropy == pytest.approx(np.log(3))
 
 
 def test_actions():
-    assert Decisions("reject", (0, 1), reject=-1).actions == (0, 1, -1)
+    assert make_action_space("reject", (0, 1), reject=-1).actions == (0, 1, -1)
     assert LABELS.actions == SETS.actions == (0, 1, 2)
 
 
 def test_bad_spaces():
     with pytest.raises(RuleError, match="is also a class"):
-        Decisions("reject", ("reject", "x"))
+        make_action_space("reject", ("reject", "x"))
     with pytest.raises(RuleError, match="is also a class"):  # once decisions are text
-        Decisions("reject", (0, 1), reject="1")
+        make_action_space("reject", (0, 1), reject="1")
     with pytest.raises(RuleError, match="'labels', 'reject' or 'sets'"):
-        Decisions("nothing", (0, 1))
+        make_action_space("nothing", (0, 1))

@@ -34,14 +34,14 @@ EVIDENCE = Evidence(
 
 
 class Fixed:
-    """Rates under a law of our choice."""
+    """Rates under a distribution of our choice."""
 
-    def __init__(self, law, kind):
-        self.law = np.array(law)
+    def __init__(self, distribution, kind):
+        self.distribution = np.array(distribution)
         self.policy = solve(Problem(selected("a"), decisions=kind), EVIDENCE)
 
     def __call__(self, rate):
-        return self.policy.expected(rate, EVIDENCE, law=self.law)
+        return self.policy.expected(rate, EVIDENCE, probabilities=self.distribution)
 
 
 REJECT = Fixed([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]], "reject")

@@ -35,8 +35,8 @@ def test_pulls_add_up_to_the_law(rows, name):
     evidence = rows.evidence()
     policy = solve(PROBLEMS[name], evidence, beta=20.0)
     found = explain(policy, evidence)
-    law = 1 / (1 + np.exp(-20 * found.scores)) if name == "sets" else softmax(20 * found.scores)
-    assert law == pytest.approx(policy.probabilities(evidence), abs=1e-9)
+    distribution = 1 / (1 + np.exp(-20 * found.scores)) if name == "sets" else softmax(20 * found.scores)
+    assert distribution == pytest.approx(policy.probabilities(evidence), abs=1e-9)
     assert found.rules == tuple(rule for rule, price in policy.multipliers.items() if price)
 
 
@@ -46,7 +46,7 @@ def test_a_rejection_rule_pulls_by_its_price(rows):
     found = explain(policy, evidence)
     price = policy.multipliers["rejected() <= 0.1"]
     assert found.pulls[:, 0] == pytest.approx(np.tile([0, 0, -price], (len(evidence), 1)))
-    assert found.alone == pytest.approx(np.column_stack([rows.P - 1, np.zeros(len(evidence))]))
+    assert found.baseline == pytest.approx(np.column_stack([rows.P - 1, np.zeros(len(evidence))]))
 
 
 def test_a_part_of_the_rows_and_a_policy_from_a_file(rows, tmp_path):
@@ -71,7 +71,7 @@ def test_moved_rows_and_frames(rows):
     frame = found.to_frame()
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == 2 * len(evidence)
-    total = frame["alone"] + sum(frame[rule] for rule in found.rules)
+    total = frame["baseline"] + sum(frame[rule] for rule in found.rules)
     assert total.to_numpy() == pytest.approx(frame["score"].to_numpy())
     assert isinstance(found.to_frame(polars.DataFrame()), polars.DataFrame)
 

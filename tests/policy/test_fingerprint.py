@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, PolicyFileError, Problem, Stream, error, rejected, solve
-from bylaw.policy.fingerprint import NO_ROWS, fingerprint_of, fingerprint_of_evidence, recognised
+from bylaw.policy.fingerprint import NO_ROWS, fingerprint_evidence, make_fingerprint, shares_rows
 from bylaw.policy.policy import Policy
 
 RNG = np.random.default_rng(0)
@@ -15,15 +15,15 @@ OTHERS = RNG.random((3, 5000))
 
 
 def shares(one, other):
-    found = fingerprint_of([one]).shares_rows_with(fingerprint_of([other]))
-    assert found == fingerprint_of([other]).shares_rows_with(fingerprint_of([one]))
+    found = make_fingerprint([one]).shares_rows_with(make_fingerprint([other]))
+    assert found == make_fingerprint([other]).shares_rows_with(make_fingerprint([one]))
     return found
 
 
 def test_the_order_and_the_pieces_do_not_matter():
-    whole = fingerprint_of([ROWS])
+    whole = make_fingerprint([ROWS])
     shuffled = ROWS[:, RNG.permutation(5000)]
-    assert fingerprint_of([shuffled[:, :100], shuffled[:, 100:3000], shuffled[:, 3000:]]) == whole
+    assert make_fingerprint([shuffled[:, :100], shuffled[:, 100:3000], shuffled[:, 3000:]]) == whole
     assert whole.rows == 5000
 
 
@@ -62,11 +62,11 @@ def test_a_single_row_that_looks_alike_is_no_proof():
 
 
 def test_minus_zero_is_zero():
-    assert fingerprint_of([np.array([[0.0]])]) == fingerprint_of([np.array([[-0.0]])])
+    assert make_fingerprint([np.array([[0.0]])]) == make_fingerprint([np.array([[-0.0]])])
 
 
 def test_nobody_shares_rows_with_no_rows():
-    assert not fingerprint_of([ROWS]).shares_rows_with(NO_ROWS)
+    assert not make_fingerprint([ROWS]).shares_rows_with(NO_ROWS)
 
 
 def evidence(seed, n=400):
@@ -83,7 +83,7 @@ def test_a_policy_knows_its_rows_also_from_a_file(tmp_path):
     for known in (policy, Policy.load(tmp_path / "p.json")):
         for seed, shared in ((0, True), (1, False)):
             assert (
-                recognised(fingerprint_of_evidence(known.recipe, evidence(seed)), known.fingerprints)
+                shares_rows(fingerprint_evidence(known.feature_map, evidence(seed)), known.fingerprints)
                 is shared
             )
 
@@ -106,18 +106,18 @@ def test_streams_add_up(tmp_path):
         stream.save(tmp_path / "s.json")
         stream = Stream.load(tmp_path / "s.json")
     policy = stream.policy()
-    assert policy.fingerprints == (fingerprint_of_evidence(policy.recipe, whole),)
+    assert policy.fingerprints == (fingerprint_evidence(policy.feature_map, whole),)
 
 
 def test_parts_are_recognised_by_themselves_and_together():
     """Coarse scores, where only exact sets are recognised, and a small part beside a large one."""
     coarse = [np.round(RNG.random((1, 500)), 1) for _ in range(3)]
-    parts = tuple(fingerprint_of([piece]) for piece in coarse)
+    parts = tuple(make_fingerprint([piece]) for piece in coarse)
     for chosen in ([0], [2], [0, 1], [1, 2], [0, 1, 2]):
-        together = fingerprint_of([np.hstack([coarse[i] for i in chosen])])
-        assert recognised(together, parts)
-    assert not recognised(fingerprint_of([np.round(RNG.random((1, 500)), 1)]), parts)
+        together = make_fingerprint([np.hstack([coarse[i] for i in chosen])])
+        assert shares_rows(together, parts)
+    assert not shares_rows(make_fingerprint([np.round(RNG.random((1, 500)), 1)]), parts)
     large, small = RNG.random((3, 100_000)), RNG.random((3, 1000))
-    parts = fingerprint_of([large]), fingerprint_of([small])
-    assert recognised(fingerprint_of([small[:, :300]]), parts)
-    assert recognised(fingerprint_of([large[:, ::50]]), parts)
+    parts = make_fingerprint([large]), make_fingerprint([small])
+    assert shares_rows(make_fingerprint([small[:, :300]]), parts)
+    assert shares_rows(make_fingerprint([large[:, ::50]]), parts)

@@ -62,10 +62,10 @@ def test_the_law_is_the_papers_softmax(policy):
 
 
 def test_probabilities_are_a_law(policy, sets):
-    law = policy.probabilities(ROWS.evidence())
-    assert law.shape == (700, 4)
+    distribution = policy.probabilities(ROWS.evidence())
+    assert distribution.shape == (700, 4)
     assert policy.actions == (0, 1, 2, "reject")
-    np.testing.assert_allclose(law.sum(axis=1), 1, atol=1e-12)
+    np.testing.assert_allclose(distribution.sum(axis=1), 1, atol=1e-12)
     assert sets.probabilities(ROWS.evidence()).shape == (700, 3)
 
 
@@ -116,12 +116,12 @@ def test_seeds_decide(policy):
 
 def test_decisions_follow_the_probabilities(policy):
     evidence = ROWS.evidence()
-    law = policy.probabilities(evidence)
+    distribution = policy.probabilities(evidence)
     rng = np.random.default_rng(0)
     drawn = np.stack([policy.decide(evidence, rng=rng) for _ in range(300)])
     for a, action in enumerate(policy.actions):
-        spread = np.sqrt((law[:, a] * (1 - law[:, a])).sum() * 300) + 1
-        assert abs((drawn == action).sum() - 300 * law[:, a].sum()) < 4.5 * spread
+        spread = np.sqrt((distribution[:, a] * (1 - distribution[:, a])).sum() * 300) + 1
+        assert abs((drawn == action).sum() - 300 * distribution[:, a].sum()) < 4.5 * spread
 
 
 def test_ids_decide_in_any_batch_and_order(policy):
@@ -138,9 +138,9 @@ def test_ids_of_sets_draw_each_label_by_itself(sets):
     inside = sets.decide(ROWS.evidence(), ids=ids)
     assert inside.dtype == bool
     assert inside.shape == (700, 3)
-    law = sets.probabilities(ROWS.evidence())
-    soft = (law > 0.2) & (law < 0.8)
-    assert inside[soft].mean() == pytest.approx(law[soft].mean(), abs=4 * 0.5 / np.sqrt(soft.sum()))
+    distribution = sets.probabilities(ROWS.evidence())
+    soft = (distribution > 0.2) & (distribution < 0.8)
+    assert inside[soft].mean() == pytest.approx(distribution[soft].mean(), abs=4 * 0.5 / np.sqrt(soft.sum()))
     index = np.random.default_rng(1).permutation(700)[:100]
     assert (sets.decide(part(index), ids=ids[index]) == inside[index]).all()
 

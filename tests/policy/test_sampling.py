@@ -9,52 +9,52 @@ from hypothesis import strategies as st
 
 from bylaw import EvidenceError
 from bylaw.policy.sampling import _hashes as hashes
-from bylaw.policy.sampling import balanced, draw, keyed_draws, keyed_uniforms
+from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal, uniforms_by_id
 
 RNG = np.random.default_rng(0)
 LAW = RNG.dirichlet(np.full(4, 0.4), size=20_000).T  # (4, 20000)
 
 
 def test_draws_follow_the_law():
-    drawn = draw(LAW, RNG.random(LAW.shape[1]))
+    drawn = sample_actions(LAW, RNG.random(LAW.shape[1]))
     counts = np.bincount(drawn, minlength=4)
     spread = np.sqrt((LAW * (1 - LAW)).sum(axis=1))
     assert (np.abs(counts - LAW.sum(axis=1)) < 4 * spread).all()
 
 
 def test_impossible_actions_are_never_drawn():
-    law = np.array([[0.0], [1 - 2**-53], [0.0]])
+    distribution = np.array([[0.0], [1 - 2**-53], [0.0]])
     for uniform in (0.0, 0.5, 1 - 2**-53):
-        assert draw(law, np.array([uniform])).tolist() == [1]
+        assert sample_actions(distribution, np.array([uniform])).tolist() == [1]
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 400), st.floats(0.05, 3))
 def test_balanced_counts_stay_near_their_expectation(seed, n_actions, n_rows, softness):
     rng = np.random.default_rng(seed)
-    law = rng.dirichlet(np.full(n_actions, softness), size=n_rows).T
-    counts = np.bincount(balanced(law, rng), minlength=n_actions)
+    distribution = rng.dirichlet(np.full(n_actions, softness), size=n_rows).T
+    counts = np.bincount(sample_pivotal(distribution, rng), minlength=n_actions)
     # At most one row stays undecided per pair of actions.
-    assert (np.abs(counts - law.sum(axis=1)) <= n_actions * (n_actions - 1) / 2 + 1e-6).all()
+    assert (np.abs(counts - distribution.sum(axis=1)) <= n_actions * (n_actions - 1) / 2 + 1e-6).all()
 
 
 def test_balanced_draws_keep_each_rows_law():
-    law = np.random.default_rng(1).dirichlet(np.ones(3), size=11).T
+    distribution = np.random.default_rng(1).dirichlet(np.ones(3), size=11).T
     rng = np.random.default_rng(2)
-    seen = np.zeros_like(law)
+    seen = np.zeros_like(distribution)
     repeats = 4000
     for _ in range(repeats):
-        seen[balanced(law, rng), np.arange(11)] += 1
-    error = np.sqrt(law * (1 - law) / repeats)
-    assert (np.abs(seen / repeats - law) < 4.5 * error).all()
+        seen[sample_pivotal(distribution, rng), np.arange(11)] += 1
+    error = np.sqrt(distribution * (1 - distribution) / repeats)
+    assert (np.abs(seen / repeats - distribution) < 4.5 * error).all()
 
 
 def uniforms(ids, key="k"):
-    return next(keyed_uniforms(ids, key, len(ids), suffix=""))
+    return next(uniforms_by_id(ids, key, len(ids), suffix=""))
 
 
 def test_keyed_uniforms_are_the_hash_that_anyone_can_compute():
     assert uniforms(["ann"], "key")[0] == 0xE470B988E62A7 / 2**52  # printf key/ann | sha256sum
-    columns = list(keyed_uniforms(["ann", "7"], "key", 2, count=6))
+    columns = list(uniforms_by_id(["ann", "7"], "key", 2, count=6))
     for i, column in enumerate(columns):
         for row, name in enumerate(("ann", "7")):
             digest = hashlib.sha256(f"key/{name}/{i // 4}".encode()).hexdigest()
@@ -70,22 +70,25 @@ def test_ids_have_one_spelling():
 
 @pytest.mark.parametrize("count", [1, 7])
 def test_only_open_rows_are_hashed_and_nothing_changes(count, monkeypatch):
-    laws = [RNG.dirichlet(np.full(3, 0.3), size=500).T for _ in range(count)]
-    for law in laws:
-        law[:, RNG.random(500) < 0.7] = np.eye(3)[:, [1]]
+    distributions = [RNG.dirichlet(np.full(3, 0.3), size=500).T for _ in range(count)]
+    for distribution in distributions:
+        distribution[:, RNG.random(500) < 0.7] = np.eye(3)[:, [1]]
     ids = [f"id {i}" for i in range(500)]
     plain = [
-        draw(law, column) for law, column in zip(laws, keyed_uniforms(ids, "k", 500, count), strict=True)
+        sample_actions(distribution, column)
+        for distribution, column in zip(distributions, uniforms_by_id(ids, "k", 500, count), strict=True)
     ]
     hashed = []
     monkeypatch.setattr(
         "bylaw.policy.sampling._hashes",
         lambda prefix, texts: hashed.append(len(texts)) or hashes(prefix, texts),
     )
-    for mine, theirs in zip(keyed_draws(laws, ids, "k"), plain, strict=True):
+    for mine, theirs in zip(sample_by_id(distributions, ids, "k"), plain, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     open_rows = [
-        np.any([(law > 0).sum(axis=0) > 1 for law in laws[i : i + 4]], axis=0).sum()
+        np.any(
+            [(distribution > 0).sum(axis=0) > 1 for distribution in distributions[i : i + 4]], axis=0
+        ).sum()
         for i in range(0, count, 4)
     ]
     assert hashed == open_rows
@@ -93,7 +96,7 @@ def test_only_open_rows_are_hashed_and_nothing_changes(count, monkeypatch):
 
 
 def test_keyed_uniforms_are_uniform():
-    for column in keyed_uniforms(np.arange(20_000), "key", 20_000, count=5):
+    for column in uniforms_by_id(np.arange(20_000), "key", 20_000, count=5):
         distance = np.abs(np.sort(column) - (np.arange(20_000) + 0.5) / 20_000).max()
         assert distance < 1.95 / np.sqrt(20_000)  # Kolmogorov-Smirnov at 0.1 %
 
@@ -108,4 +111,4 @@ def test_ids_without_one_spelling_are_refused(ids):
 
 def test_ids_of_another_length_are_refused():
     with pytest.raises(EvidenceError, match="ids has 3 rows"):
-        next(keyed_uniforms([1, 2, 3], "k", 2))
+        next(uniforms_by_id([1, 2, 3], "k", 2))

@@ -22,7 +22,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.policy.serialization import digest_of
+from bylaw.policy.serialization import compute_digest
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=50)
@@ -125,8 +125,8 @@ def test_features_stated_twice_are_refused(tmp_path, content):
 def test_a_hash_that_is_not_that_of_the_law_is_refused(tmp_path, content):
     """Even where somebody has computed the checksum again."""
     other = {**content, "hash": "0" * 64}
-    other["checksum"] = digest_of({name: value for name, value in other.items() if name != "checksum"})
-    with pytest.raises(PolicyFileError, match="its hash is not that of its law"):
+    other["checksum"] = compute_digest({name: value for name, value in other.items() if name != "checksum"})
+    with pytest.raises(PolicyFileError, match="its hash is not that of its decision rule"):
         load(tmp_path, other)
 
 
@@ -171,11 +171,11 @@ def test_any_change_is_refused_or_gives_a_working_policy(tmp_path, content, data
     except PolicyFileError:
         return
     try:
-        law = policy.probabilities(ROWS.evidence())
+        distribution = policy.probabilities(ROWS.evidence())
     except EvidenceError:  # it asks for other columns now, and says so
         return
-    assert np.isfinite(law).all()
-    np.testing.assert_allclose(law.sum(axis=1), 1)
+    assert np.isfinite(distribution).all()
+    np.testing.assert_allclose(distribution.sum(axis=1), 1)
 
 
 def test_saving_leaves_the_old_file_until_the_new_one_is_whole(tmp_path, monkeypatch):

@@ -67,27 +67,27 @@ def test_the_page_is_whole_and_alone(name):
 def test_before_and_after_are_the_policys_own_rates():
     policy, evidence, labels, _ = referring()
     shown = tables(section(parsed(page_of("referring")), "groups"))
-    law = policy.probabilities(evidence)
+    distribution = policy.probabilities(evidence)
     sex = np.array(evidence.groups["sex"].values)[evidence.groups["sex"].codes]
     own = evidence.probabilities.argmax(axis=1)
     for a, caption in ((0, "Decided 0"), (1, "Decided 1"), (2, "Referred (reject)")):
         for name, _, before, after in shown[caption][1:]:
             rate = selected(a).given(sex=name) if a < 2 else rejected().given(sex=name)
             assert after == percent(policy.expected(rate, evidence))
-            assert after == percent(law[sex == name, a].mean())
+            assert after == percent(distribution[sex == name, a].mean())
             assert before == percent((own[sex == name] == a).mean())
     for name, _, before, after in shown["Answered wrongly, as observed"][1:]:
         here = sex == name
         assert before == percent((own != labels)[here].mean())
-        wrong = law[np.arange(len(labels)), 1 - labels]
+        wrong = distribution[np.arange(len(labels)), 1 - labels]
         assert after == percent(wrong[here].mean())
 
 
 def test_changed_decisions_are_counted():
     policy, evidence, _, _ = referring()
     shown = tables(section(parsed(page_of("referring")), "affected"))
-    law, own = policy.probabilities(evidence), evidence.probabilities.argmax(axis=1)
-    changed = 1 - law[np.arange(len(own)), own]
+    distribution, own = policy.probabilities(evidence), evidence.probabilities.argmax(axis=1)
+    changed = 1 - distribution[np.arange(len(own)), own]
     sex = np.array(evidence.groups["sex"].values)[evidence.groups["sex"].codes]
     rows = {row[0]: row for row in shown["Changed decisions by group"][1:]}
     assert rows["All cases"][2] == percent(changed.mean())
@@ -98,7 +98,7 @@ def test_changed_decisions_are_counted():
         assert rows[str(a)][2] == percent(changed[own == a].mean())
         assert rows[str(a)][3] == percent((own == a).mean())
     flows = next(rows for caption, rows in shown.items() if caption.startswith("From what"))
-    assert flows[1][1:] == [percent(law[own == 0, b].sum() / len(own)) for b in range(3)]
+    assert flows[1][1:] == [percent(distribution[own == 0, b].sum() / len(own)) for b in range(3)]
 
 
 def test_the_summary_counts_errors_referrals_changes_and_draws():
@@ -106,21 +106,21 @@ def test_the_summary_counts_errors_referrals_changes_and_draws():
     numbers = [
         s.words() for s in section(parsed(page_of("referring")), "summary").all("span", class_="number")
     ]
-    law, own = policy.probabilities(evidence), evidence.probabilities.argmax(axis=1)
-    wrong = law[np.arange(len(labels)), 1 - labels].mean()
-    changed = 1 - law[np.arange(len(own)), own].mean()
+    distribution, own = policy.probabilities(evidence), evidence.probabilities.argmax(axis=1)
+    wrong = distribution[np.arange(len(labels)), 1 - labels].mean()
+    changed = 1 - distribution[np.arange(len(own)), own].mean()
     assert numbers == [
         f"{percent((own != labels).mean())} → {percent(wrong)}",
         percent(policy.expected(rejected(), evidence)),
         percent(changed),
-        percent((law.max(axis=1) < 0.99).mean()),
+        percent((distribution.max(axis=1) < 0.99).mean()),
     ]
 
 
 def test_weights_count():
     evidence, labels, _ = people(400, seed=2)
     weights = np.random.default_rng(0).random(400)
-    evidence = evidence.replaced(weights=weights)
+    evidence = evidence.with_columns(weights=weights)
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.05)]), evidence)
     cases = cases_of(policy, HeldOut(evidence, labels), held_out=False)
     assert cases.rate(error()) == pytest.approx(
@@ -131,10 +131,10 @@ def test_weights_count():
 
 def test_guessed_groups_are_as_observed_where_they_were_seen():
     policy, evidence, _, group = guessing()
-    law = policy.probabilities(evidence)
+    distribution = policy.probabilities(evidence)
     shown = tables(section(parsed(page_of("guessing")), "groups"))
     for name, _, _, after in shown["Decided highest"][1:]:
-        assert after == percent(law[group == name, 4].mean())
+        assert after == percent(distribution[group == name, 4].mean())
     alone = report(policy, evidence, levels=0)
     shown = tables(section(parsed(alone.html), "groups"))
     for name, _, _, after in shown["Decided highest"][1:]:
@@ -308,8 +308,8 @@ def test_groups_that_are_worse_off_are_named_first():
     policy = solve(Problem(error(), [selected(1).given(sex="F") >= 0.8]), evidence)
     own = np.argmax(evidence.probabilities, axis=1)
     wrong_before = {s: np.mean(own[sex == s] != labels[sex == s]) for s in set(sex)}
-    law = policy.probabilities(evidence)
-    chance = 1 - law[np.arange(len(labels)), labels]
+    distribution = policy.probabilities(evidence)
+    chance = 1 - distribution[np.arange(len(labels)), labels]
     wrong_after = {s: chance[sex == s].mean() for s in set(sex)}
     said = section(parsed(report(policy, evidence, labels=labels, levels=0).html), "summary").words()
     rising = [s for s in wrong_before if wrong_after[s] - wrong_before[s] > 0.005]
@@ -332,7 +332,7 @@ def test_an_overconfident_model_is_not_called_calibrated():
 
 def test_counts_and_words_of_weighted_cases():
     evidence, labels, _ = people(800, seed=0)
-    weighted = evidence.replaced(weights=np.full(800, 1 / 800))
+    weighted = evidence.with_columns(weights=np.full(800, 1 / 800))
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.03), rejected() <= 0.1]), weighted)
     page = parsed(report(policy, weighted, labels=labels, levels=0).html)
     assert "worth 800 cases of equal weight" in section(page, "kept").words()
@@ -355,12 +355,12 @@ def test_sets_are_counted():
     policy, evidence = in_sets()
     tree = parsed(page_of("sets"))
     shown = tables(section(tree, "affected"))
-    law = policy.probabilities(evidence)
+    distribution = policy.probabilities(evidence)
     chance = np.zeros(5)  # of none to all four
-    for row in law:
+    for row in distribution:
         for members in np.ndindex(2, 2, 2, 2):
             p = np.prod([q if m else 1 - q for q, m in zip(row, members, strict=True)])
-            chance[sum(members)] += p / len(law)
+            chance[sum(members)] += p / len(distribution)
     assert [row[2] for row in shown["How many labels the sets have"][1:]] == [percent(c) for c in chance]
     numbers = [s.words() for s in section(tree, "summary").all("span", class_="number")]
     assert numbers[1] == f"{policy.expected(size(), evidence):.2f}".rstrip("0").rstrip(".")

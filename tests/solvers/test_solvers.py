@@ -24,7 +24,7 @@ from bylaw import (
     selected,
     size,
 )
-from bylaw.formulation.dual import Dual, Hessian, blocks_of
+from bylaw.formulation.dual import Dual, Hessian, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch, _first_damping, _root, _stages, minimize_quadratic
@@ -75,7 +75,7 @@ def grid_case(rng):
     chosen = rng.choice(len(pool), int(rng.integers(1, 4)), replace=False)
     problem = Problem(goals[rng.integers(len(goals))], [pool[i] for i in chosen], decisions=kind)
     form = compile_problem(problem, rows.evidence())
-    dual = Dual(form, blocks_of(form, rows.evidence()), 1.0)
+    dual = Dual(form, make_blocks(form, rows.evidence()), 1.0)
     return Dual(form, dual.blocks, float(rng.choice([30, 300, 3000])) / dual.loss_unit)
 
 
@@ -103,21 +103,21 @@ def test_kkt_or_a_conflict_that_the_linear_program_confirms(seed):
         assert solution.gradient_mapping <= 1e-6
         gap = cost_of(dual, multipliers) - exact.cost
         slack = 1e-6 * (dual.loss_unit + multipliers.sum())
-        assert -slack <= gap <= dual.form.decisions.entropy / dual.beta + slack
+        assert -slack <= gap <= dual.form.action_space.entropy / dual.beta + slack
 
 
 def dual_of(rules, beta=100.0, rows=ROWS):
     form = compile_problem(Problem(error(), rules), rows.evidence())
-    return Dual(form, blocks_of(form, rows.evidence()), beta)
+    return Dual(form, make_blocks(form, rows.evidence()), beta)
 
 
 def test_the_linear_program_is_optimal_and_obeys():
     dual = dual_of([demographic_parity("hidden", tol=0.02), rejected() <= 0.1])
     exact = exact_policy(dual)
-    assert exact.law.shape == (4, 250)
-    np.testing.assert_allclose(exact.law.sum(axis=0), 1)
+    assert exact.probabilities.shape == (4, 250)
+    np.testing.assert_allclose(exact.probabilities.sum(axis=0), 1)
     (block,) = dual.blocks
-    moments = (block.features @ exact.law.T).ravel() / 250
+    moments = (block.features @ exact.probabilities.T).ravel() / 250
     assert (dual.form.couplings @ moments - dual.form.bounds).max() <= 1e-7
     assert dual.form.base.ravel() @ moments + dual.form.base_constant == pytest.approx(exact.cost)
     # Strong duality: the hard dual at the linear program's multipliers gives its cost.
@@ -169,7 +169,7 @@ def test_a_matrix_that_rounding_made_indefinite_has_a_root():
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 def test_the_unit_of_the_loss_does_not_blur_the_linear_program(unit):
     form = compile_problem(Problem(unit * error(), [rejected() <= 0.1]), ROWS.evidence())
-    dual = Dual(form, blocks_of(form, ROWS.evidence()), 100.0 / unit)
+    dual = Dual(form, make_blocks(form, ROWS.evidence()), 100.0 / unit)
     plain = exact_policy(dual_of([rejected() <= 0.1]))
     exact = exact_policy(dual)
     assert exact.cost == pytest.approx(unit * plain.cost, rel=1e-9)

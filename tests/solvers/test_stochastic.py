@@ -27,7 +27,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.dual import Block, Dual, blocks_of
+from bylaw.formulation.dual import Block, Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic
 from bylaw.solvers.acsa import Plan, Walk
@@ -41,7 +41,7 @@ STOCHASTIC = {"sgd3": SGD3(), "acsa": ACSA(), "sgd": SGD()}
 def steps_of(problem, evidence, beta=10.0):
     """A dual and all its rows, in order, for the compiled loops."""
     form = compile_problem(problem, evidence)
-    dual = Dual(form, blocks_of(form, evidence), beta)
+    dual = Dual(form, make_blocks(form, evidence), beta)
     (block,) = dual.blocks
     weights = block.row_weights * (len(block.row_weights) / dual.mass)
     return dual, Steps.of(dual, block.features.T.copy(), weights)
@@ -142,8 +142,8 @@ def test_the_compiled_gradient_is_the_derivative_on_its_row(kind, beta):
     point = np.random.default_rng(0).exponential(0.3, dual.n_rules)
     for i in range(6):
         out = np.empty(dual.n_rules)
-        law, scores = np.empty(dual.form.base.shape[1]), np.empty(dual.form.base.size)
-        kernels().row_gradient(point, rows.features[i], 1.0, rows.problem, law, scores, out)
+        distribution, scores = np.empty(dual.form.base.shape[1]), np.empty(dual.form.base.size)
+        kernels().row_gradient(point, rows.features[i], 1.0, rows.problem, distribution, scores, out)
         (block,) = dual.blocks
         alone = Dual(dual.form, [Block(block.features[:, [i]], None)], beta)
         for j in range(dual.n_rules):
@@ -187,8 +187,8 @@ def test_optimisers_agree_within_their_guarantees(optimizer):
     excess = sampled.expected(error(), evidence) - exact.expected(error(), evidence)
     assert excess <= sampled.guarantee.excess_cost
     violations = [
-        max(sampled.expected(rule.excess, evidence), 0)
-        for rule, _ in problem.expand(evidence.classes, evidence.group_values)
+        max(sampled.expected(found.rule.excess, evidence), 0)
+        for found in problem.expand(evidence.classes, evidence.group_values)
     ]
     assert np.linalg.norm(violations) <= sampled.guarantee.violation + 1e-9
     assert sampled.guarantee.violation < 0.05
@@ -209,9 +209,9 @@ def test_the_seed_decides_and_nothing_else(solver):
     evidence = Rows(n=2000).evidence()
     problem = Problem(error(), [demographic_parity("hidden", tol=0.02)])
     runs = [solve(problem, evidence, solver=solver, rng=seed) for seed in (1, 1, 2, None, 0)]
-    assert (runs[0].weights == runs[1].weights).all()
-    assert (runs[0].weights != runs[2].weights).any()
-    assert (runs[3].weights == runs[4].weights).all()
+    assert (runs[0].score_matrix == runs[1].score_matrix).all()
+    assert (runs[0].score_matrix != runs[2].score_matrix).any()
+    assert (runs[3].score_matrix == runs[4].score_matrix).all()
 
 
 def test_weights_count():
@@ -271,7 +271,7 @@ def test_an_optimiser_alone_makes_one_pass():
     evidence = Rows(n=2000).evidence()
     problem = Problem(error(), [rejected() <= 0.1])
     alone = solve(problem, evidence, solver=SGD3(), rng=3)
-    assert (alone.weights == solve(problem, evidence, solver="sgd3", rng=3).weights).all()
+    assert (alone.score_matrix == solve(problem, evidence, solver="sgd3", rng=3).score_matrix).all()
     assert (
         alone.solution.steps == SGD3().plan(alone.guarantee.sigma**2, alone.guarantee.smoothness, 2000).steps
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def write_atomically(path: Path) -> Iterator[Path]:
     """Where to write a file that takes the place of `path` once it is whole.
 
     Where the system can, what is written has no name until then, so that nothing is left of it even when the
@@ -42,7 +42,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    with whole_file(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

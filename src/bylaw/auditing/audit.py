@@ -17,24 +17,24 @@ from bylaw.auditing.formatting import as_html, as_text
 from bylaw.auditing.hypotheses import (
     MOST_ROWS,
     SPENT,
-    Claim,
-    Judge,
-    Rows,
-    Unjudged,
+    HeldOutSample,
+    Hypothesis,
+    HypothesisTest,
+    Untestable,
     check_limits,
     check_weight,
 )
 from bylaw.auditing.reliability import Reliability, reliability
-from bylaw.data.arrays import frame_of
-from bylaw.data.evidence import Evidence, as_evidence, codes_of
-from bylaw.data.outcomes import observed
+from bylaw.data.arrays import make_frame
+from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
+from bylaw.data.outcomes import Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.formulation.row_rates import Limits, alone, has_rows
-from bylaw.language.action_space import Decisions
+from bylaw.formulation.row_rates import decide_baseline, has_rows
+from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import fingerprint_of_evidence, recognised
+from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
 from bylaw.policy.policy import Policy
 
 RANDOM = 0.99  # a decision is random where its likeliest outcome is less likely
@@ -113,7 +113,7 @@ class Audit:
         pandas, polars, pyarrow."""
         names = ("rule", "target", "estimate", "lower", "upper", "p_value", "p_holm", "rows")
         columns: dict[str, Any] = {name: [getattr(rule, name) for rule in self.rules] for name in names}
-        return frame_of({**columns, "verdict": [str(rule.verdict) for rule in self.rules]}, like)
+        return make_frame({**columns, "verdict": [str(rule.verdict) for rule in self.rules]}, like)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not known is None."""
@@ -190,17 +190,17 @@ def audit(
         raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
     as_evidence(evidence)
     certificate = _held_out(policy, [evidence, unlabelled], fitted_rows)
-    evidence = policy.recipe.admit(evidence)
-    law = (
+    evidence = policy.feature_map.admit(evidence)
+    probabilities = (
         policy.probabilities(evidence)
         if decisions is None
-        else _law_of(decisions, policy.decisions, evidence)
+        else _encode_decisions(decisions, policy.action_space, evidence)
     )
-    seen = observed(evidence, labels, groups)
-    rows = Rows(
+    seen = observe(evidence, labels, groups)
+    rows = HeldOutSample(
         seen,
-        law,
-        policy.decisions,
+        probabilities,
+        policy.action_space,
         labelled=labels is not None,
         unlabelled=_more(policy, unlabelled, decisions),
         limits=check_limits({} if limits is None else limits, evidence),
@@ -213,7 +213,7 @@ def audit(
         else _estimated(rule, rows, policy)
         for rule in stated
     ]
-    before, after = _costs(policy, evidence, seen, law)
+    before, after = _costs(policy, evidence, seen, probabilities)
     return Audit(
         rules=tuple(_with_verdicts(found, delta) if certificate else found),
         confidence=confidence,
@@ -224,27 +224,31 @@ def audit(
         cost_before=before,
         cost_after=after,
         cost_observed=labels is not None,
-        rejected=_rejected_share(law, policy.decisions, seen),
-        random=_random_share(law, policy.decisions, seen),
+        rejected=_rejected_share(probabilities, policy.action_space, seen),
+        random=_random_share(probabilities, policy.action_space, seen),
         reliability=reliability(evidence, seen, labels is not None),
     )
 
 
-def _costs(policy: Policy, evidence: Evidence, seen: Evidence, law: Floats) -> tuple[float, float]:
-    """Of the model's own answers and of the law; nan where nobody has what the objective speaks of."""
+def _costs(
+    policy: Policy, evidence: Evidence, seen: ObservedRows, probabilities: Floats
+) -> tuple[float, float]:
+    """Of the baseline and of these decisions; nan where no row has what the objective refers to."""
     minimize = policy.problem.minimize
     if not (has_rows(minimize, evidence) and has_rows(minimize, seen)):
         return math.nan, math.nan
-    own = alone(policy.problem, evidence)
-    return policy.expected(minimize, seen, law=own), policy.expected(minimize, seen, law=law)
+    own = decide_baseline(policy.problem, evidence)
+    return policy.expected(minimize, seen, probabilities=own), policy.expected(
+        minimize, seen, probabilities=probabilities
+    )
 
 
 def _held_out(policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str) -> bool:
     """Whether these rows had no say in the policy."""
     if fitted_rows not in ("refuse", "estimate"):
         raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")
-    prints = [fingerprint_of_evidence(policy.recipe, part) for part in parts if part is not None]
-    if not any(recognised(part, policy.fingerprints) for part in prints):
+    prints = [fingerprint_evidence(policy.feature_map, part) for part in parts if part is not None]
+    if not any(shares_rows(part, policy.fingerprints) for part in prints):
         return True
     if fitted_rows == "refuse":
         raise EvidenceError(
@@ -254,54 +258,57 @@ def _held_out(policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str
     return False
 
 
-def _law_of(taken: Any, decisions: Decisions, evidence: Evidence) -> Floats:
-    """Decisions that were taken, as a law without chance, (n_rows, n_actions)."""
-    if decisions.kind == "sets":
-        law = np.asarray(taken)
-        if law.shape != (len(evidence), len(decisions.actions)) or law.dtype != bool:
+def _encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floats:
+    """Decisions that were taken, one-hot, (n_rows, n_actions)."""
+    if not space.exclusive:
+        membership = np.asarray(taken)
+        if membership.shape != (len(evidence), len(space.actions)) or membership.dtype != bool:
             raise EvidenceError(
                 f"decisions must be True or False for each row and label, of shape "
-                f"({len(evidence)}, {len(decisions.actions)}), as from policy.decide"
+                f"({len(evidence)}, {len(space.actions)}), as from policy.decide"
             )
-        return law.astype(float)
+        return membership.astype(float)
     vector = evidence.vector(taken, "decisions")
-    positions = {action: i for i, action in enumerate(decisions.actions)}
-    return np.eye(len(decisions.actions))[codes_of(vector, positions, "decisions")]
+    positions = {action: i for i, action in enumerate(space.actions)}
+    return np.eye(len(space.actions))[encode_values(vector, positions, "decisions")]
 
 
-def _more(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> Rows | None:
+def _more(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> HeldOutSample | None:
     if unlabelled is None:
         return None
     if decisions is not None:
         raise OptionError("unlabelled rows are decided by the policy: leave out decisions= or unlabelled=")
-    admitted = policy.recipe.admit(as_evidence(unlabelled))
+    admitted = policy.feature_map.admit(as_evidence(unlabelled))
     if admitted.weights is not None:
         raise EvidenceError("unlabelled rows take no weights: draw them as the labelled ones were drawn")
-    return Rows(admitted, policy.probabilities(admitted), policy.decisions, labelled=False)
+    return HeldOutSample(admitted, policy.probabilities(admitted), policy.action_space, labelled=False)
 
 
-def _stated_rules(policy: Policy, seen: Evidence, rules: Any) -> list[Rule]:
+def _stated_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
     """The policy's own single rules, or others."""
     problem = policy.problem
     if rules is not None:
-        problem = Problem(problem.minimize, rules, None, policy.decisions.kind, policy.decisions.reject)
-    return [rule for rule, _ in problem.expand(seen.classes, seen.group_values)]
+        problem = Problem(problem.minimize, rules, None, policy.action_space.kind, policy.action_space.reject)
+    return [found.rule for found in problem.expand(seen.classes, seen.group_values)]
 
 
-def _judged(rule: Rule, rows: Rows, method: str, delta: float, spent: float) -> RuleAudit:
+def _judged(rule: Rule, rows: HeldOutSample, method: str, delta: float, spent: float) -> RuleAudit:
     """Without verdict, which depends on the other rules."""
-    claim = rows.claim(rule, spent)
-    if isinstance(claim, Unjudged):
-        return _described(rule, claim)
-    described = _described(rule, claim)
+    hypothesis = rows.make_hypothesis(rule, spent)
+    if isinstance(hypothesis, Untestable):
+        return _described(rule, hypothesis)
+    described = _described(rule, hypothesis)
     try:
-        kept, broken = Judge(claim, method, delta), Judge(claim.negated, method, delta)
+        kept, broken = (
+            HypothesisTest(hypothesis, method, delta),
+            HypothesisTest(hypothesis.negated, method, delta),
+        )
     except NotBinaryError:
         if rows.random:
             raise
         return replace(described, reason="it has more than two values on a row: use method='betting'")
     # A bound by betting depends on the order of rows and may leave the estimate out; none that is shown does.
-    least, most = min(-broken.upper, claim.estimate), max(kept.upper, claim.estimate)
+    least, most = min(-broken.upper, hypothesis.estimate), max(kept.upper, hypothesis.estimate)
     bounds = (least, most) if rule.sense == "<=" else (-most, -least)
     return replace(
         described,
@@ -309,24 +316,26 @@ def _judged(rule: Rule, rows: Rows, method: str, delta: float, spent: float) -> 
         upper=described.target + bounds[1],
         p_value=kept.p_value,
         p_violated=broken.p_value,
-        rows_needed=_rows_needed(claim.estimate, least, most) * len(rows.seen),
+        rows_needed=_rows_needed(hypothesis.estimate, least, most) * len(rows.seen),
     )
 
 
-def _described(rule: Rule, claim: Claim | Unjudged) -> RuleAudit:
+def _described(rule: Rule, hypothesis: Hypothesis | Untestable) -> RuleAudit:
     sign = 1.0 if rule.sense == "<=" else -1.0
     target = -sign * rule.excess.constant + 0.0
-    if isinstance(claim, Unjudged):
-        return RuleAudit(str(rule), rule.sense, target, reason=claim.reason)
-    return RuleAudit(str(rule), rule.sense, target, estimate=target + sign * claim.estimate, rows=claim.rows)
+    if isinstance(hypothesis, Untestable):
+        return RuleAudit(str(rule), rule.sense, target, reason=hypothesis.reason)
+    return RuleAudit(
+        str(rule), rule.sense, target, estimate=target + sign * hypothesis.estimate, rows=hypothesis.rows
+    )
 
 
-def _estimated(rule: Rule, rows: Rows, policy: Policy) -> RuleAudit:
-    claim = rows.claim(rule, _ANY)
-    described = _described(rule, claim)
-    if isinstance(claim, Unjudged):
+def _estimated(rule: Rule, rows: HeldOutSample, policy: Policy) -> RuleAudit:
+    hypothesis = rows.make_hypothesis(rule, _ANY)
+    described = _described(rule, hypothesis)
+    if isinstance(hypothesis, Untestable):
         return described
-    holds = claim.estimate <= policy.guarantee.violation + _ROUNDING
+    holds = hypothesis.estimate <= policy.guarantee.violation + _ROUNDING
     return replace(described, verdict=Verdict.HOLDS if holds else Verdict.BROKEN)
 
 
@@ -356,9 +365,10 @@ def _with_verdicts(found: Sequence[RuleAudit], delta: float) -> list[RuleAudit]:
     return judged
 
 
-def _rejected_share(law: Floats, decisions: Decisions, seen: Evidence) -> float:
-    return float(np.average(law[:, -1], weights=seen.weights)) if decisions.kind == "reject" else math.nan
+def _rejected_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:
+    place = space.reject_position
+    return math.nan if place is None else float(np.average(probabilities[:, place], weights=seen.weights))
 
 
-def _random_share(law: Floats, decisions: Decisions, seen: Evidence) -> float:
-    return float(np.average(decisions.sureness(law) < RANDOM, weights=seen.weights))
+def _random_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:
+    return float(np.average(space.decision_confidence(probabilities) < RANDOM, weights=seen.weights))

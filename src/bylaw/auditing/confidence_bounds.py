@@ -1,8 +1,8 @@
 """Bounds on means of bounded values that hold with high probability at any number of rows.
 
 A `Sample` holds independent values within known limits. The question is always one-sided: how surely
-is the sum of the samples' means below a target? The answer is evidence, -log(p); a bound is the target
-at which the evidence suffices. For bounds from below, the values are negated.
+is the sum of the samples' means below a target? The answer is a log e-value, -log(p); a bound is the
+target at which it suffices. For bounds from below, the values are negated.
 
 Betting (Waudby-Smith and Ramdas, 2024): a player who stakes against "the mean is at least b" has capital
 prod_i(1 + stake_i (b - Z_i)), which under that hypothesis exceeds 1/delta with probability delta at most.
@@ -65,15 +65,15 @@ class Sample:
         return self.highest - self.lowest
 
 
-class Curve(Protocol):
-    """What rows say against "the mean is at least `target`"."""
+class Bound(Protocol):
+    """A concentration bound: how surely rows refute "the mean is at least `target`"."""
 
-    def evidence(self, target: float) -> float:
+    def log_e_value(self, target: float) -> float:
         """-log p; it grows with the target."""
         ...
 
-    def reach(self, evidence: float) -> float:
-        """The least target that has this much evidence against it: an upper bound."""
+    def upper_bound(self, log_e_value: float) -> float:
+        """The least target that is refuted with this log e-value."""
         ...
 
 
@@ -156,14 +156,14 @@ class Betting:
         self.bets = _Bets.on(sample)
         self.stakes = self.bets.stakes(self.bets.variances / max(len(self.bets), 1), delta)
 
-    def evidence(self, target: float) -> float:
+    def log_e_value(self, target: float) -> float:
         if target >= self.bets.sample.highest:
             return math.inf
         return float(np.cumsum(self.bets.log_gains(target, self.stakes)).max(initial=0.0))
 
-    def reach(self, evidence: float) -> float:
+    def upper_bound(self, log_e_value: float) -> float:
         sample = self.bets.sample
-        return _first_target(self.evidence, evidence, sample.lowest, sample.highest)
+        return _first_target(self.log_e_value, log_e_value, sample.lowest, sample.highest)
 
 
 class PairBetting:
@@ -185,16 +185,16 @@ class PairBetting:
             for bets, total in zip((first, second), totals, strict=True)
         ]
 
-    def evidence(self, target: float) -> float:
+    def log_e_value(self, target: float) -> float:
         (low, high), (other_low, other_high) = self.limits
         if target >= high + other_high:
             return math.inf
         left, right = max(low, target - other_high), min(high, target - other_low)
         return max(0.0, *(self._worst(check, target, left, right) for check in range(len(_CHECKS))))
 
-    def reach(self, evidence: float) -> float:
+    def upper_bound(self, log_e_value: float) -> float:
         (low, high), (other_low, other_high) = self.limits
-        return _first_target(self.evidence, evidence, low + other_low, high + other_high)
+        return _first_target(self.log_e_value, log_e_value, low + other_low, high + other_high)
 
     def _worst(self, check: int, target: float, left: float, right: float) -> float:
         """The log-capital at one time, for the worst division of the target. It grows in one mean and
@@ -243,7 +243,7 @@ class HoeffdingBentkus:
         self.sample = sample
         self.mean = (sample.mean - sample.lowest) / sample.range
 
-    def evidence(self, target: float) -> float:
+    def log_e_value(self, target: float) -> float:
         n, level = len(self.sample.values), (target - self.sample.lowest) / self.sample.range
         if level >= 1:
             return math.inf
@@ -253,8 +253,8 @@ class HoeffdingBentkus:
         bentkus = _tail(math.ceil(n * self.mean - _ROUNDING), n, level) - 1.0
         return max(hoeffding, bentkus, 0.0)
 
-    def reach(self, evidence: float) -> float:
-        return _first_target(self.evidence, evidence, self.sample.lowest, self.sample.highest)
+    def upper_bound(self, log_e_value: float) -> float:
+        return _first_target(self.log_e_value, log_e_value, self.sample.lowest, self.sample.highest)
 
 
 class ClopperPearson:
@@ -271,14 +271,14 @@ class ClopperPearson:
             )
         self.successes = round(float(scaled.sum()))
 
-    def evidence(self, target: float) -> float:
+    def log_e_value(self, target: float) -> float:
         n, level = len(self.sample.values), (target - self.sample.lowest) / self.sample.range
         if level >= 1:
             return math.inf
         return _tail(self.successes, n, max(level, 0.0)) if n else 0.0
 
-    def reach(self, evidence: float) -> float:
-        return _first_target(self.evidence, evidence, self.sample.lowest, self.sample.highest)
+    def upper_bound(self, log_e_value: float) -> float:
+        return _first_target(self.log_e_value, log_e_value, self.sample.lowest, self.sample.highest)
 
 
 def _tail(successes: int, n: int, level: float) -> float:
@@ -292,7 +292,7 @@ def _refuse_weights(sample: Sample, method: str) -> None:
         raise OptionError(f"method={method!r} takes no weights; use method='betting'")
 
 
-METHODS: Mapping[str, Callable[[Sample, float], Curve]] = {
+METHODS: Mapping[str, Callable[[Sample, float], Bound]] = {
     "betting": Betting,
     "hoeffding_bentkus": HoeffdingBentkus,
     "clopper_pearson": ClopperPearson,
@@ -302,17 +302,17 @@ METHODS: Mapping[str, Callable[[Sample, float], Curve]] = {
 # Several samples.
 
 
-class Apart:
+class SeparateBounds:
     """Samples that may depend on each other: a bound for each, all of which hold together."""
 
-    def __init__(self, curves: Sequence[Curve]) -> None:
-        self.curves = curves
+    def __init__(self, bounds: Sequence[Bound]) -> None:
+        self.bounds = bounds
 
-    def evidence(self, target: float) -> float:
+    def log_e_value(self, target: float) -> float:
         """Each bound may fail with probability p / m."""
-        if not self.curves:
+        if not self.bounds:
             return math.inf if target >= 0 else 0.0
-        share = math.log(len(self.curves))
+        share = math.log(len(self.bounds))
         if self._total(share) > target:
             return 0.0
         most = 1.0
@@ -327,41 +327,41 @@ class Apart:
             low, most = (middle, most) if self._total(share + middle) <= target else (low, middle)
         return low
 
-    def reach(self, evidence: float) -> float:
-        return self._total(math.log(max(len(self.curves), 1)) + evidence)
+    def upper_bound(self, log_e_value: float) -> float:
+        return self._total(math.log(max(len(self.bounds), 1)) + log_e_value)
 
-    def _total(self, evidence: float) -> float:
-        return sum(curve.reach(evidence) for curve in self.curves)
+    def _total(self, log_e_value: float) -> float:
+        return sum(bound.upper_bound(log_e_value) for bound in self.bounds)
 
 
-def curve_of(samples: Sequence[Sample], method: str, delta: float, independent: bool) -> Curve:
+def make_bound(samples: Sequence[Sample], method: str, delta: float, independent: bool) -> Bound:
     """What the samples say of the sum of their means, most sharply at probability `delta`."""
     varying = [s for s in samples if s.range > 0]
     constant = sum(s.lowest for s in samples if s.range == 0)
-    return _Shifted(_curve(varying, method, delta, independent), constant)
+    return _ShiftedBound(_make_bound(varying, method, delta, independent), constant)
 
 
-def _curve(samples: Sequence[Sample], method: str, delta: float, independent: bool) -> Curve:
+def _make_bound(samples: Sequence[Sample], method: str, delta: float, independent: bool) -> Bound:
     if len(samples) == 1:
         return METHODS[method](samples[0], delta)
     full = all(len(sample.values) for sample in samples)
     if method == "betting" and independent and len(samples) == 2 and full:
         return PairBetting(samples, delta)
-    return Apart([METHODS[method](sample, delta / max(len(samples), 1)) for sample in samples])
+    return SeparateBounds([METHODS[method](sample, delta / max(len(samples), 1)) for sample in samples])
 
 
 @dataclass(frozen=True)
-class _Shifted:
-    """A curve of a sum with a constant in it."""
+class _ShiftedBound:
+    """A bound of a sum with a constant in it."""
 
-    curve: Curve
+    bound: Bound
     constant: float
 
-    def evidence(self, target: float) -> float:
-        return self.curve.evidence(target - self.constant)
+    def log_e_value(self, target: float) -> float:
+        return self.bound.log_e_value(target - self.constant)
 
-    def reach(self, evidence: float) -> float:
-        return self.curve.reach(evidence) + self.constant
+    def upper_bound(self, log_e_value: float) -> float:
+        return self.bound.upper_bound(log_e_value) + self.constant
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,10 +1,10 @@
-"""A rule as a claim about rows: samples of independent values whose means tell whether it holds.
+"""A rule as a hypothesis about rows: samples of independent values whose means tell whether it holds.
 
 With the draws integrated out, a row's share in a rate is Z = sum_a pi(a|x) c(x, y, a), with the label and
 the groups as they were seen. A rate given an event is a mean over the rows of that event, whose number is
 taken as given. A gap between two groups is a sum of two means over different rows. A gap between a group
 and everybody also has the group among everybody, by the group's share q in the population, which is only
-known to lie in an interval: the claim must hold at both ends of it (Berger and Boos, 1994).
+known to lie in an interval: the hypothesis must hold at both ends of it (Berger and Boos, 1994).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
-from bylaw.auditing.confidence_bounds import Sample, curve_of
-from bylaw.data.evidence import Evidence
-from bylaw.data.groups import GroupProbabilities, KnownGroup
+from bylaw.auditing.confidence_bounds import Sample, make_bound
+from bylaw.data.evidence import RowData
+from bylaw.data.outcomes import Limits, ObservedRows
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.formulation.row_rates import Limits, contributions, extent
-from bylaw.language.action_space import Decisions
-from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Rule, in_words
+from bylaw.formulation.row_rates import bound_rate, compute_row_rates, count_effective
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Rule, format_conditions
 
 Mask = NDArray[np.bool_]
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
 SPENT = 0.02  # of the error, on the interval of a group's share
 
 
-class Division(NamedTuple):
+class Decomposition(NamedTuple):
     """Samples whose means add up to the rate less its constant, at one end of a group's share."""
 
     samples: tuple[Sample, ...]
@@ -43,10 +43,10 @@ class Division(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Claim:
+class Hypothesis:
     """That a rate, a sum of means, is at most zero."""
 
-    divisions: tuple[Division, ...]  # it is so if it is in each
+    decompositions: tuple[Decomposition, ...]  # it is so if it is in each
     spent: float  # probability that none of them is right
     rows: float  # that count, weighted; of several samples, those of the smallest
     constant: float
@@ -54,44 +54,50 @@ class Claim:
     @property
     def estimate(self) -> float:
         """Of the rate."""
-        means = [d.nearness * sum(s.mean for s in d.samples if len(s.values)) for d in self.divisions]
+        means = [d.nearness * sum(s.mean for s in d.samples if len(s.values)) for d in self.decompositions]
         return sum(means) + self.constant
 
     @property
-    def negated(self) -> Claim:
+    def negated(self) -> Hypothesis:
         """That the rate is at least zero."""
-        divisions = [d._replace(samples=tuple(s.negated for s in d.samples)) for d in self.divisions]
-        return Claim(tuple(divisions), self.spent, self.rows, -self.constant)
+        decompositions = [
+            d._replace(samples=tuple(s.negated for s in d.samples)) for d in self.decompositions
+        ]
+        return Hypothesis(tuple(decompositions), self.spent, self.rows, -self.constant)
 
 
-class Judge:
-    """What rows say of a claim, most sharply at probability `delta` of error."""
+class HypothesisTest:
+    """What rows say of a hypothesis, most sharply at probability `delta` of error."""
 
-    def __init__(self, claim: Claim, method: str, delta: float) -> None:
-        self.claim = claim
-        self.delta = delta - claim.spent
-        self.curves = [curve_of(d.samples, method, self.delta, d.independent) for d in claim.divisions]
+    def __init__(self, hypothesis: Hypothesis, method: str, delta: float) -> None:
+        self.hypothesis = hypothesis
+        self.delta = delta - hypothesis.spent
+        self.bounds = [
+            make_bound(d.samples, method, self.delta, d.independent) for d in hypothesis.decompositions
+        ]
 
     @property
     def p_value(self) -> float:
         """Of the hypothesis that the rate is zero or more."""
-        least = min(curve.evidence(-self.claim.constant) for curve in self.curves)
-        return min(1.0, math.exp(-least) + self.claim.spent)
+        least = min(bound.log_e_value(-self.hypothesis.constant) for bound in self.bounds)
+        return min(1.0, math.exp(-least) + self.hypothesis.spent)
 
     @property
     def upper(self) -> float:
         """A bound on the rate that is right with probability 1 - delta."""
-        return max(curve.reach(-math.log(self.delta)) for curve in self.curves) + self.claim.constant
+        return (
+            max(bound.upper_bound(-math.log(self.delta)) for bound in self.bounds) + self.hypothesis.constant
+        )
 
 
-class Unjudged(NamedTuple):
+class Untestable(NamedTuple):
     """Why rows say nothing of a rule."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Rows:
+class HeldOutSample:
     """What was seen of held-out rows, and how they are decided.
 
     `unlabelled` are more rows, without labels: they sharpen rates that speak of labels (prediction-powered
@@ -100,37 +106,37 @@ class Rows:
     is good; w = k / (k + 1) is best where f is calibrated.
     """
 
-    seen: Evidence  # as observed
-    law: Floats  # (n_rows, n_actions)
-    decisions: Decisions
+    seen: RowData  # as observed
+    probabilities: Floats  # (n_rows, n_actions)
+    space: ActionSpace
     labelled: bool
-    unlabelled: Rows | None = None
+    unlabelled: HeldOutSample | None = None
     limits: Limits = field(default_factory=dict)  # of the caller's own costs
     largest_weight: float | None = None  # that any row can have; of these rows, if it is not known
 
     @property
     def random(self) -> bool:
         """Whether some decision is left to chance."""
-        return bool(((self.law > 0) & (self.law < 1)).any())
+        return bool(((self.probabilities > 0) & (self.probabilities < 1)).any())
 
-    def claim(self, rule: Rule, spent: float) -> Claim | Unjudged:
+    def make_hypothesis(self, rule: Rule, spent: float) -> Hypothesis | Untestable:
         """That the rule's excess is at most zero; with a probability of `spent`, a group's share in the
         population is not in its interval."""
         excess = rule.excess
         if reason := self._blind(excess):
-            return Unjudged(reason)
+            return Untestable(reason)
         events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
         for event in events:
             if self._impossible(event) or not self.among(event).any():
-                return Unjudged(f"there is no row with {in_words(event)}")
+                return Untestable(f"there is no row with {format_conditions(event)}")
         parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
-        divisions, spent = self._divide(events, parts, spent)
+        decompositions, spent = self._divide(events, parts, spent)
         rows = min(self._effective_rows(self.among(event)) for event in events)
-        return Claim(divisions, spent, rows, excess.constant)
+        return Hypothesis(decompositions, spent, rows, excess.constant)
 
     def _divide(
         self, events: list[Conditions], parts: list[Rate], spent: float
-    ) -> tuple[tuple[Division, ...], float]:
+    ) -> tuple[tuple[Decomposition, ...], float]:
         """With weights, a group's share and its mean depend on the same weights, and are bounded apart."""
         if len(events) == 2 and not self._weighted:
             for inner, outer in ((0, 1), (1, 0)):
@@ -138,20 +144,20 @@ class Rows:
                     return self._nested(events[inner], parts[inner], events[outer], parts[outer], spent)
         samples = [self._sample(part, event) for event, part in zip(events, parts, strict=True)]
         apart = all(_exclude(one, other) for one, other in itertools.combinations(events, 2))
-        return (Division(tuple(samples), apart),), 0.0
+        return (Decomposition(tuple(samples), apart),), 0.0
 
     def _nested(
         self, inner: Conditions, part: Rate, outer: Conditions, whole: Rate, spent: float
-    ) -> tuple[tuple[Division, ...], float]:
+    ) -> tuple[tuple[Decomposition, ...], float]:
         """mean(outer) = q mean(inner) + (1 - q) mean(the rest): two samples for each end of q."""
         around = self.among(outer)
         chosen = Sample(self.among(inner)[around].astype(float), 0.0, 1.0)
         wanted = -math.log(spent / 2)
-        high = curve_of([chosen], "betting", spent / 2, True).reach(wanted)
-        low = -curve_of([chosen.negated], "betting", spent / 2, True).reach(wanted)
+        high = make_bound([chosen], "betting", spent / 2, True).upper_bound(wanted)
+        low = -make_bound([chosen.negated], "betting", spent / 2, True).upper_bound(wanted)
         place = (chosen.mean - low) / (high - low)
-        divisions = [
-            Division(
+        decompositions = [
+            Decomposition(
                 (
                     self._sample(_bare(part) + q * _bare(whole), inner),
                     self._sample((1 - q) * _bare(whole), outer, without=inner),
@@ -161,12 +167,12 @@ class Rows:
             )
             for q, nearness in ((low, 1 - place), (high, place))
         ]
-        return tuple(divisions), spent
+        return tuple(decompositions), spent
 
     def _sample(self, rate: Rate, event: Conditions, without: Conditions | None = None) -> Sample:
         """The rate without its conditions, on the rows of an event, or those of them not in another."""
         rate = _bare(rate)
-        low, high = extent(rate, self.decisions, dict(event).get(LABEL), self.limits)
+        low, high = bound_rate(rate, self.space, dict(event).get(LABEL), self.limits)
         rows = self.among(event, without)
         values, weights = self.values(rate)[rows], self._weights_of(rows)
         if self.unlabelled is not None and weights is None and self._sharpened(rate, event):
@@ -181,16 +187,15 @@ class Rows:
     def _sharpened(self, rate: Rate, event: Conditions) -> bool:
         """Whether unlabelled rows say something: the rate needs labels, and the event nothing unseen."""
         assert self.unlabelled is not None
-        known = all(isinstance(self.unlabelled.seen.groups.get(name), KnownGroup) for name, _ in event)
-        kind, classes = self.decisions.kind, self.seen.classes
-        return known and any(a.needs_label(kind, classes) for a, _ in rate.terms)
+        known = all(name in self.unlabelled.seen.known_groups for name, _ in event)
+        return known and any(a.needs_label(self.space) for a, _ in rate.terms)
 
     @cached_property
-    def _predicted(self) -> Rows:
+    def _predicted(self) -> HeldOutSample:
         """The same rows as they were known before."""
-        assert self.seen.belief is not None
-        believed = self.seen.replaced(probabilities=self.seen.belief.probabilities)
-        return Rows(believed, self.law, self.decisions, labelled=False)
+        assert isinstance(self.seen, ObservedRows)
+        believed = self.seen.with_columns(probabilities=self.seen.predicted.probabilities)
+        return HeldOutSample(believed, self.probabilities, self.space, labelled=False)
 
     def values(self, rate: Rate) -> Floats:
         """(n_rows,): what each row has of a rate without conditions."""
@@ -201,7 +206,9 @@ class Rows:
 
     def _column(self, atom: Atom) -> Floats:
         if atom not in self._columns:
-            self._columns[atom] = contributions(Rate(((atom, 1.0),)), self.seen, self.law, self.decisions)
+            self._columns[atom] = compute_row_rates(
+                Rate(((atom, 1.0),)), self.seen, self.probabilities, self.space
+            )
         return self._columns[atom]
 
     @cached_property
@@ -210,7 +217,7 @@ class Rows:
 
     def among(self, event: Conditions, without: Conditions | None = None) -> Mask:
         """(n_rows,): the rows of an event that count, or those of them not in another."""
-        rows = np.asarray(self.seen.chance(event)) * np.ones(len(self.seen)) > 0.5
+        rows = np.asarray(self.seen.event_probability(event)) * np.ones(len(self.seen)) > 0.5
         if without is not None:
             rows &= ~self.among(without)
         return rows if self.seen.weights is None else rows & (self.seen.weights > 0)
@@ -229,29 +236,27 @@ class Rows:
         return weights is not None and bool(np.ptp(weights[weights > 0]) > 0)
 
     def _effective_rows(self, rows: Mask) -> float:
-        """How many rows of equal weight say as much: (sum w)^2 / sum w^2."""
         weights = self._weights_of(rows)
-        return float(rows.sum() if weights is None else weights.sum() ** 2 / (weights**2).sum())
+        return float(rows.sum()) if weights is None else count_effective(weights)
 
     def _impossible(self, event: Conditions) -> bool:
         groups = ((self.seen.groups.get(name), value) for name, value in event)
         return any(group is not None and value not in group.values for group, value in groups)
 
     def _blind(self, rate: Rate) -> str:
-        """What would have to be seen to judge the rate, in words."""
-        kind, classes = self.decisions.kind, self.seen.classes
-        if not self.labelled and any(a.needs_label(kind, classes) for a, _ in rate.terms):
+        """What would have to be seen to test the rate, in words."""
+        if not self.labelled and any(a.needs_label(self.space) for a, _ in rate.terms):
             return "it speaks of labels: pass labels="
         for name in dict.fromkeys(name for a, _ in rate.terms for name, _ in a.conditions if name != LABEL):
-            if isinstance(self.seen.groups.get(name), GroupProbabilities):
+            if name in self.seen.hidden_groups:
                 return f"it speaks of {name}, of which there are only probabilities: pass groups="
-        for name in (a.arguments[0] for a, _ in rate.terms if a.name == "custom"):
-            if name not in self.limits:
+        for name in (a.reads("cost") for a, _ in rate.terms):
+            if name is not None and name not in self.limits:
                 return f"nobody knows how large {name!r} may be: pass limits={{{name!r}: (least, most)}}"
         return ""
 
 
-def check_limits(limits: Any, evidence: Evidence) -> Limits:
+def check_limits(limits: Any, evidence: RowData) -> Limits:
     """The least and the most of costs, which these rows must respect."""
     if not isinstance(limits, Mapping):
         raise OptionError(f"limits takes a dict {{cost: (least, most)}}, not {limits!r}")
@@ -268,7 +273,7 @@ def check_limits(limits: Any, evidence: Evidence) -> Limits:
     return {name: (float(low), float(high)) for name, (low, high) in limits.items()}
 
 
-def check_weight(largest: float | None, evidence: Evidence) -> float | None:
+def check_weight(largest: float | None, evidence: RowData) -> float | None:
     """The largest weight that any row can have, which these must respect."""
     if largest is not None:
         check_positive(largest, "largest_weight")

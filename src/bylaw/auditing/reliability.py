@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.evidence import Evidence
-from bylaw.data.groups import GroupProbabilities, KnownGroup
+from bylaw.data.evidence import Evidence, RowData
+from bylaw.data.groups import KnownGroup
 from bylaw.language.expressions import LABEL
 
 _BINS = 10
@@ -30,17 +30,16 @@ class Reliability(NamedTuple):
     rows: int
 
 
-def reliability(evidence: Evidence, seen: Evidence, labelled: bool) -> tuple[Reliability, ...]:
+def reliability(evidence: Evidence, seen: RowData, labelled: bool) -> tuple[Reliability, ...]:
     """Of everything that had probabilities and was then seen."""
-    known = {n: g for n, g in seen.groups.items() if isinstance(n, str) and isinstance(g, KnownGroup)}
+    known = seen.known_groups
     lines: list[Reliability] = []
     if labelled:
         outcome = seen.probabilities.argmax(axis=1)
         for among, rows in _parts(known, len(seen)):
             lines += _lines(LABEL, evidence.classes, evidence.probabilities, outcome, evidence, among, rows)
     for name, group in known.items():
-        belief = evidence.groups.get(name)
-        if isinstance(belief, GroupProbabilities):
+        if (belief := evidence.hidden_groups.get(name)) is not None:
             everybody = np.ones(len(seen), dtype=bool)
             lines += _lines(name, belief.values, belief.probabilities, group.codes, evidence, "", everybody)
     return tuple(lines)
@@ -64,7 +63,7 @@ def _lines(
     among: str,
     rows: NDArray[np.bool_],
 ) -> Iterator[Reliability]:
-    weights = (np.ones(len(rows)) if evidence.weights is None else evidence.weights)[rows]
+    weights = evidence.row_weights[rows]
     total = float(weights.sum())
     for code, value in enumerate(values):
         chance, hit = probabilities[rows, code], (outcome[rows] == code).astype(float)

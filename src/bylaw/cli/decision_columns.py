@@ -35,7 +35,7 @@ def read_decisions(values: Sequence[Any], policy: Policy) -> NDArray[Any]:
         raise EvidenceError(f"there is no decision in row {values.index(None)}")
     spelled = {str(action): action for action in policy.actions}
     spelled |= {text: a for a in policy.actions for text in _other_spellings(a) if text not in spelled}
-    if policy.decisions.kind != "sets":
+    if policy.action_space.kind != "sets":
         return np.array([spelled.get(str(value), value) for value in values], dtype=object)
     rows = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]
     texts = [[str(label) for label in row if label != ""] for row in rows]

@@ -12,9 +12,9 @@ from bylaw.cli.console import say
 from bylaw.cli.rules_file import RulesFile
 from bylaw.data.column_roles import Roles, find_roles, named
 from bylaw.data.evidence import Evidence
+from bylaw.data.outcomes import HeldOut
 from bylaw.data.table_files import TableFile
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.fitting.certification import HeldOut
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
@@ -67,7 +67,7 @@ def table_of(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> T
 
 def groups_of(policy: Policy) -> dict[str, Sequence[Any]]:
     """The values of each attribute that the policy knows."""
-    return {name: attribute.values for name, attribute in policy.recipe.attributes.items()}
+    return {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
 
 
 def rows_of(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> Rows:
@@ -161,14 +161,14 @@ def _remembered(
             if name is not None and name not in names and what not in said and not deciding:
                 say(f"{path.name}: there is no column {name!r}, the {what} of the fitted table")
         return fitted.said(names)
-    known = [name for name, a in policy.recipe.attributes.items() if a.known and name in names]
+    known = [name for name, a in policy.feature_map.attributes.items() if a.known and name in names]
     guessed = {
         name: {value: f"{name}_{value}" for value in a.values}
-        for name, a in policy.recipe.attributes.items()
+        for name, a in policy.feature_map.attributes.items()
         if not a.known and all(f"{name}_{value}" in names for value in a.values)
     }
     return {
-        "classes": list(policy.decisions.classes),
+        "classes": list(policy.action_space.classes),
         "groups": known,
         "group_probabilities": guessed,
     }
@@ -183,7 +183,7 @@ def _of_both(own: Problem, other: Problem) -> Problem:
 def _as_fitted(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
     """Probabilities of a group in the order of the policy's values, which joint probabilities follow."""
     ordered = dict(groups)
-    for name, attribute in policy.recipe.attributes.items():
+    for name, attribute in policy.feature_map.attributes.items():
         if not attribute.known and isinstance(columns := groups.get(name), Mapping):
             if missing := [value for value in attribute.values if value not in columns]:
                 raise EvidenceError(f"{name} has no column for {missing[0]!r}, which the policy knows")

@@ -85,6 +85,20 @@ def _floats(array: NDArray[Any], what: str) -> NDArray[np.float64]:
         raise EvidenceError(f"{what} must be numbers, not {array.dtype}") from None
 
 
+def own(array: NDArray[Any], source: Any) -> NDArray[Any]:
+    """The array, read-only and not aliased: a copy, unless it is new or nobody can write to it."""
+    if array.flags.writeable:
+        shared = array is source or array.base is not None
+    else:
+        base = array.base
+        while isinstance(base, np.ndarray) and not base.flags.writeable:
+            base = base.base
+        shared = isinstance(base, np.ndarray)
+    kept = array.copy() if shared else array
+    kept.flags.writeable = False
+    return kept
+
+
 def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
     """Named columns: a dict, or the columns of a frame."""
     if columns is None:
@@ -97,7 +111,7 @@ def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
     raise EvidenceError(f"{what} takes a dict {{name: column}} or a frame, not {type(columns).__name__}")
 
 
-def named_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str, Any]:
+def select_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str, Any]:
     """Those of the columns that bear one of these names; a single column without a name is the only
     one it can be."""
     if columns is None:
@@ -121,7 +135,7 @@ def named_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str,
     return {} if name is None else {name: column}
 
 
-def index_of(column: Any) -> Any:
+def get_index(column: Any) -> Any:
     """The index of a frame or series that has one, or None."""
     native = _native(column, "a column")
     return nw.maybe_get_index(native) if isinstance(native, nw.DataFrame | nw.Series) else None
@@ -130,7 +144,7 @@ def index_of(column: Any) -> Any:
 def check_alignment(columns: Mapping[str, Any]) -> None:
     """Rows are matched by position. Two indexes with the same labels in another order are a
     sign that the caller meant otherwise."""
-    found = [(name, index) for name, column in columns.items() if (index := index_of(column)) is not None]
+    found = [(name, index) for name, column in columns.items() if (index := get_index(column)) is not None]
     for name, index in found[1:]:
         check_index(index, name, found[0][1], found[0][0])
 
@@ -146,7 +160,7 @@ def check_index(index: Any, name: str, first: Any, first_name: str) -> None:
         )
 
 
-def frame_of(columns: Mapping[str, Any], like: Any = None) -> Any:
+def make_frame(columns: Mapping[str, Any], like: Any = None) -> Any:
     """A frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow."""
     native = nw.from_native(like, allow_series=True, pass_through=True)
     if isinstance(native, nw.DataFrame | nw.Series):

@@ -307,7 +307,7 @@ class _Finder:
         said = named(self.said.get("costs")).get(name, f"{name}_*")
         if name not in named(self.said.get("costs")):
             self.guessed.append(f"the cost {name!r} is {said}")
-        actions = self.problem.decisions_over(tuple(classes)).actions
+        actions = self.problem.action_space(tuple(classes)).actions
         return self._in_order(said, actions, f"costs.{name}")
 
     def _in_order(self, said: Any, wanted: Sequence[Value], role: str) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import reduce
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +20,21 @@ from bylaw.data.arrays import (
     as_vector,
     check_alignment,
     check_index,
-    index_of,
+    get_index,
+    own,
 )
-from bylaw.data.groups import GroupProbabilities, KnownGroup, Part, concatenate_groups, factorize
+from bylaw.data.groups import (
+    Group,
+    GroupProbabilities,
+    KnownGroup,
+    Part,
+    concatenate_groups,
+    factorize,
+    find_combination,
+)
 from bylaw.data.probabilities import check_classes, check_probabilities, columns_by_name
 from bylaw.errors import EvidenceError
-from bylaw.language.expressions import LABEL, Conditions, Groups, Source, shorten
+from bylaw.language.expressions import LABEL, Conditions, CostColumn, Groups, Source, shorten
 
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
 REJECTED = "reject"  # the label of an earlier model's rejections
@@ -31,7 +42,159 @@ _AGREES_WITH_NOTHING = -1
 _NOWHERE = -2
 
 
-class Evidence:
+@dataclass(frozen=True, eq=False, repr=False)
+class RowData:
+    """Columns of one set of rows, and the probability of any event on each. Arrays are read-only."""
+
+    classes: tuple[Value, ...]
+    probabilities: Floats  # (n_rows, n_classes)
+    groups: Mapping[Any, Group] = field(default_factory=dict)  # by attribute, or by a tuple of them
+    joint: Mapping[str, Floats] = field(default_factory=dict)  # (n_rows, n_values, n_classes) each
+    references: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n_rows,) codes, or (n_rows, K)
+    costs: Mapping[str, Floats] = field(default_factory=dict)  # (n_rows, n_actions) each
+    weights: Floats | None = None  # (n_rows,)
+    index: Any = None  # of a frame that has one
+
+    def __post_init__(self) -> None:
+        for name in ("groups", "joint", "references", "costs"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {name: dict(v) if isinstance(v, MappingProxyType) else v for name, v in state.items()}
+        return _restore, (type(self), plain)
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} rows", f"{len(self.classes)} classes"]
+        parts += [f"{k}: {shorten(v)}" for k, v in self.group_values.items()]
+        parts += [f"reference {name!r}" for name in self.references]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def with_columns(self, **columns: Any) -> Self:
+        """A copy with some validated columns exchanged, sharing the others."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **columns)
+        copy.__post_init__()
+        return copy
+
+    def rows(self, part: Part) -> Self:
+        """Some of the rows."""
+        return self.with_columns(
+            probabilities=self.probabilities[part],
+            groups={name: group.rows(part) for name, group in self.groups.items()},
+            joint={name: array[part] for name, array in self.joint.items()},
+            references={name: array[part] for name, array in self.references.items()},
+            costs={name: array[part] for name, array in self.costs.items()},
+            weights=None if self.weights is None else self.weights[part],
+            index=None if self.index is None else self.index[part],
+        )
+
+    @property
+    def row_weights(self) -> Floats:
+        """(n_rows,): ones, if there are no weights."""
+        return np.ones(len(self)) if self.weights is None else self.weights
+
+    @property
+    def group_values(self) -> Groups:
+        return {name: group.values for name, group in self.groups.items() if isinstance(name, str)}
+
+    @property
+    def known_groups(self) -> dict[str, KnownGroup]:
+        """Attributes whose value is known for every row."""
+        return {name: group for name, group in self.groups.items() if isinstance(group, KnownGroup)}
+
+    @property
+    def hidden_groups(self) -> dict[Any, GroupProbabilities]:
+        """Attributes, and tuples of them, of which there are only probabilities."""
+        return {name: group for name, group in self.groups.items() if isinstance(group, GroupProbabilities)}
+
+    def event_probability(self, event: Conditions, rows: slice = slice(None)) -> Floats | float:
+        """P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
+        conditions = dict(event)
+        factors: list[Any] = []
+        hidden: dict[str, Value] = {}
+        for name in [name for name in conditions if name != LABEL]:
+            group = self._find_group(name, conditions[name])
+            if isinstance(group, KnownGroup):
+                factors.append(group.codes[rows] == group.values.index(conditions[name]))
+            else:
+                hidden[name] = conditions[name]
+        factors.append(self._hidden_probability(hidden, conditions.get(LABEL), rows))
+        return reduce(np.multiply, factors)
+
+    def column(self, source: Source, rows: slice = slice(None)) -> Floats:
+        """A reference's 1{old model says item}, or one column of a cost, (n_rows,)."""
+        if isinstance(source, CostColumn):
+            return self.costs[source.name][rows, source.item]
+        answers = self.references[source.name]
+        position = self.classes.index(source.item)
+        return (answers[rows] == position) if answers.ndim == 1 else answers[rows, position]
+
+    def _hidden_probability(
+        self, hidden: dict[str, Value], label: Value | None, rows: slice
+    ) -> Floats | float:
+        """P(hidden attributes, label | x): a model of all of them together, never a product."""
+        position = None if label is None else self._class_position(label)
+        if not hidden:
+            return 1.0 if position is None else self.probabilities[rows, position]
+        name, value = self._together(hidden)
+        group = self.groups[name]
+        if position is None:
+            assert isinstance(group, GroupProbabilities)
+            return group.probabilities[rows, group.values.index(value)]
+        if name not in self.joint:
+            raise EvidenceError(
+                f"a rule on {name!r} and the label together, with unknown {name!r}, needs joint "
+                f"probabilities P({name}, label | x): pass joint={{{name!r}: ...}} of shape "
+                f"(rows, {len(group.values)}, {len(self.classes)}), or give {name!r} at decision time"
+            )
+        return self.joint[name][rows, group.values.index(value), position]
+
+    def _together(self, hidden: dict[str, Value]) -> tuple[Any, Any]:
+        """The model of these unknown attributes, and their value in it."""
+        if (found := find_combination(self.groups, hidden)) is not None:
+            return found
+        raise EvidenceError(
+            f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are given: "
+            f"pass the probabilities of their combinations, groups={{{tuple(hidden)!r}: "
+            f"{{{tuple(hidden.values())!r}: ..., ...}}}}"
+        )
+
+    def _find_group(self, name: str, value: Value) -> KnownGroup | GroupProbabilities:
+        if name not in self.groups:
+            raise EvidenceError(
+                f"a rule speaks of {name!r}, but there is no such group column: pass "
+                f"groups={{{name!r}: ...}}. The evidence has {sorted(self.group_values)}"
+            )
+        group = self.groups[name]
+        if value not in group.values:
+            raise EvidenceError(
+                f"a rule speaks of {name}={value!r}, but no row has it; the values are {list(group.values)}"
+            )
+        return group
+
+    def _class_position(self, label: Value) -> int:
+        if label not in self.classes:
+            raise EvidenceError(
+                f"a rule speaks of label={label!r}, which is no class; the classes are {list(self.classes)}"
+            )
+        return self.classes.index(label)
+
+    def vector(self, column: Any, what: str) -> NDArray[Any]:
+        """One value per row, (n_rows,)."""
+        check_index(get_index(column), what, self.index, "probabilities")
+        vector = as_vector(column, what)
+        self.check_length(len(vector), what)
+        return vector
+
+    def check_length(self, length: int, what: str) -> None:
+        check_length(length, len(self), what)
+
+
+class Evidence(RowData):
     """What is known about each row when a decision is made. Validated once, then trusted.
 
     Parameters
@@ -72,145 +235,50 @@ class Evidence:
         normalize: bool = False,
     ) -> None:
         matrix, names = as_matrix(probabilities, "probabilities")
-        self.classes, matrix = check_classes(classes, names, matrix)
-        self.probabilities = check_probabilities(matrix, "probabilities", normalize)
+        labels, matrix = check_classes(classes, names, matrix)
+        matrix = own(check_probabilities(matrix, "probabilities", normalize), probabilities)
         groups, joint = as_columns(groups, "groups"), as_columns(joint, "joint")
         references, costs = as_columns(references, "references"), as_columns(costs, "costs")
         check_alignment({"probabilities": probabilities, **groups, **references, "weights": weights})
-        self.index = index_of(probabilities)  # of a frame that has one
-        self.groups = {name: self._group(name, column, normalize) for name, column in groups.items()}
-        self._add_margins()
-        self.joint = {name: self._joint(name, array, normalize) for name, array in joint.items()}
-        self.references = {n: self._reference(n, column, normalize) for n, column in references.items()}
-        self.costs = {name: self._cost(name, array) for name, array in costs.items()}
-        self.weights = None if weights is None else self._weights(weights)
-        self.belief: Evidence | None = None  # of rows as they turned out: what was known beforehand
-
-    def __len__(self) -> int:
-        return len(self.probabilities)
-
-    def __repr__(self) -> str:
-        parts = [f"{len(self)} rows", f"{len(self.classes)} classes"]
-        parts += [f"{k}: {shorten(v)}" for k, v in self.group_values.items()]
-        parts += [f"reference {name!r}" for name in self.references]
-        return f"Evidence({', '.join(parts)})"
-
-    def replaced(self, **fields: Any) -> Evidence:
-        """A copy with some validated columns exchanged, sharing the others."""
-        copy = object.__new__(Evidence)
-        copy.__dict__.update(self.__dict__, **fields)
-        return copy
-
-    def rows(self, part: Part) -> Evidence:
-        """Some of the rows."""
-        return self.replaced(
-            probabilities=self.probabilities[part],
-            groups={name: group.rows(part) for name, group in self.groups.items()},
-            joint={name: array[part] for name, array in self.joint.items()},
-            references={name: array[part] for name, array in self.references.items()},
-            costs={name: array[part] for name, array in self.costs.items()},
-            weights=None if self.weights is None else self.weights[part],
-            index=None if self.index is None else self.index[part],
-            belief=None if self.belief is None else self.belief.rows(part),
+        checker = _Checker(labels, matrix, normalize)
+        known = checker.add_margins({name: checker.group(name, column) for name, column in groups.items()})
+        super().__init__(
+            classes=labels,
+            probabilities=matrix,
+            groups=known,
+            joint={name: checker.joint(name, array, known.get(name)) for name, array in joint.items()},
+            references={name: checker.reference(name, column) for name, column in references.items()},
+            costs={name: checker.cost(name, array) for name, array in costs.items()},
+            weights=None if weights is None else checker.weights(weights),
+            index=get_index(probabilities),
         )
 
-    @property
-    def group_values(self) -> Groups:
-        return {name: group.values for name, group in self.groups.items() if isinstance(name, str)}
 
-    def chance(self, event: Conditions, rows: slice = slice(None)) -> Floats | float:
-        """P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
-        conditions = dict(event)
-        factors: list[Any] = []
-        hidden: dict[str, Value] = {}
-        for name in [name for name in conditions if name != LABEL]:
-            group = self._find_group(name, conditions[name])
-            if isinstance(group, KnownGroup):
-                factors.append(group.codes[rows] == group.values.index(conditions[name]))
-            else:
-                hidden[name] = conditions[name]
-        factors.append(self._hidden_chance(hidden, conditions.get(LABEL), rows))
-        return reduce(np.multiply, factors)
+def _restore(cls: type[Any], state: dict[str, Any]) -> Any:
+    restored = object.__new__(cls)
+    restored.__dict__.update(state)
+    restored.__post_init__()
+    return restored
 
-    def column(self, source: Source, rows: slice = slice(None)) -> Floats:
-        """A reference's 1{old model says item}, or one column of a cost, (n_rows,)."""
-        if source.kind == "cost":
-            return self.costs[source.name][rows, source.item]  # type: ignore[index]
-        answers = self.references[source.name]
-        position = self.classes.index(source.item)
-        return (answers[rows] == position) if answers.ndim == 1 else answers[rows, position]
 
-    def _hidden_chance(self, hidden: dict[str, Value], label: Value | None, rows: slice) -> Floats | float:
-        """P(hidden attributes, label | x): a model of all of them together, never a product."""
-        position = None if label is None else self._class_position(label)
-        if not hidden:
-            return 1.0 if position is None else self.probabilities[rows, position]
-        name, value = self._together(hidden)
-        group = self.groups[name]
-        if position is None:
-            assert isinstance(group, GroupProbabilities)
-            return group.probabilities[rows, group.values.index(value)]
-        if name not in self.joint:
-            raise EvidenceError(
-                f"a rule on {name!r} and the label together, with unknown {name!r}, needs joint "
-                f"probabilities P({name}, label | x): pass joint={{{name!r}: ...}} of shape "
-                f"(rows, {len(group.values)}, {len(self.classes)}), or give {name!r} at decision time"
-            )
-        return self.joint[name][rows, group.values.index(value), position]
+@dataclass(frozen=True)
+class _Checker:
+    """Validation against the rows of the probabilities, one method per kind of column."""
 
-    def _together(self, hidden: dict[str, Value]) -> tuple[Any, Any]:
-        """The model of these unknown attributes, and their value in it."""
-        if len(hidden) == 1:
-            return next(iter(hidden.items()))
-        for name in self.groups:
-            if isinstance(name, tuple) and set(name) == set(hidden):
-                return name, tuple(hidden[attribute] for attribute in name)
-        raise EvidenceError(
-            f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are given: "
-            f"pass the probabilities of their combinations, groups={{{tuple(hidden)!r}: "
-            f"{{{tuple(hidden.values())!r}: ..., ...}}}}"
-        )
-
-    def _find_group(self, name: str, value: Value) -> KnownGroup | GroupProbabilities:
-        if name not in self.groups:
-            raise EvidenceError(
-                f"a rule speaks of {name!r}, but there is no such group column: pass "
-                f"groups={{{name!r}: ...}}. The evidence has {sorted(self.group_values)}"
-            )
-        group = self.groups[name]
-        if value not in group.values:
-            raise EvidenceError(
-                f"a rule speaks of {name}={value!r}, but no row has it; the values are {list(group.values)}"
-            )
-        return group
-
-    def _class_position(self, label: Value) -> int:
-        if label not in self.classes:
-            raise EvidenceError(
-                f"a rule speaks of label={label!r}, which is no class; the classes are {list(self.classes)}"
-            )
-        return self.classes.index(label)
-
-    # Validation, one method per kind of column.
-
-    def vector(self, column: Any, what: str) -> NDArray[Any]:
-        """One value per row, (n_rows,)."""
-        check_index(index_of(column), what, self.index, "probabilities")
-        vector = as_vector(column, what)
-        self.check_length(len(vector), what)
-        return vector
+    classes: tuple[Value, ...]
+    probabilities: Floats
+    normalize: bool
 
     def check_length(self, length: int, what: str) -> None:
-        if length != len(self):
-            raise EvidenceError(f"{what} has {length} rows, but probabilities has {len(self)}")
+        check_length(length, len(self.probabilities), what)
 
-    def _group(self, name: Any, column: Any, normalize: bool) -> KnownGroup | GroupProbabilities:
+    def group(self, name: Any, column: Any) -> Group:
         what = f"groups[{name!r}]"
         if isinstance(column, KnownGroup):
             self.check_length(len(column.codes), what)
             return column
         if isinstance(name, tuple):
-            return self._combination(name, column, what, normalize)
+            return self._combination(name, column, what)
         if not isinstance(name, str) or not name or name == LABEL:
             raise EvidenceError(f"{what}: a group is named by a string other than {LABEL!r}")
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
@@ -222,40 +290,41 @@ class Evidence:
                 )
             self.check_length(len(matrix), what)
             values = tuple(as_scalar(value, f"a value of {what}") for value in names)
-            return GroupProbabilities(values, check_probabilities(matrix, what, normalize))
+            return GroupProbabilities(values, own(check_probabilities(matrix, what, self.normalize), column))
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
         return factorize(vector, what)
 
-    def _combination(self, name: tuple, column: Any, what: str, normalize: bool) -> GroupProbabilities:
+    def _combination(self, name: tuple, column: Any, what: str) -> GroupProbabilities:
         if not isinstance(column, Mapping) or not all(
             isinstance(value, tuple) and len(value) == len(name) for value in column
         ):
             raise EvidenceError(f"{what} takes a dict from tuples of values to columns of probabilities")
         self.check_length(len(matrix := as_matrix(column, what)[0]), what)
         values = tuple(tuple(as_scalar(v, f"a value of {what}") for v in value) for value in column)
-        return GroupProbabilities(values, check_probabilities(matrix, what, normalize))
+        return GroupProbabilities(values, own(check_probabilities(matrix, what, self.normalize), column))
 
-    def _add_margins(self) -> None:
-        """Attributes that are only known together: each by itself."""
-        for names, group in [item for item in self.groups.items() if isinstance(item[0], tuple)]:
+    def add_margins(self, groups: dict[Any, Group]) -> dict[Any, Group]:
+        """Attributes that are only known together: also each by itself."""
+        for names, group in [item for item in groups.items() if isinstance(item[0], tuple)]:
             assert isinstance(group, GroupProbabilities)
             for place, name in enumerate(names):
-                if name not in self.groups:
-                    self.groups[name] = group.margin(place)
+                if name not in groups:
+                    groups[name] = group.margin(place)
+        return groups
 
-    def _joint(self, name: str, array: Any, normalize: bool) -> Floats:
+    def joint(self, name: str, array: Any, group: Group | None) -> Floats:
         what = f"joint[{name!r}]"
-        group = self.groups.get(name)
         if not isinstance(group, GroupProbabilities):
             raise EvidenceError(
                 f"{what} goes with groups[{name!r}] given as probabilities; a known group needs no joint"
             )
         joint = np.asarray(array, dtype=np.float64)
-        wanted = (len(self), len(group.values), len(self.classes))
+        n_rows = len(self.probabilities)
+        wanted = (n_rows, len(group.values), len(self.classes))
         if joint.shape != wanted:
             raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), not {joint.shape}")
-        joint = check_probabilities(joint.reshape(len(self), -1), what, normalize).reshape(wanted)
+        joint = check_probabilities(joint.reshape(n_rows, -1), what, self.normalize).reshape(wanted)
         for axis, marginal, other in (
             (1, self.probabilities, "probabilities"),
             (2, group.probabilities, name),
@@ -267,16 +336,17 @@ class Evidence:
                     f"tolerance {MARGIN_TOLERANCE:g}); are its rows, values {list(group.values)} and classes "
                     f"{list(self.classes)} in the same order?"
                 )
-        return joint
+        return own(joint, array)
 
-    def _reference(self, name: str, column: Any, normalize: bool) -> NDArray[Any]:
+    def reference(self, name: str, column: Any) -> NDArray[Any]:
         what = f"references[{name!r}]"
         if len(getattr(column, "shape", (0,))) == 2:
             matrix, names = as_matrix(column, what)
             self.check_length(len(matrix), what)
             if matrix.shape[1] != len(self.classes):
                 raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(self.classes)} classes")
-            return check_probabilities(columns_by_name(matrix, names, self.classes), what, normalize)
+            ordered = columns_by_name(matrix, names, self.classes)
+            return own(check_probabilities(ordered, what, self.normalize), column)
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
         positions = {REJECTED: _AGREES_WITH_NOTHING} | {label: i for i, label in enumerate(self.classes)}
@@ -284,22 +354,23 @@ class Evidence:
             positions = {
                 str(label): i for label, i in positions.items() if isinstance(label, int)
             } | positions
-        return codes_of(vector, positions, what)
+        return own(encode_values(vector, positions, what), None)
 
-    def _cost(self, name: str, array: Any) -> Floats:
-        return check_cost(as_matrix(array, f"costs[{name!r}]")[0], name, len(self))
+    def cost(self, name: str, array: Any) -> Floats:
+        matrix = as_matrix(array, f"costs[{name!r}]")[0]
+        return own(check_cost(matrix, name, len(self.probabilities)), array)
 
-    def _weights(self, weights: Any) -> Floats:
+    def weights(self, weights: Any) -> Floats:
         vector = as_numbers(weights, "weights")
         self.check_length(len(vector), "weights")
         if not np.isfinite(vector).all() or (vector < 0).any():
             raise EvidenceError("weights must be finite and not negative")
         if not vector.any():
             raise EvidenceError("all weights are zero; there is nothing to learn from")
-        return vector
+        return own(vector, weights)
 
 
-def codes_of(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:
+def encode_values(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:
     """Each row's position; of numbers, every one is looked up once."""
     labels, places = np.unique(vector, return_inverse=True) if vector.dtype.kind in "iub" else (vector, None)
     codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
@@ -311,6 +382,11 @@ def codes_of(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> N
             f"{[label for label, code in positions.items() if code >= 0]}"
         )
     return codes
+
+
+def check_length(length: int, n_rows: int, what: str) -> None:
+    if length != n_rows:
+        raise EvidenceError(f"{what} has {length} rows, but probabilities has {n_rows}")
 
 
 def concatenate(parts: Sequence[Evidence]) -> Evidence:
@@ -328,7 +404,7 @@ def concatenate(parts: Sequence[Evidence]) -> Evidence:
         }
 
     weights = [part.weights for part in parts if part.weights is not None]
-    return first.replaced(
+    return first.with_columns(
         probabilities=np.concatenate([part.probabilities for part in parts]),
         groups={name: concatenate_groups([part.groups[name] for part in parts]) for name in first.groups},
         joint=stacked("joint"),
@@ -340,8 +416,8 @@ def concatenate(parts: Sequence[Evidence]) -> Evidence:
 
 
 def _columns_of(evidence: Evidence) -> list[Any]:
-    known = [(name, isinstance(group, KnownGroup)) for name, group in evidence.groups.items()]
-    hidden = [group.values for group in evidence.groups.values() if isinstance(group, GroupProbabilities)]
+    known = [(name, group.known) for name, group in evidence.groups.items()]
+    hidden = [group.values for group in evidence.hidden_groups.values()]
     weighted = evidence.weights is not None
     return [known, hidden, *map(list, (evidence.joint, evidence.references, evidence.costs)), weighted]
 

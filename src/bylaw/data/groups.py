@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ class KnownGroup:
 
     values: tuple[Value, ...]
     codes: NDArray[np.int64]  # (n_rows,) positions in `values`
+    known: ClassVar[bool] = True
 
     def rows(self, part: Part) -> KnownGroup:
         return KnownGroup(self.values, self.codes[part])
@@ -43,6 +44,7 @@ class GroupProbabilities:
 
     values: tuple[Any, ...]  # tuples of values where several attributes go together
     probabilities: Floats  # (n_rows, n_values)
+    known: ClassVar[bool] = False
 
     def rows(self, part: Part) -> GroupProbabilities:
         return GroupProbabilities(self.values, self.probabilities[part])
@@ -52,6 +54,9 @@ class GroupProbabilities:
         values = tuple(dict.fromkeys(value[place] for value in self.values))
         columns = [[value[place] == here for value in self.values] for here in values]
         return GroupProbabilities(values, self.probabilities @ np.array(columns, dtype=np.float64).T)
+
+
+Group = KnownGroup | GroupProbabilities
 
 
 def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
@@ -73,8 +78,19 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
     return KnownGroup(values, codes)
 
 
-def concatenate_groups(parts: Sequence[Any]) -> KnownGroup | GroupProbabilities:
+def concatenate_groups(parts: Sequence[Any]) -> Group:
     if isinstance(parts[0], GroupProbabilities):
         return GroupProbabilities(parts[0].values, np.concatenate([part.probabilities for part in parts]))
     values = tuple(sorted({value for part in parts for value in part.values}))
     return KnownGroup(values, np.concatenate([part.with_values(values).codes for part in parts]))
+
+
+def find_combination(names: Iterable[Any], hidden: Mapping[str, Value]) -> tuple[Any, Any] | None:
+    """Which of these names, attributes and tuples of them, is the model of these unknown attributes together,
+    and their value in it; None if there is none."""
+    if len(hidden) == 1:
+        return next(iter(hidden.items()))
+    for name in names:
+        if isinstance(name, tuple) and set(name) == set(hidden):
+            return name, tuple(hidden[attribute] for attribute in name)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,54 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw.data.arrays import as_columns
-from bylaw.data.evidence import Evidence, codes_of
-from bylaw.data.groups import GroupProbabilities, KnownGroup, factorize
+from bylaw.data.evidence import Evidence, RowData, encode_values
+from bylaw.data.groups import GroupProbabilities, KnownGroup, Part, factorize
 from bylaw.errors import EvidenceError
 
+Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
 
-def observed(evidence: Evidence, labels: Any = None, groups: Any = None) -> Evidence:
-    """Evidence on which a rate is an observed rate. What was not seen is known given what was."""
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ObservedRows(RowData):
+    """Rows as they turned out: on these, a rate is an observed rate. A policy does not decide on them.
+
+    What was not observed is known by its probabilities given what was.
+    """
+
+    predicted: Evidence = field(kw_only=True)  # what was known of the same rows beforehand
+
+    def rows(self, part: Part) -> ObservedRows:
+        """Some of the rows."""
+        return super().rows(part).with_columns(predicted=self.predicted.rows(part))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows that have no part in the choice of a policy, and what was observed of them.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        what is known of the rows when they are decided.
+    labels : array of shape (n_rows,), optional
+        the true labels.
+    groups : dict or frame, optional
+        the true groups, of attributes that the evidence knows only as probabilities.
+    limits : dict, optional
+        the least and the most of costs in `custom`, by name.
+    largest_weight : float, optional
+        that any row can have; by default the largest of these rows.
+    """
+
+    evidence: Evidence
+    labels: Any = None
+    groups: Any = None
+    limits: Limits = field(default_factory=dict)
+    largest_weight: float | None = None
+
+
+def observe(evidence: Evidence, labels: Any = None, groups: Any = None) -> ObservedRows:
+    """The rows with observed labels and groups in place of their probabilities."""
     codes = None if labels is None else _label_codes(evidence, labels)
     columns = as_columns(groups, "groups")
     seen = {name: _seen_group(evidence, name, column) for name, column in columns.items()}
@@ -37,16 +79,21 @@ def observed(evidence: Evidence, labels: Any = None, groups: Any = None) -> Evid
     else:
         for name in [name for name in seen if name in evidence.joint]:
             probabilities = _label_given(evidence.joint[name], seen[name].codes, probabilities)
-    return evidence.replaced(
+    return ObservedRows(
+        classes=evidence.classes,
         probabilities=probabilities,
         groups=known,
         joint={name: array for name, array in joint.items() if name not in seen},
-        belief=evidence.belief or evidence,
+        references=evidence.references,
+        costs=evidence.costs,
+        weights=evidence.weights,
+        index=evidence.index,
+        predicted=evidence,
     )
 
 
 def _label_codes(evidence: Evidence, labels: Any) -> NDArray[np.int64]:
-    return codes_of(
+    return encode_values(
         evidence.vector(labels, "labels"), {label: i for i, label in enumerate(evidence.classes)}, "labels"
     )
 

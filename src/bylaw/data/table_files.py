@@ -21,7 +21,7 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
-from bylaw._base.atomic_files import whole_file
+from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.data.evidence import REJECTED
 from bylaw.data.text_values import spelled_by, values_of
@@ -43,7 +43,7 @@ _SUFFIXES = {
 }
 
 
-def format_of(path: Path) -> str:
+def detect_format(path: Path) -> str:
     """By the ending of the name."""
     if path.suffix.lower() not in _SUFFIXES:
         raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
@@ -76,7 +76,7 @@ class TableFile:
     @property
     def rows(self) -> int | None:
         """How many there are, where the file says so."""
-        if format_of(self.path) != "parquet":
+        if detect_format(self.path) != "parquet":
             return None
         with _complaints(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
             return file.metadata.num_rows
@@ -97,7 +97,7 @@ class TableFile:
 
     def _typed(self, rows: Any) -> Any:
         """Columns of values in a CSV file, which came as text, as what they are."""
-        if format_of(self.path) != "csv":
+        if detect_format(self.path) != "csv":
             return rows
         for name in set(self.values) & set(rows.schema.names):
             try:
@@ -118,7 +118,7 @@ class TableFile:
 
     @contextlib.contextmanager
     def _open(self, columns: Sequence[str] | None = None) -> Iterator[_Open]:
-        opener = _OPENERS[format_of(self.path)]
+        opener = _OPENERS[detect_format(self.path)]
         with contextlib.ExitStack() as stack:
             with _complaints(self.path):
                 table = opener(self, columns, stack)
@@ -240,14 +240,14 @@ def _complaints(path: Path) -> Iterator[None]:
         raise EvidenceError(f"there is no file {path}") from None
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise EvidenceError(f"{path} cannot be read as {format_of(path)}: {reason}") from None
+        raise EvidenceError(f"{path} cannot be read as {detect_format(path)}: {reason}") from None
 
 
 @contextlib.contextmanager
 def table_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
     """A function that appends a record batch; the file appears when all are written, and not before."""
-    kind = format_of(path)
-    with whole_file(path) as partial, contextlib.ExitStack() as stack:
+    kind = detect_format(path)
+    with write_atomically(path) as partial, contextlib.ExitStack() as stack:
         if kind == "json":
             file = stack.enter_context(partial.open("w", encoding="utf-8"))
             yield lambda batch: _write_lines(file, batch)

@@ -42,7 +42,7 @@ from bylaw.estimators.training import Trained, Training
 from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.fitting.solve import solve
 from bylaw.formulation.linear_form import admit_values
-from bylaw.language.expressions import Rate, in_words
+from bylaw.language.expressions import Rate, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
@@ -250,7 +250,7 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         cells = {event: round(share * n_rows) for event, share in policy.frequencies.items()}
         if small := {event: count for event, count in cells.items() if count < FEW_ROWS}:
             fewest = sorted(small.items(), key=lambda item: item[1])[:3]
-            shown = "; ".join(f"{in_words(event)}: {count} rows" for event, count in fewest)
+            shown = "; ".join(f"{format_conditions(event)}: {count} rows" for event, count in fewest)
             warnings.warn(
                 f"rules speak of {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): nobody can "
                 "tell whether they hold there. Merge small groups, or leave them out of the rules",
@@ -326,8 +326,8 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         return self._decide(X, sensitive_features, reference, ids)
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Floats:
-        """The law of the decision over `actions_`, (n_rows, n_actions); for sets, the chance that each label
-        is included. The model's probabilities of the labels are `estimator_.predict_proba`."""
+        """Probabilities of the decision over `actions_`, (n_rows, n_actions); for sets, the probability that
+        each label is included. The model's probabilities of the labels are `estimator_.predict_proba`."""
         evidence = self._evidence(X, sensitive_features, reference)
         return self.policy_.probabilities(evidence)
 
@@ -347,7 +347,7 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         """Of new rows; with other earlier models than the rules compare with, if these are asked about."""
         check_is_fitted(self)
         X = self._rows(X, reset=False)
-        problem, attributes = self.policy_.problem, self.policy_.recipe.attributes
+        problem, attributes = self.policy_.problem, self.policy_.feature_map.attributes
         known = [name for name in problem.attributes if name not in self._hidden_names]
         groups = groups_of(sensitive_features, known, X)
         check_known(known, groups, sensitive_features)

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, _num_samples, check_is_fitted
 
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import as_columns, as_numbers, as_vector, check_alignment, is_frame, named_columns
+from bylaw.data.arrays import as_columns, as_numbers, as_vector, check_alignment, is_frame, select_columns
 from bylaw.data.evidence import REJECTED
 from bylaw.data.groups import KnownGroup, factorize
 from bylaw.errors import EvidenceError, OptionError
@@ -78,7 +78,7 @@ def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str
         raise EvidenceError(
             f"sensitive_features is named {name!r}, and the rules speak of {list(names)}; rename it"
         )
-    columns = named_columns(sensitive_features, names, "sensitive_features")
+    columns = select_columns(sensitive_features, names, "sensitive_features")
     check_alignment({"X": X, **columns})
     groups = {}
     for name, column in columns.items():
@@ -114,7 +114,7 @@ def weights_of(sample_weight: Any, X: Any) -> Floats:
 def references_by_name(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Earlier models or columns of their labels, by the names that the rules use."""
     if not _is_model(reference):
-        return named_columns(reference, names, "reference")
+        return select_columns(reference, names, "reference")
     if len(names) > 1:
         raise EvidenceError(
             f"reference is one model, and the rules compare with {list(names)}; pass a dict {{name: model}}"
@@ -141,7 +141,7 @@ def reference_labels(
 ) -> dict[str, NDArray[Any]]:
     """What each earlier model says of these rows: as given, or asked now, with the groups by name."""
     if not (isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)):
-        sensitive_features = named_columns(sensitive_features, attributes, "sensitive_features")
+        sensitive_features = select_columns(sensitive_features, attributes, "sensitive_features")
     columns = {}
     for name in names:
         source, what = sources.get(name), f"reference {name!r}"

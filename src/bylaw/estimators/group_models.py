@@ -120,12 +120,13 @@ def hidden_groups(
     hidden = hidden_names(estimators, problem)
     values = {name: _values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items() if name not in hidden}
-    rates = [rule.excess for rule, _ in problem.expand(classes, {**known, **values})]
+    rates = [found.rule.excess for found in problem.expand(classes, {**known, **values})]
+    space = problem.action_space(classes)
     labelled: dict[Names, bool] = {}
     given: dict[Names, dict[str, None]] = {}
     for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:
         named = dict(atom.conditions)
-        needs_label = atom.needs_label(problem.kind, classes)  # and the label is one, before any training
+        needs_label = atom.needs_label(space)  # and the label is one, before any training
         if names := tuple(name for name in hidden if name in named):
             labelled[names] = labelled.get(names, False) or needs_label
             given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))

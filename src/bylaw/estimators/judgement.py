@@ -10,11 +10,11 @@ from bylaw._base.typing import Floats
 from bylaw.auditing.audit import Audit, audit
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence
-from bylaw.data.groups import GroupProbabilities, KnownGroup
-from bylaw.data.outcomes import observed
+from bylaw.data.groups import KnownGroup
+from bylaw.data.outcomes import Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError
 from bylaw.estimators.fit_inputs import groups_of, weights_of
-from bylaw.formulation.row_rates import Limits, has_rows
+from bylaw.formulation.row_rates import has_rows
 from bylaw.language.expressions import Rate
 from bylaw.language.problem import Problem
 from bylaw.policy.explanation import Explanation, explain
@@ -39,8 +39,8 @@ class Judgement:
         """One minus the observed cost (what is minimised), with the draws integrated out: the expected
         accuracy for `error()`, in which a rejection is no error; coverage for `miscoverage()`. It compares
         models under the same rules, not rules: a larger budget of rejections always scores better."""
-        law, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
-        return 1.0 - self.policy_.expected(self.policy_.problem.minimize, seen, law=law)
+        probabilities, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
+        return 1.0 - self.policy_.expected(self.policy_.problem.minimize, seen, probabilities=probabilities)
 
     def expected(
         self,
@@ -55,8 +55,8 @@ class Judgement:
         """A rate, or its text, as observed on these rows, with the draws integrated out. Where labels or
         groups are not given, the models' probabilities stand in for them."""
         asked = Problem(rate)
-        law, seen = self._observe(X, y, sensitive_features, reference, sample_weight, asked)
-        return self.policy_.expected(asked.minimize, seen, law=law)
+        probabilities, seen = self._observe(X, y, sensitive_features, reference, sample_weight, asked)
+        return self.policy_.expected(asked.minimize, seen, probabilities=probabilities)
 
     def violations(
         self,
@@ -69,19 +69,15 @@ class Judgement:
     ) -> dict[str, float]:
         """For each rule by name, its observed rate minus its bound: above zero, these rows break it; nan
         where they have nobody to judge it by."""
-        law, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
-        rules = [rule for rule, _ in self.policy_.problem.expand(seen.classes, seen.group_values)]
-        if unseen := [
-            name
-            for name, g in seen.groups.items()
-            if isinstance(g, GroupProbabilities) and isinstance(name, str)
-        ]:
+        probabilities, seen = self._observe(X, y, sensitive_features, reference, sample_weight)
+        rules = [found.rule for found in self.policy_.problem.expand(seen.classes, seen.group_values)]
+        if unseen := [name for name in seen.hidden_groups if isinstance(name, str)]:
             raise EvidenceError(f"to judge the rules, pass sensitive_features with the true {unseen}")
-        kind = self.policy_.decisions.kind
-        if y is None and any(a.needs_label(kind, seen.classes) for rule in rules for a in rule.atoms()):
+        space = self.policy_.action_space
+        if y is None and any(a.needs_label(space) for rule in rules for a in rule.atoms()):
             raise EvidenceError("some of the rules speak of labels: to judge them, pass y")
         return {
-            str(rule): self.policy_.expected(rule.excess, seen, law=law)
+            str(rule): self.policy_.expected(rule.excess, seen, probabilities=probabilities)
             if has_rows(rule.excess, seen)
             else math.nan
             for rule in rules
@@ -133,10 +129,10 @@ class Judgement:
         reference: Any,
         weights: Any,
         asked: Problem | None = None,
-    ) -> tuple[Floats, Evidence]:
-        """The law on these rows, and the rows as they turned out, with what else is asked about."""
+    ) -> tuple[Floats, ObservedRows]:
+        """The probabilities on these rows, and the rows as they turned out, with what else is asked about."""
         evidence, groups = self._outcome(X, y, sensitive_features, reference, weights, asked)
-        return self.policy_.probabilities(evidence), observed(evidence, y, groups)
+        return self.policy_.probabilities(evidence), observe(evidence, y, groups)
 
     def _outcome(
         self,
@@ -154,5 +150,5 @@ class Judgement:
         evidence = self._evidence(X, sensitive_features, reference, asked.references)
         names = list(dict.fromkeys((*stated.attributes, *asked.attributes)))
         if weights is not None:
-            evidence = evidence.replaced(weights=weights_of(weights, X))
+            evidence = evidence.with_columns(weights=weights_of(weights, X))
         return evidence, groups_of(sensitive_features, names, X)

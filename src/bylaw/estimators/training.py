@@ -15,12 +15,12 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.data.groups import KnownGroup
+from bylaw.data.outcomes import HeldOut
 from bylaw.errors import OptionError
 from bylaw.estimators.cross_fitting import Rows, aligned, fresh, is_frozen, out_of_sample, splits_of
 from bylaw.estimators.group_models import HiddenGroup
 from bylaw.estimators.score_calibration import Calibration, calibrate
-from bylaw.fitting.certification import HeldOut
-from bylaw.policy.fingerprint import Fingerprints, fingerprint_of_evidence
+from bylaw.policy.fingerprint import Fingerprints, fingerprint_evidence
 from bylaw.policy.policy import Policy
 
 Params = Mapping[str, Any]
@@ -105,7 +105,7 @@ class Training:
         if not self.splits:
             return ()
         evidence = trained.evidence(self.X, self.groups, references)
-        return (fingerprint_of_evidence(policy.recipe, evidence),)
+        return (fingerprint_evidence(policy.feature_map, evidence),)
 
     def evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
         """Of the rows of `part`."""
@@ -203,7 +203,7 @@ class Trained:
 
     def held_out(self, rows: Training, references: Mapping[str, NDArray[Any]]) -> HeldOut:
         """Rows that were kept from the models, with what is known of them."""
-        evidence = self.evidence(rows.X, rows.groups, references).replaced(weights=rows.weights)
+        evidence = self.evidence(rows.X, rows.groups, references).with_columns(weights=rows.weights)
         hidden = {name for group in self.hidden for name in group.names}
         seen = {name: group for name, group in rows.groups.items() if name in hidden}
         return HeldOut(evidence, rows.labels, seen or None)

@@ -17,7 +17,7 @@ from bylaw.data.probabilities import ROUNDING, SUM_TOLERANCE
 from bylaw.errors import OptionError
 from bylaw.export.layout import Layout
 from bylaw.formulation.linear_form import Feature
-from bylaw.language.expressions import LABEL, Conditions, Source, in_words
+from bylaw.language.expressions import LABEL, Conditions, CostColumn, Source, format_conditions
 from bylaw.policy.policy import Policy
 
 LOWEST = -ROUNDING
@@ -72,20 +72,20 @@ class Terms:
         return [k for k in range(len(self.features)) if self.scale[k].any()]
 
 
-def terms_of(policy: Policy, columns: Columns) -> Terms:
+def make_terms(policy: Policy, columns: Columns) -> Terms:
     """The policy over these columns; an `OptionError` where they do not serve it."""
-    recipe = policy.recipe
-    if recipe.functions:
+    feature_map = policy.feature_map
+    if feature_map.functions:
         raise OptionError(
-            f"custom({next(iter(recipe.functions))!r}) is a Python function, which cannot leave Python; "
+            f"custom({next(iter(feature_map.functions))!r}) is a Python function, which cannot leave Python; "
             "compute it beforehand, state the rule with the array's name, and pass its columns as costs"
         )
-    layout = Layout(recipe, columns)
+    layout = Layout(feature_map, columns)
     writer = _Writer(policy, layout)
     return Terms(
-        features=tuple(writer.product(feature) for feature in recipe.features),
-        names=tuple(_in_words(feature, policy) for feature in recipe.features),
-        scale=policy.beta * policy.weights + 0.0,  # no -0.0
+        features=tuple(writer.product(feature) for feature in feature_map.features),
+        names=tuple(_describe(feature, policy) for feature in feature_map.features),
+        scale=policy.beta * policy.score_matrix + 0.0,  # no -0.0
         known=dict(writer.known()),
         distributions=tuple(dict.fromkeys(writer.distributions())),
         numbers=tuple(Cell("costs", name, (a,)) for name in layout.costs for a in range(len(policy.actions))),
@@ -94,8 +94,8 @@ def terms_of(policy: Policy, columns: Columns) -> Terms:
 
 class _Writer:
     def __init__(self, policy: Policy, layout: Layout) -> None:
-        self.recipe = policy.recipe
-        self.classes = policy.decisions.classes
+        self.feature_map = policy.feature_map
+        self.classes = policy.action_space.classes
         self.layout = layout
 
     def product(self, feature: Feature) -> Product:
@@ -103,7 +103,7 @@ class _Writer:
         return factors if feature.source is None else (self._source(feature.source), *factors)
 
     def known(self) -> Iterator[tuple[Cell, tuple[Value, ...]]]:
-        for name, attribute in self.recipe.attributes.items():
+        for name, attribute in self.feature_map.attributes.items():
             if attribute.known:
                 yield Cell("groups", name), attribute.values
         for name in self.layout.references:
@@ -113,10 +113,10 @@ class _Writer:
     def distributions(self) -> Iterator[tuple[Cell, ...]]:
         labels = range(len(self.classes))
         yield tuple(Cell("probabilities", "", (k,)) for k in labels)
-        for name, attribute in self.recipe.attributes.items():
+        for name, attribute in self.feature_map.attributes.items():
             if not attribute.known:
                 yield self._group_cells(self.layout.model_of(name))
-        for feature in self.recipe.features:
+        for feature in self.feature_map.features:
             hidden, label = self._hidden(feature.event)
             if hidden:
                 name = self.layout.together(hidden)[0]
@@ -136,7 +136,7 @@ class _Writer:
         """The unknown attributes of an event, and its label."""
         conditions = dict(event)
         label = conditions.pop(LABEL, None)
-        return {n: v for n, v in conditions.items() if not self.recipe.attributes[n].known}, label
+        return {n: v for n, v in conditions.items() if not self.feature_map.attributes[n].known}, label
 
     def _chance(self, event: Conditions) -> Product:
         hidden, label = self._hidden(event)
@@ -165,23 +165,22 @@ class _Writer:
         return Total(tuple(Cell("groups", model, (s,)) for s, v in enumerate(values) if v[place] == value))
 
     def _source(self, source: Source) -> Equals | Total:
-        if source.kind == "cost":
-            return Total((Cell("costs", source.name, (int(source.item),)),))
+        if isinstance(source, CostColumn):
+            return Total((Cell("costs", source.name, (source.item,)),))
         if self.layout.says_labels(source.name):
             return Equals(Cell("references", source.name), source.item)
         return Total((Cell("references", source.name, (self.classes.index(source.item),)),))
 
 
-def _in_words(feature: Feature, policy: Policy) -> str:
+def _describe(feature: Feature, policy: Policy) -> str:
     """Such as P(label='yes', sex='F'), for comments."""
     words = []
-    if feature.source is not None and feature.source.kind == "cost":
-        action = policy.actions[int(feature.source.item)]
-        words.append(f"cost {feature.source.name!r} of {action!r}")
+    if isinstance(feature.source, CostColumn):
+        words.append(f"cost {feature.source.name!r} of {policy.actions[feature.source.item]!r}")
     elif feature.source is not None:
         words.append(f"whether {feature.source.name!r} says {feature.source.item!r}")
     if feature.event:
-        words.append(f"P({in_words(feature.event)})")
+        words.append(f"P({format_conditions(feature.event)})")
     return " times ".join(words) or "one"
 
 

@@ -8,8 +8,9 @@ from typing import Any, Literal
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_scalar
 from bylaw.data.columns import Columns
+from bylaw.data.groups import find_combination
 from bylaw.errors import OptionError
-from bylaw.formulation.linear_form import Attribute, Recipe
+from bylaw.formulation.linear_form import Attribute, FeatureMap
 from bylaw.language.expressions import LABEL
 
 ReferenceForm = Literal["labels", "probabilities"]
@@ -19,15 +20,15 @@ NORMALIZED = "an export takes probabilities as they are: divide them by their su
 class Layout:
     """The columns that a policy reads; what is missing is said by name."""
 
-    def __init__(self, recipe: Recipe, columns: Columns) -> None:
+    def __init__(self, feature_map: FeatureMap, columns: Columns) -> None:
         if columns.normalize:
             raise OptionError(NORMALIZED)
-        self.recipe = recipe
+        self.feature_map = feature_map
         self.columns = columns
-        self.references = _named(recipe, "reference")
-        self.costs = _named(recipe, "cost")
+        self.references = feature_map.reference_names
+        self.costs = feature_map.cost_names
         self._check_classes()
-        for name, attribute in recipe.attributes.items():
+        for name, attribute in feature_map.attributes.items():
             self._check_group(name, attribute)
         for name in self.references:
             self._check_reference(name)
@@ -59,11 +60,8 @@ class Layout:
 
     def together(self, hidden: Mapping[str, Value]) -> tuple[Any, Any]:
         """The model of these unknown attributes, and their value in it."""
-        if len(hidden) == 1:
-            return next(iter(hidden.items()))
-        for name in self.columns.groups:
-            if isinstance(name, tuple) and set(name) == set(hidden):
-                return name, tuple(hidden[attribute] for attribute in name)
+        if (found := find_combination(self.columns.groups, hidden)) is not None:
+            return found
         raise OptionError(
             f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are known: pass "
             f"the columns of their combinations, Columns(groups={{{tuple(hidden)!r}: "
@@ -71,7 +69,7 @@ class Layout:
         )
 
     def need_joint(self, name: Any) -> None:
-        classes = self.recipe.decisions.classes
+        classes = self.feature_map.action_space.classes
         shape = (len(self.values_of(name)), len(classes))
         rows = self.columns.joint.get(name)
         if rows is None or (len(rows), *{len(row) for row in rows}) != shape:
@@ -82,7 +80,7 @@ class Layout:
 
     def _check_classes(self) -> None:
         classes = self.columns.probabilities if self.columns.classes is None else self.columns.classes
-        wanted = self.recipe.decisions.classes
+        wanted = self.feature_map.action_space.classes
         if tuple(as_scalar(label, "a class") for label in classes) != wanted:
             raise OptionError(
                 f"the policy decides among the classes {list(wanted)}, in this order; the columns are of "
@@ -110,11 +108,11 @@ class Layout:
                 f"a rule speaks of {name!r}; say which column holds its labels: "
                 f"Columns(references={{{name!r}: ...}})"
             )
-        if not isinstance(roles, str) and len(roles) != len(self.recipe.decisions.classes):
+        if not isinstance(roles, str) and len(roles) != len(self.feature_map.action_space.classes):
             raise OptionError(f"references[{name!r}] takes one column of labels, or one column per class")
 
     def _check_cost(self, name: str) -> None:
-        actions = self.recipe.decisions.actions
+        actions = self.feature_map.action_space.actions
         if len(self.columns.costs.get(name, ())) != len(actions):
             raise OptionError(
                 f"a rule speaks of custom({name!r}); say which columns hold it, one for each action of "
@@ -122,33 +120,36 @@ class Layout:
             )
 
 
-def default_columns(recipe: Recipe, references: Mapping[str, ReferenceForm] | None = None) -> Columns:
+def default_columns(
+    feature_map: FeatureMap, references: Mapping[str, ReferenceForm] | None = None
+) -> Columns:
     """A column for everything that the policy may read, named after it."""
-    classes = recipe.decisions.classes
-    forms = dict.fromkeys(_named(recipe, "reference"), "labels") | dict(references or {})
+    classes = feature_map.action_space.classes
+    forms = dict.fromkeys(feature_map.reference_names, "labels") | dict(references or {})
     for name, form in forms.items():
-        if name not in _named(recipe, "reference"):
+        if name not in feature_map.reference_names:
             raise OptionError(f"no rule speaks of an earlier model {name!r}; leave it out of references=")
         if form not in ("labels", "probabilities"):
             raise OptionError(f"references[{name!r}] must be 'labels' or 'probabilities', not {form!r}")
-    for feature in recipe.features:
-        hidden = [n for n, _ in feature.event if n != LABEL and not recipe.attributes[n].known]
+    for feature in feature_map.features:
+        hidden = [n for n, _ in feature.event if n != LABEL and not feature_map.attributes[n].known]
         if len(hidden) > 1:
             raise OptionError(
                 f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are known; "
                 "say which columns hold their combinations, which SQL and Python can read"
             )
-    hidden_names = [name for name, attribute in recipe.attributes.items() if not attribute.known]
+    hidden_names = [name for name, attribute in feature_map.attributes.items() if not attribute.known]
     return Columns(
         probabilities=[str(label) for label in classes],
         classes=classes,
         groups={
             name: name if a.known else {value: f"{name}={value}" for value in a.values}
-            for name, a in recipe.attributes.items()
+            for name, a in feature_map.attributes.items()
         },
         joint={
             name: [
-                [f"{name}={v}, label={label}" for label in classes] for v in recipe.attributes[name].values
+                [f"{name}={v}, label={label}" for label in classes]
+                for v in feature_map.attributes[name].values
             ]
             for name in hidden_names
         },
@@ -156,7 +157,10 @@ def default_columns(recipe: Recipe, references: Mapping[str, ReferenceForm] | No
             name: name if form == "labels" else [f"{name}: {label}" for label in classes]
             for name, form in forms.items()
         },
-        costs={name: [f"{name}: {a}" for a in recipe.decisions.actions] for name in _named(recipe, "cost")},
+        costs={
+            name: [f"{name}: {a}" for a in feature_map.action_space.actions]
+            for name in feature_map.cost_names
+        },
     )
 
 
@@ -166,10 +170,6 @@ def column_of(columns: Columns, part: str, name: Any, place: Sequence[int]) -> s
     for i in place:
         roles = list(roles.values() if isinstance(roles, Mapping) else roles)[i]
     return roles
-
-
-def _named(recipe: Recipe, kind: str) -> list[str]:
-    return list(dict.fromkeys(f.source.name for f in recipe.features if f.source and f.source.kind == kind))
 
 
 def _plain_value(value: Any, name: Any) -> Any:

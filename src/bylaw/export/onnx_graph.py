@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.atomic_files import whole_file
+from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.data.probabilities import SUM_TOLERANCE
 from bylaw.errors import OptionError
-from bylaw.export.formulas import HIGHEST, LOWEST, Cell, Equals, Product, Terms, Total, statements, terms_of
+from bylaw.export.formulas import HIGHEST, LOWEST, Cell, Equals, Product, Terms, Total, make_terms, statements
 from bylaw.export.layout import ReferenceForm, default_columns
 from bylaw.policy.policy import Policy
 
@@ -32,7 +32,7 @@ def to_onnx(
 ) -> None:
     """Write `onnx_model(policy)` to a file; an older one stays until the new one is whole."""
     content = onnx_model(policy, references=references)
-    with whole_file(Path(path)) as partial:
+    with write_atomically(Path(path)) as partial:
         partial.write_bytes(content)
 
 
@@ -41,7 +41,7 @@ def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None
 
     Inputs, of which a policy has those that it needs: "probabilities" (N, K); "group_<name>", of a
     known attribute (N,), text, int64, double or bool as its values are, of an unknown one its
-    probabilities (N, S) in the order of `policy.recipe.attributes`; "joint_<name>" (N, S, K);
+    probabilities (N, S) in the order of `policy.feature_map.attributes`; "joint_<name>" (N, S, K);
     "reference_<name>" labels (N,), or probabilities (N, K) if `references` says "probabilities";
     "cost_<name>" (N, A). The output "decision_probabilities" is (N, A). An earlier model whose labels
     are numbers cannot say "reject" here.
@@ -50,7 +50,7 @@ def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None
     NaN. The metadata of the file hold the digest, the rules, the actions and the classes as JSON.
     """
     onnx = _onnx()
-    terms = terms_of(policy, default_columns(policy.recipe, references))
+    terms = make_terms(policy, default_columns(policy.feature_map, references))
     graph = _Graph(onnx, policy, terms)
     graph.write()
     model = onnx.helper.make_model(
@@ -75,8 +75,8 @@ def _metadata(policy: Policy) -> dict[str, str]:
         "minimize": str(policy.problem.minimize),
         "rules": json.dumps([str(rule) for rule in policy.problem.rules]),
         "actions": json.dumps(policy.actions),
-        "classes": json.dumps(policy.decisions.classes),
-        "groups": json.dumps({name: a.values for name, a in policy.recipe.attributes.items()}),
+        "classes": json.dumps(policy.action_space.classes),
+        "groups": json.dumps({name: a.values for name, a in policy.feature_map.attributes.items()}),
     }
 
 
@@ -111,9 +111,9 @@ class _Graph:
         features = [self._product(self.terms.features[k]) for k in weighted]
         matrix = self._node("Concat", *features, axis=1)  # (N, F)
         scores = self._node("MatMul", matrix, self._constant(self.terms.scale[weighted]))  # (N, A)
-        sets = self.policy.decisions.kind == "sets"
-        law = self._node("Sigmoid", scores) if sets else self._node("Softmax", scores, axis=1)
-        self._node("Where", valid, law, self._constant(np.nan), output=OUTPUT)
+        exclusive = self.policy.action_space.exclusive
+        probabilities = self._node("Softmax", scores, axis=1) if exclusive else self._node("Sigmoid", scores)
+        self._node("Where", valid, probabilities, self._constant(np.nan), output=OUTPUT)
 
     def output(self) -> Any:
         shape = ["N", len(self.policy.actions)]
@@ -144,7 +144,7 @@ class _Graph:
     def _known(self, cell: Cell, values: tuple[Value, ...]) -> str:
         """Reads values; whether each row has one that the policy knows, (N, 1)."""
         if cell.part == "references" and not all(isinstance(value, str) for value in values):
-            values = self.policy.decisions.classes  # numbers, among which there is no "reject"
+            values = self.policy.action_space.classes  # numbers, among which there is no "reject"
         kinds = {type(value) for value in values}
         if str in kinds and len(kinds) > 1:
             raise OptionError(

@@ -10,7 +10,7 @@ from typing import Any
 from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.export.formulas import Cell, Equals, Product, statements, terms_of
+from bylaw.export.formulas import Cell, Equals, Product, make_terms, statements
 from bylaw.export.layout import column_of, default_columns
 from bylaw.policy.policy import Policy
 
@@ -34,8 +34,8 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
     under "name=value"; `COLUMNS` in the file lists them all. Decisions are those of
     `policy.decide(evidence, ids=...)`. A row that the policy would refuse raises `ValueError`.
     """
-    roles = columns or default_columns(policy.recipe)
-    terms = terms_of(policy, roles)
+    roles = columns or default_columns(policy.feature_map)
+    terms = make_terms(policy, roles)
     names = {cell: column_of(roles, *cell) for cell in terms.cells}
     if columns is None and len(set(names.values())) < len(names):
         raise OptionError(
@@ -54,7 +54,7 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
     tables = [
         f"DIGEST = {policy.digest!r}",
         f"ACTIONS = {policy.actions!r}",
-        f"SETS = {policy.decisions.kind == 'sets'}  # decisions are sets of labels",
+        f"SETS = {not policy.action_space.exclusive}  # decisions are sets of labels",
         _table("COLUMNS", "what a row must have", list(dict.fromkeys(names.values()))),
         _mapping("KNOWN", "columns of values, and the values that the policy knows", terms.known, names),
         f"SPELLED = {_spelled(terms.known, names)!r}  # columns of numbers that may be text",

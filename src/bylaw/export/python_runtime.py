@@ -33,27 +33,27 @@ def probabilities(row: dict[str, Any]) -> list[float]:
     scores = list(pulls.values())
     if SETS:
         small = [_exp(-abs(score)) for score in scores]
-        law = [(1.0 if s > 0 else e) / (1.0 + e) for s, e in zip(scores, small, strict=True)]
+        distribution = [(1.0 if s > 0 else e) / (1.0 + e) for s, e in zip(scores, small, strict=True)]
     else:
         peak = max(scores)
         weights = [_exp(score - peak) for score in scores]
         total = sum(weights)
-        law = [weight / total for weight in weights]
-    if not all(map(math.isfinite, law)):
+        distribution = [weight / total for weight in weights]
+    if not all(map(math.isfinite, distribution)):
         raise ValueError("the scores overflow; are the costs in order?")
-    return law
+    return distribution
 
 
 def decide(row: dict[str, Any], row_id: str | int, key: str = DIGEST) -> Any:
     """The action that this id draws, always the same one; for sets, the list of labels that are in."""
     if isinstance(row_id, bool) or not isinstance(row_id, str | int):
         raise ValueError(f"an id is text or a whole number, not {row_id!r}")
-    law = probabilities(row)
+    distribution = probabilities(row)
     if SETS:
-        uniforms = [_uniform(f"{key}/{row_id}/{i // 4}", i % 4) for i in range(len(law))]
-        chances = zip(ACTIONS, law, uniforms, strict=True)
+        uniforms = [_uniform(f"{key}/{row_id}/{i // 4}", i % 4) for i in range(len(distribution))]
+        chances = zip(ACTIONS, distribution, uniforms, strict=True)
         return [label for label, chance, uniform in chances if chance > uniform * (chance + (1 - chance))]
-    heights = list(itertools.accumulate(law))
+    heights = list(itertools.accumulate(distribution))
     threshold = _uniform(f"{key}/{row_id}", 0) * heights[-1]
     return ACTIONS[sum(height <= threshold for height in heights)]
 

@@ -1,4 +1,4 @@
-"""A policy as one SELECT: the law of the decision of every row of a table, and keyed decisions."""
+"""A policy as one SELECT: the distribution of the decision of every row of a table, and keyed decisions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from importlib.metadata import version
 
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.export.formulas import statements, terms_of
+from bylaw.export.formulas import make_terms, statements
 from bylaw.export.sql_dialects import Dialect, DialectName, comment, dialect_of
-from bylaw.export.sql_steps import Step, Steps
+from bylaw.export.sql_steps import SetSteps, Step, Steps
 from bylaw.policy.policy import Policy
 
 
@@ -55,14 +55,15 @@ def to_sql(
         raise OptionError(f"keep takes a list of columns: keep=[{keep!r}]")
     language = dialect_of(dialect)
     carried = [column for column in dict.fromkeys([id_column, *keep]) if column is not None]
-    steps = Steps(policy, columns, terms_of(policy, columns), language, carried)
+    steps_type = Steps if policy.action_space.exclusive else SetSteps
+    steps = steps_type(policy, columns, make_terms(policy, columns), language, carried)
     key = policy.digest if key is None else key
     parts = table.split(".") if isinstance(table, str) else list(table)
     source = ".".join(language.name(part) for part in parts)
-    chain = steps.law() + ([] if id_column is None else steps.draws(key))
-    probabilities, decisions = _result_names(policy, language, carried)
+    chain = steps.probabilities() + ([] if id_column is None else steps.draws(key))
+    probabilities, decisions = _result_names(steps, language, carried)
     result = [f"kept_{i} AS {language.name(column)}" for i, column in enumerate(carried)]
-    result += [f"law_{a} AS {language.name(name)}" for a, name in enumerate(probabilities)]
+    result += [f"probability_{a} AS {language.name(name)}" for a, name in enumerate(probabilities)]
     if id_column is not None:
         drawn = steps.decisions()
         result += [f"{drawn[i]} AS {language.name(name)}" for i, name in enumerate(decisions)]
@@ -87,12 +88,10 @@ def _select(lines: list[str], source: str, indent: str) -> str:
     return f"{indent}SELECT\n{inner}{body}\n{indent}FROM {source}"
 
 
-def _result_names(policy: Policy, language: Dialect, carried: list[str]) -> tuple[list[str], list[str]]:
+def _result_names(steps: Steps, language: Dialect, carried: list[str]) -> tuple[list[str], list[str]]:
     """Names of the columns of probabilities and of decisions."""
-    probabilities = _apart([language.alias(f"p_{action}") for action in policy.actions])
-    decisions = ["decision"]
-    if policy.decisions.kind == "sets":
-        decisions = _apart([language.alias(f"in_{label}") for label in policy.actions])
+    probabilities = _apart([language.alias(f"p_{action}") for action in steps.policy.actions])
+    decisions = _apart([language.alias(name) for name in steps.decision_names()])
     taken = {name.casefold() for name in (*probabilities, *decisions)}
     for column in carried:
         if column.casefold() in taken:

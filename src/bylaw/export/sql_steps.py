@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
 from bylaw.data.probabilities import SUM_TOLERANCE
@@ -21,7 +22,6 @@ from bylaw.export.formulas import (
 )
 from bylaw.export.layout import column_of
 from bylaw.export.sql_dialects import Dialect, comment
-from bylaw.language.action_space import NEGLIGIBLE
 from bylaw.policy.policy import Policy
 from bylaw.policy.sampling import HEX_DIGITS, PER_DIGEST
 
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """given -> checked -> features -> scores -> weights -> law -> draws.
+    """given -> checked -> features -> scores -> weights -> probabilities -> draws.
 
     Within the statement columns are named by numbers, so that no name of the table can clash.
     """
@@ -51,42 +51,44 @@ class Steps:
         self.dialect = dialect
         self.carried = carried  # columns of the table
         self.kept = [f"kept_{i}" for i in range(len(carried))]
-        self.sets = policy.decisions.kind == "sets"
         self.actions = range(len(policy.actions))
         self.given = {cell: f"given_{i}" for i, cell in enumerate(terms.cells)}
         self.clean = {cell: f"clean_{i}" for i, cell in enumerate(terms.cells)}
 
-    def law(self) -> list[Step]:
-        """The steps to law_0, law_1, ..., one for each action."""
-        beginning = [self._given(), self._checked(), self._features(), self._scores()]
-        return [*beginning, *(self._sigmoid() if self.sets else self._softmax())]
+    def probabilities(self) -> list[Step]:
+        """The steps to probability_0, probability_1, ..., one for each action."""
+        return [self._given(), self._checked(), self._features(), self._scores(), *self._normalize()]
 
     def draws(self, key: str) -> list[Step]:
-        """The steps from the law to uniform numbers by id, the first column that is kept."""
+        """The steps from the probabilities to uniform numbers by id, the first column that is kept."""
         message = f"{self.dialect.literal(f'{key}/')} || {self.dialect.cast('kept_0', self.dialect.text)}"
-        laws = self._numbered("law")
-        messages = [message]
-        if self.sets:
-            count = -(-len(self.actions) // PER_DIGEST)
-            messages = [f"{message} || {self.dialect.literal(f'/{i}')}" for i in range(count)]
-        hashes = [f"{self.dialect.sha256.format(m)} AS hash_{i}" for i, m in enumerate(messages)]
-        step = Step("hashes", [*self.kept, *laws, *hashes])
-        if self.sets:
-            uniforms = [f"{self._uniform(a)} AS uniform_{a}" for a in self.actions]
-            return [step, Step("draws", [*self.kept, *laws, *uniforms])]
-        threshold = f"{self._uniform(0)} * ({_added(laws)}) AS threshold"
-        return [step, Step("draws", [*self.kept, *laws, threshold])]
+        probabilities = self._numbered("probability")
+        hashed = [self.dialect.sha256.format(text) for text in self._messages(message)]
+        hashes = [f"{text} AS hash_{i}" for i, text in enumerate(hashed)]
+        return [
+            Step("hashes", [*self.kept, *probabilities, *hashes]),
+            Step("draws", [*self.kept, *probabilities, *self._uniforms()]),
+        ]
 
     def decisions(self) -> list[str]:
-        """The decision, or for each label of a set whether it is in."""
-        if self.sets:
-            return [f"law_{a} > uniform_{a} * (law_{a} + (1 - law_{a}))" for a in self.actions]
+        """The decision."""
         same = len({type(action) for action in self.policy.actions}) == 1
         literals = [self.dialect.literal(a if same else str(a)) for a in self.policy.actions]
-        heights = itertools.accumulate(self._numbered("law"), "{} + {}".format)
+        heights = itertools.accumulate(self._numbered("probability"), "{} + {}".format)
         steps = zip(list(heights)[:-1], literals, strict=False)
         cases = [f"WHEN {height} > threshold THEN {literal}" for height, literal in steps]
         return [_lines("CASE", "WHEN threshold IS NULL THEN NULL", *cases, f"ELSE {literals[-1]}", "END")]
+
+    def decision_names(self) -> list[str]:
+        return ["decision"]
+
+    def _messages(self, message: str) -> list[str]:
+        """What is hashed."""
+        return [message]
+
+    def _uniforms(self) -> list[str]:
+        """One uniform number a row, times the sum of the probabilities."""
+        return [f"{self._uniform(0)} * ({_added(self._numbered('probability'))}) AS threshold"]
 
     def _numbered(self, name: str) -> list[str]:
         return [f"{name}_{a}" for a in self.actions]
@@ -115,7 +117,7 @@ class Steps:
 
     def _as_text(self, cell: Cell) -> bool:
         """Labels of an earlier model that are whole numbers: its column is of text if it rejects."""
-        kinds = {type(label) for label in self.policy.decisions.classes}
+        kinds = {type(label) for label in self.policy.action_space.classes}
         return cell.part == "references" and (int in kinds or len(kinds) > 1)
 
     def _checked(self) -> Step:
@@ -177,7 +179,8 @@ class Steps:
             if weight := float(self.terms.scale[k, action]):
                 yield self.dialect.float(weight) + (f" * feature_{k}" if product else "")
 
-    def _softmax(self) -> list[Step]:
+    def _normalize(self) -> list[Step]:
+        """Softmax."""
         number, scores, weights = self.dialect.float, self._numbered("score"), self._numbered("weight")
         exps = [
             f"CASE WHEN {score} - peak > {number(NEGLIGIBLE)} THEN EXP({score} - peak) "
@@ -185,17 +188,46 @@ class Steps:
             for score, weight in zip(scores, weights, strict=True)
         ]
         highest = number(len(weights) + 1.0)  # more, or no number, where scores overflow
-        laws = [
-            f"CASE WHEN total <= {highest} THEN {w} / total END AS law_{a}" for a, w in enumerate(weights)
+        probabilities = [
+            f"CASE WHEN total <= {highest} THEN {w} / total END AS probability_{a}"
+            for a, w in enumerate(weights)
         ]
         return [
             Step("peaks", [*self.kept, *scores, f"GREATEST({', '.join(scores)}) AS peak"]),
             Step("weights", [*self.kept, *exps]),
             Step("totals", [*self.kept, *weights, f"{_added(weights)} AS total"]),
-            Step("law", [*self.kept, *laws]),
+            Step("probabilities", [*self.kept, *probabilities]),
         ]
 
-    def _sigmoid(self) -> list[Step]:
+    def _uniform(self, position: int) -> str:
+        """The number that an id draws: hex digits of its hash as a fraction."""
+        place, start = position // PER_DIGEST, HEX_DIGITS * (position % PER_DIGEST) + 1
+        digits = f"SUBSTR(hash_{place}, {start}, {HEX_DIGITS})"
+        return f"{self.dialect.integer.format(digits)} / {self.dialect.float(16.0**HEX_DIGITS)}"
+
+
+class SetSteps(Steps):
+    """The same for sets: every label by itself."""
+
+    def decisions(self) -> list[str]:
+        """For each label whether it is in."""
+        return [
+            f"probability_{a} > uniform_{a} * (probability_{a} + (1 - probability_{a}))" for a in self.actions
+        ]
+
+    def decision_names(self) -> list[str]:
+        return [f"in_{label}" for label in self.policy.actions]
+
+    def _messages(self, message: str) -> list[str]:
+        count = -(-len(self.actions) // PER_DIGEST)
+        return [f"{message} || {self.dialect.literal(f'/{i}')}" for i in range(count)]
+
+    def _uniforms(self) -> list[str]:
+        """One uniform number a label."""
+        return [f"{self._uniform(a)} AS uniform_{a}" for a in self.actions]
+
+    def _normalize(self) -> list[Step]:
+        """A sigmoid for each label."""
         number, scores, weights = self.dialect.float, self._numbered("score"), self._numbered("weight")
         exps = [
             f"CASE WHEN ABS({score}) < {number(-NEGLIGIBLE)} THEN EXP(-ABS({score})) "
@@ -203,17 +235,14 @@ class Steps:
             for score, weight in zip(scores, weights, strict=True)
         ]
         one, zero = number(1.0), number(0.0)
-        laws = [
-            f"CASE WHEN {s} > {zero} THEN {one} ELSE {w} END / ({one} + {w}) AS law_{a}"
+        probabilities = [
+            f"CASE WHEN {s} > {zero} THEN {one} ELSE {w} END / ({one} + {w}) AS probability_{a}"
             for a, (s, w) in enumerate(zip(scores, weights, strict=True))
         ]
-        return [Step("weights", [*self.kept, *scores, *exps]), Step("law", [*self.kept, *laws])]
-
-    def _uniform(self, position: int) -> str:
-        """The number that an id draws: hex digits of its hash as a fraction."""
-        place, start = position // PER_DIGEST, HEX_DIGITS * (position % PER_DIGEST) + 1
-        digits = f"SUBSTR(hash_{place}, {start}, {HEX_DIGITS})"
-        return f"{self.dialect.integer.format(digits)} / {self.dialect.float(16.0**HEX_DIGITS)}"
+        return [
+            Step("weights", [*self.kept, *scores, *exps]),
+            Step("probabilities", [*self.kept, *probabilities]),
+        ]
 
 
 def _texts(value: Value) -> list[str]:

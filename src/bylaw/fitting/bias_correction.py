@@ -18,10 +18,9 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
-from bylaw.data.groups import GroupProbabilities
-from bylaw.data.outcomes import observed
-from bylaw.formulation.dual import Block, Dual, blocks_of, one_blas_thread
-from bylaw.formulation.linear_form import LinearForm, compile_problem, scores_of
+from bylaw.data.outcomes import ObservedRows, observe
+from bylaw.formulation.dual import Block, Dual, limit_blas_threads, make_blocks
+from bylaw.formulation.linear_form import LinearForm, compile_problem, compute_scores
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Rate
 from bylaw.language.problem import Problem
@@ -42,7 +41,7 @@ _BISECTIONS = 5
 
 
 @dataclass(frozen=True)
-class Observed:
+class CompiledOutcomes:
     """The fitted rows as they turned out, in the same blocks and the same order."""
 
     form: LinearForm  # of the plug-in rows, which the duals have
@@ -50,37 +49,39 @@ class Observed:
     blocks: Sequence[Block]
     rules: NDArray[np.bool_]  # (M,): those of which everything was seen, on enough rows
     rates: Sequence[Rate]  # M rates that must be <= 0
-    evidence: Evidence
+    evidence: ObservedRows
 
     def excess(self, dual: Dual, multipliers: Floats) -> Floats:
         """How far each rule, as stated, is from holding on what was seen, (M,)."""
-        weights = dual.beta * self.form.weights(multipliers)
+        weights = dual.beta * self.form.score_matrix(multipliers)
         moments = np.zeros(self.form.base.shape)
-        with one_blas_thread():
+        with limit_blas_threads():
             for block, seen in zip(dual.blocks, self.blocks, strict=True):
-                law = scores_of(weights, block.features)
-                dual.form.decisions.soften(law)
-                moments += seen.features @ (law * block.row_weights).T
+                probabilities = compute_scores(weights, block.features)
+                dual.form.action_space.to_probabilities(probabilities)
+                moments += seen.features @ (probabilities * block.row_weights).T
         return self.couplings @ (moments.ravel() / dual.mass) - self.form.bounds
 
 
-def observe(problem: Problem, form: LinearForm, evidence: Evidence, labels: Any, groups: Any) -> Observed:
+def compile_outcomes(
+    problem: Problem, form: LinearForm, evidence: Evidence, labels: Any, groups: Any
+) -> CompiledOutcomes:
     """What was seen of these rows."""
-    seen = observed(evidence, labels, groups)
+    seen = observe(evidence, labels, groups)
     outcome = compile_problem(problem, seen)
-    unseen = {name for name, group in seen.groups.items() if isinstance(group, GroupProbabilities)}
+    unseen = set(seen.hidden_groups)
     unseen |= {LABEL} if labels is None else set()
-    rates = [rule.excess for rule, _ in problem.expand(seen.classes, seen.group_values)]
+    rates = [found.rule.excess for found in outcome.rules]
     counts = {event: share * len(seen) for event, share in outcome.frequencies.items()}
     fewest = np.array(
         [min((counts[a.conditions] for a, _ in r.terms if a.conditions), default=math.inf) for r in rates]
     )
-    blind = [bool(unseen.intersection(dict(feature.event))) for feature in form.recipe.features]
+    blind = [bool(unseen.intersection(dict(feature.event))) for feature in form.feature_map.features]
     couplings = outcome.couplings * (outcome.scales / form.scales)[:, None]
-    return Observed(
+    return CompiledOutcomes(
         form=form,
         couplings=sparse.csr_array(couplings),
-        blocks=blocks_of(outcome, seen),
+        blocks=make_blocks(outcome, seen),
         rules=(abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0) & (fewest >= FEW_ROWS),
         rates=rates,
         evidence=seen,
@@ -106,7 +107,7 @@ class Corrected:
         return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
 
 
-def start(dual: Dual, first: Solution, seen: Observed, resolve: Resolve) -> Corrected | None:
+def start(dual: Dual, first: Solution, seen: CompiledOutcomes, resolve: Resolve) -> Corrected | None:
     """The plug-in answer. Where the rules conflict in the model's opinion, one for bounds shifted by its
     error, if such can be found: where it tried hardest to obey, or where it knew no rules."""
     none = np.zeros(dual.n_rules)
@@ -122,7 +123,9 @@ def start(dual: Dual, first: Solution, seen: Observed, resolve: Resolve) -> Corr
     return None
 
 
-def correct(dual: Dual, begin: Corrected, seen: Observed, margins: Floats, resolve: Resolve) -> Corrected:
+def correct(
+    dual: Dual, begin: Corrected, seen: CompiledOutcomes, margins: Floats, resolve: Resolve
+) -> Corrected:
     """Shift the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare, and
     no rule with a price is held further than that.
 
@@ -150,7 +153,7 @@ def correct(dual: Dual, begin: Corrected, seen: Observed, margins: Floats, resol
     return best
 
 
-def obey(dual: Dual, near: Corrected, seen: Observed, margins: Floats, resolve: Resolve) -> Corrected:
+def obey(dual: Dual, near: Corrected, seen: CompiledOutcomes, margins: Floats, resolve: Resolve) -> Corrected:
     """From close to on the right side: what is still missed by a little is aimed at from further and
     further inside."""
     for push in _PUSHES:
@@ -167,7 +170,7 @@ def _shifted(dual: Dual, shift: Floats) -> Dual:
     return replace(dual, form=replace(dual.form, bounds=dual.form.bounds - shift))
 
 
-def _attempt(dual: Dual, solution: Solution, seen: Observed, shift: Floats) -> Corrected:
+def _attempt(dual: Dual, solution: Solution, seen: CompiledOutcomes, shift: Floats) -> Corrected:
     plug = -dual.value_and_gradient(solution.multipliers)[1] - shift
     excess = np.where(seen.rules, seen.excess(dual, solution.multipliers), plug)
     return Corrected(dual, solution, shift, excess, excess - plug)

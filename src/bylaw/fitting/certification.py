@@ -10,21 +10,28 @@ many were tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from bylaw.auditing.hypotheses import MOST_ROWS, SPENT, Judge, Rows, Unjudged, check_limits, check_weight
-from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import observed
+from bylaw.auditing.hypotheses import (
+    MOST_ROWS,
+    SPENT,
+    HeldOutSample,
+    HypothesisTest,
+    Untestable,
+    check_limits,
+    check_weight,
+)
+from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.fitting.bias_correction import Corrected, affordable_share
 from bylaw.fitting.refit import Fitting
-from bylaw.formulation.row_rates import Limits
 from bylaw.formulation.solution import Certificate
-from bylaw.policy.fingerprint import fingerprint_of_evidence, recognised
+from bylaw.language.expressions import Rule
+from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
 from bylaw.policy.policy import Policy
 
 _WIDEST = 6.0  # margin of the most cautious policy, in standard errors
@@ -33,53 +40,41 @@ _EDGE = 0.9  # of the widest margin that leaves a policy
 _METHOD = "betting"
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Rows that have no part in the choice of a policy, and what was seen of them: the true labels, and true
-    groups of attributes that the evidence knows only as probabilities."""
-
-    evidence: Evidence
-    labels: Any = None
-    groups: Any = None
-    limits: Limits = field(default_factory=dict)  # the least and the most of costs in `custom`, by name
-    largest_weight: float | None = None  # that any row can have; of these rows, if it is not known
-
-
 class _Failure(NamedTuple):
     rule: str
     p_value: float
     rows_needed: float
 
 
-def certified(fitting: Fitting, begin: Corrected, held_out: HeldOut, confidence: float) -> Policy:
+def certify(fitting: Fitting, begin: Corrected, held_out: HeldOut, confidence: float) -> Policy:
     """The least cautious policy that the held-out rows certify."""
     delta, accepted, failure = 1 - confidence, None, None
-    recipe = fitting.dual.form.recipe
-    outcome = observed(recipe.admit(held_out.evidence), held_out.labels, held_out.groups)
-    prints = fingerprint_of_evidence(recipe, held_out.evidence)
-    if recognised(prints, (fitting.fingerprint,)):
+    feature_map = fitting.dual.form.feature_map
+    outcome = observe(feature_map.admit(held_out.evidence), held_out.labels, held_out.groups)
+    prints = fingerprint_evidence(feature_map, held_out.evidence)
+    if shares_rows(prints, (fitting.fingerprint,)):
         raise EvidenceError(
             "the certificate rows are rows on which the policy is chosen, and they cannot certify it; split "
             "the rows first"
         )
+    expanded = fitting.problem.expand(outcome.classes, outcome.group_values)
+    rules = [found.rule for found in expanded]
     for tried, (margin, found) in enumerate(_candidates(fitting, begin, len(outcome))):
-        policy = fitting.policy(found)
-        law = policy.probabilities(held_out.evidence)
-        rows = Rows(
+        sample = HeldOutSample(
             outcome,
-            law,
-            policy.decisions,
+            fitting.probabilities(found, held_out.evidence),
+            feature_map.action_space,
             labelled=held_out.labels is not None,
-            limits=check_limits(held_out.limits, recipe.admit(held_out.evidence)),
+            limits=check_limits(held_out.limits, outcome),
             largest_weight=check_weight(held_out.largest_weight, outcome),
         )
-        p_value, failure = _test(policy, rows, delta)
+        p_value, failure = _test(rules, sample, delta)
         if failure is not None:
             break
-        certificate = Certificate(confidence, len(outcome), margin, tried + 1, p_value)
-        accepted = replace(policy, certificate=certificate, fingerprints=(*policy.fingerprints, prints))
+        accepted = found, Certificate(confidence, len(outcome), margin, tried + 1, p_value)
     if accepted is not None:
-        return accepted
+        policy = fitting.policy(accepted[0])
+        return replace(policy, certificate=accepted[1], fingerprints=(*policy.fingerprints, prints))
     assert failure is not None
     raise UncertifiedError(failure.rule, failure.p_value, failure.rows_needed, len(outcome), confidence)
 
@@ -95,21 +90,23 @@ def _candidates(fitting: Fitting, begin: Corrected, n_held_out: int) -> Iterator
         yield margin, begin
 
 
-def _test(policy: Policy, rows: Rows, delta: float) -> tuple[float, _Failure | None]:
+def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[float, _Failure | None]:
     """The largest p-value of all rules, or the first rule found that is not certain enough; those likeliest
     to fail come first."""
-    claims = []
-    for rule, _ in policy.problem.expand(rows.seen.classes, rows.seen.group_values):
-        claim = rows.claim(rule, SPENT * delta)
-        if isinstance(claim, Unjudged):
-            raise EvidenceError(f"the certificate rows cannot judge {str(rule)!r}: {claim.reason}")
-        claims.append((claim.estimate * math.sqrt(claim.rows), str(rule), claim))
+    hypotheses = []
+    for rule in rules:
+        hypothesis = rows.make_hypothesis(rule, SPENT * delta)
+        if isinstance(hypothesis, Untestable):
+            raise EvidenceError(f"the certificate rows cannot test {str(rule)!r}: {hypothesis.reason}")
+        hypotheses.append((hypothesis.estimate * math.sqrt(hypothesis.rows), str(rule), hypothesis))
     largest = 0.0
-    for _, name, claim in sorted(claims, key=lambda item: -item[0]):
-        judge = Judge(claim, _METHOD, delta)
-        largest = max(largest, judge.p_value)
-        if judge.p_value > delta:
-            width = judge.upper - claim.estimate
-            needed = len(rows.seen) * (width / claim.estimate) ** 2 if claim.estimate < 0 else math.inf
-            return largest, _Failure(name, judge.p_value, needed if needed < MOST_ROWS else math.inf)
+    for _, name, hypothesis in sorted(hypotheses, key=lambda item: -item[0]):
+        test = HypothesisTest(hypothesis, _METHOD, delta)
+        largest = max(largest, test.p_value)
+        if test.p_value > delta:
+            width = test.upper - hypothesis.estimate
+            needed = (
+                len(rows.seen) * (width / hypothesis.estimate) ** 2 if hypothesis.estimate < 0 else math.inf
+            )
+            return largest, _Failure(name, test.p_value, needed if needed < MOST_ROWS else math.inf)
     return largest, None

@@ -1,13 +1,12 @@
-"""The doctor: which rules conflict, what each could reach, and the smallest change that lets all hold.
+"""Diagnosis of infeasible rules: which conflict, what each could reach, and the smallest relaxation.
 
-Every question is a linear program over mixtures of policies, answered exactly by `mixtures`.
+Every question is a linear program over mixtures of policies, answered exactly by column generation.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,14 +17,14 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.errors import OptionError, RuleError
+from bylaw.errors import OptionError
 from bylaw.fitting.bias_correction import FEW_ROWS
-from bylaw.formulation.dual import Dual, blocks_of
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.language.expressions import LABEL, Conditions, Rule, in_words
-from bylaw.language.parser import parse
+from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.row_rates import count_effective
+from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
 from bylaw.language.problem import Problem
-from bylaw.solvers.column_generation import GAP, ROUNDING, Answer, Mixtures, Question
+from bylaw.solvers.column_generation import GAP, ROUNDING, Answer, ColumnGeneration, Question
 
 _GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
 
@@ -52,7 +51,7 @@ class Diagnosis:
     statement, as written. One number serves all single rules of a band or a family: it raises tol or,
     for rules like disparate_impact, is added to the larger side of each."""
     least_relaxation: float = 0.0
-    """No relaxation, times weights, totals less. Some 1e-4 of it may be lacking; more for many rules."""
+    """No relaxation, times its costs, totals less. Some 1e-4 of it may be lacking; more for many rules."""
     small_cells: Mapping[str, float] = field(default_factory=dict)
     """Conditions in the rules that fewer than 20 rows are expected to meet, with how many."""
     multipliers: Mapping[str, float] = field(default_factory=dict)
@@ -96,22 +95,22 @@ def _aligned(remarks: Mapping[str, str]) -> Iterator[str]:
 
 
 def diagnose(
-    problem: Problem, evidence: Evidence, *, weights: Mapping[Any, float] | None = None
+    problem: Problem, evidence: Evidence, *, relaxation_costs: Mapping[Any, float] | None = None
 ) -> Diagnosis:
     """Whether the rules can hold together on these rows; if not, which of them conflict, what each
     could reach, and the smallest relaxation.
 
     Parameters
     ----------
-    weights
-        {rule or family, or its text: a positive number}, one by default: a statement of weight 2 is
+    relaxation_costs
+        {rule or family, or its text: a positive number}, one by default: a statement of cost 2 is
         twice as dear to loosen.
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
     form = compile_problem(problem, as_evidence(evidence))
-    dual = Dual(form, blocks_of(form, evidence), beta=1.0)
-    return examine(dual, problem, evidence, weights=weights)
+    dual = Dual(form, make_blocks(form, evidence), beta=1.0)
+    return examine(dual, problem, evidence, costs=relaxation_costs)
 
 
 def examine(
@@ -119,31 +118,30 @@ def examine(
     problem: Problem,
     evidence: Evidence,
     *,
-    weights: Mapping[Any, float] | None = None,
+    costs: Mapping[Any, float] | None = None,
     multipliers: Floats | None = None,
 ) -> Diagnosis:
     """`diagnose` for rows that are compiled already; a solver's `multipliers`, (M,), speed it up."""
-    prices = _prices(dual.form.statements, weights)
-    cells = _small_cells(problem, evidence)
+    prices = _relaxation_costs(problem, costs)
+    cells = _small_cells(dual.form, evidence)
     healthy = Diagnosis(feasible=True, small_cells=cells)
     if not dual.n_rules:
         return healthy
-    doctor = _Doctor(dual, multipliers)
-    proof = doctor.dispute(np.arange(dual.n_rules), multipliers)
+    analysis = _ConflictAnalysis(dual, multipliers)
+    proof = analysis.dispute(np.arange(dual.n_rules), multipliers)
     if proof is None:
         return healthy
     cheapest, unit = _relaxation(dual, prices)
-    relaxed = doctor.ask(cheapest, lambda a: a.within(_GAP_OF_SUMS * a.upper), proof)
-    conflict, proof = doctor.irreducible(doctor.shorter(proof, relaxed.multipliers))
+    relaxed = analysis.ask(cheapest, lambda a: a.within(_GAP_OF_SUMS * a.upper), proof)
+    conflict, proof = analysis.irreducible(analysis.shorter(proof, relaxed.multipliers))
     scales, names = dual.form.scales, dual.form.names
-    least = {int(j): float(doctor.least(int(j), conflict) * scales[j]) for j in conflict}
-    rules = [rule for rule, _ in problem.expand(evidence.classes, evidence.group_values)]
+    least = {int(j): float(analysis.least(int(j), conflict) * scales[j]) for j in conflict}
     weight = proof.multipliers / scales
     return replace(
         healthy,
         feasible=False,
         conflict=tuple(names[j] for j in conflict),
-        least={names[j]: _reached(rules[j], excess) for j, excess in least.items()},
+        least={names[j]: _reached(dual.form.rules[j].rule, excess) for j, excess in least.items()},
         violations={names[j]: excess for j, excess in least.items()},
         relaxation=_slacks(dual, relaxed.violations),
         least_relaxation=max(relaxed.lower, 0.0) * unit,
@@ -158,32 +156,22 @@ def _reached(rule: Rule, excess: float) -> float:
     return float(bound + excess if rule.sense == "<=" else bound - excess)
 
 
-def _prices(statements: tuple[str, ...], weights: Mapping[Any, float] | None) -> dict[str, float]:
-    """What loosening each statement by one costs."""
-    prices = dict.fromkeys(statements, 1.0)
-    for key, weight in (weights or {}).items():
-        text = str(key)
-        if isinstance(key, str):
-            with suppress(RuleError):
-                text = str(parse(key))
-        if text not in prices:
-            raise OptionError(
-                f"weights speak of {text!r}, which the problem does not state; its rules are {list(prices)}"
-            )
-        prices[text] = check_positive(weight, f"weights[{text!r}]")
+def _relaxation_costs(problem: Problem, costs: Mapping[Any, float] | None) -> Floats:
+    """What loosening each statement by one costs, (n_statements,)."""
+    prices = np.ones(len(problem.rules))
+    for key, cost in (costs or {}).items():
+        prices[problem.find(key)] = check_positive(cost, f"relaxation_costs[{str(key)!r}]")
     return prices
 
 
-def _small_cells(problem: Problem, evidence: Evidence) -> dict[str, float]:
-    """Conditions with too few rows: (sum of w p)^2 / sum of w^2 p, where p is the condition's chance,
-    which is the expected number for rows that count the same."""
-    rules = [rule for rule, _ in problem.expand(evidence.classes, evidence.group_values)]
-    events = dict.fromkeys(atom.conditions for rule in rules for atom in rule.atoms() if atom.conditions)
-    weights = np.ones(len(evidence)) if evidence.weights is None else evidence.weights
+def _small_cells(form: LinearForm, evidence: Evidence) -> dict[str, float]:
+    """Conditions with too few rows, by their effective number."""
+    atoms = [atom for found in form.rules for atom in found.rule.atoms()]
+    events = dict.fromkeys(atom.conditions for atom in atoms if atom.conditions)
     counts = {}
     for event in events:
-        chance = np.asarray(evidence.chance(event), dtype=np.float64)
-        counts[_event_text(event)] = float((weights @ chance) ** 2 / (weights**2 @ chance))
+        chance = np.asarray(evidence.event_probability(event), dtype=np.float64)
+        counts[_event_text(event)] = count_effective(evidence.row_weights, chance)
     return {
         event: counts[event] for event in sorted(counts, key=counts.__getitem__) if counts[event] < FEW_ROWS
     }
@@ -191,7 +179,7 @@ def _small_cells(problem: Problem, evidence: Evidence) -> dict[str, float]:
 
 def _event_text(event: Conditions) -> str:
     groups_first = sorted(event, key=lambda condition: condition[0] == LABEL)
-    return in_words(groups_first)
+    return format_conditions(groups_first)
 
 
 def _worst(rules: NDArray[np.int64], n_rules: int) -> Question:
@@ -200,16 +188,14 @@ def _worst(rules: NDArray[np.int64], n_rules: int) -> Question:
     return Question(rules, np.zeros(n_rules), np.ones(1), one, least_slack=-math.inf)
 
 
-def _relaxation(dual: Dual, prices: Mapping[str, float]) -> tuple[Question, float]:
+def _relaxation(dual: Dual, prices: Floats) -> tuple[Question, float]:
     """The cheapest slacks, one for each statement, and the unit of their cost."""
-    statements, scales = dual.form.statements, dual.form.scales
-    place = {statement: i for i, statement in enumerate(prices)}
-    which = np.array([place[statement] for statement in statements])
+    which, scales = dual.form.places, dual.form.scales
     units = np.zeros(len(prices))
     np.maximum.at(units, which, scales)
     rules = np.arange(dual.n_rules)
     loosening = sparse.csr_array((units[which] / scales, (rules, which)), shape=(len(rules), len(prices)))
-    price = np.array(list(prices.values())) * units
+    price = prices * np.where(units > 0, units, 1.0)
     unit = float(price.min())
     return Question(rules, np.zeros(dual.n_rules), price / unit, loosening), unit
 
@@ -217,9 +203,10 @@ def _relaxation(dual: Dual, prices: Mapping[str, float]) -> tuple[Question, floa
 def _slacks(dual: Dual, violations: Floats) -> dict[str, float]:
     """What each statement must be loosened by for these violations, (M,), to be none."""
     slacks: dict[str, float] = {}
-    for statement, miss, scale in zip(dual.form.statements, violations, dual.form.scales, strict=True):
+    for found, miss, scale in zip(dual.form.rules, violations, dual.form.scales, strict=True):
         if miss > ROUNDING:
-            slacks[statement] = max(slacks.get(statement, 0.0), float(miss * scale))
+            text = str(found.statement)
+            slacks[text] = max(slacks.get(text, 0.0), float(miss * scale))
     return slacks
 
 
@@ -232,7 +219,7 @@ def _sign_known(answer: Answer) -> bool:
     return answer.lower > ROUNDING or answer.upper <= ROUNDING
 
 
-class _Doctor(Mixtures):
+class _ConflictAnalysis(ColumnGeneration):
     """Questions about conflicts, each of which adds to the policies met."""
 
     def dispute(self, rules: NDArray[np.int64], multipliers: Floats | None = None) -> Floats | None:

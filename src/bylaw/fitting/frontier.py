@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import as_numbers, frame_of
+from bylaw.data.arrays import as_numbers, make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
-from bylaw.fitting.solution_path import Lever, Point, Walk, at_levels, conflict_of, lever_of
+from bylaw.fitting.solution_path import Lever, Point, Walk, at_levels, find_lever, make_conflict
 from bylaw.formulation.solution import Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
@@ -54,7 +54,7 @@ class Frontier:
 
         A frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow.
         """
-        return frame_of(
+        return make_frame(
             {
                 **{name: self.levels[:, i] for i, name in enumerate(self.swept)},
                 "cost": self.cost,
@@ -133,7 +133,7 @@ def frontier(
             callback(Progress(len(points), len(grid), grid[i], points[i].cost, points[i].status))
     ordered = [points[i] for i in range(len(grid))]
     if all(point.status is Status.INFEASIBLE for point in ordered):
-        conflict = conflict_of(next(iter(points.values())).problem, evidence, tol)
+        conflict = make_conflict(next(iter(points.values())).problem, evidence, tol)
         conflict.add_note("These are the loosest levels of the sweep.")
         raise conflict
     return Frontier(
@@ -152,7 +152,7 @@ def _sweep_of(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[flo
         raise OptionError(f"frontier() takes a Problem and then Evidence, not {type(problem).__name__} first")
     if not isinstance(sweep, Mapping) or not 1 <= len(sweep) <= 2:
         raise OptionError("sweep takes one or two statements with their levels, {rule: [0.01, 0.02, ...]}")
-    levers = [lever_of(problem, statement) for statement in sweep]
+    levers = [find_lever(problem, statement) for statement in sweep]
     values = []
     for lever, given in zip(levers, sweep.values(), strict=True):
         levels = as_numbers(given, f"the levels of {lever.statement}")
@@ -192,7 +192,7 @@ def _policies(walk: Walk, points: Sequence[Point], levels: Floats) -> tuple[Poli
     return tuple(
         None
         if point.status is Status.INFEASIBLE
-        else Policy.fitted(
+        else Policy.from_solution(
             point.problem,
             point.form,
             point.solution,

@@ -13,8 +13,8 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning
 from bylaw.fitting.bias_correction import (
+    CompiledOutcomes,
     Corrected,
-    Observed,
     Resolve,
     affordable_margins,
     correct,
@@ -25,8 +25,8 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.row_rates import standard_error
 from bylaw.formulation.solution import Guarantee, Solution
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint, fingerprint_of
-from bylaw.policy.policy import Policy
+from bylaw.policy.fingerprint import Fingerprint, make_fingerprint
+from bylaw.policy.policy import Policy, compute_probabilities
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Fitting:
     problem: Problem
     evidence: Evidence
     dual: Dual  # with the bounds as stated
-    seen: Observed
+    seen: CompiledOutcomes
     resolve: Resolve
 
     def begin(self, first: Solution) -> Corrected | None:
@@ -59,32 +59,36 @@ class Fitting:
 
     def standard_errors(self, found: Corrected) -> Floats:
         """(M,): of each rule's rate on these rows, in the compiled form's units."""
-        law = self._law(found)
-        errors = [self._standard_error(j, law) for j in range(self.dual.n_rules)]
+        probabilities = self.probabilities(found, self.evidence)
+        errors = [self._standard_error(j, probabilities) for j in range(self.dual.n_rules)]
         return np.array(errors) / self.dual.form.scales
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        return fingerprint_of(block.features for block in self.dual.blocks)
+        return make_fingerprint(block.features for block in self.dual.blocks)
 
     def policy(self, found: Corrected) -> Policy:
-        form, guarantee = self.dual.form, guarantee_of(found.dual, found.solution)
+        form, guarantee = self.dual.form, make_guarantee(found.dual, found.solution)
         tightened = found.shift * form.scales
-        return Policy.fitted(self.problem, form, found.solution, guarantee, tightened, (self.fingerprint,))
+        return Policy.from_solution(
+            self.problem, form, found.solution, guarantee, tightened, (self.fingerprint,)
+        )
 
-    def _law(self, found: Corrected) -> Floats:
+    def probabilities(self, found: Corrected, evidence: Evidence) -> Floats:
         """(n_rows, n_actions)."""
-        return self.policy(found).probabilities(self.evidence)
+        form, beta = self.dual.form, self.dual.beta
+        matrix = form.score_matrix(found.solution.multipliers)
+        return compute_probabilities(form.feature_map, matrix, beta, evidence).T
 
-    def _standard_error(self, j: int, law: Floats) -> float:
+    def _standard_error(self, j: int, probabilities: Floats) -> float:
         """Of rule j, in its own unit."""
         rows = self.seen.evidence if self.seen.rules[j] else self.evidence
-        return standard_error(self.seen.rates[j], rows, law, self.dual.form.decisions)
+        return standard_error(self.seen.rates[j], rows, probabilities, self.dual.form.action_space)
 
     def _warn_if_missed(self, found: Corrected) -> None:
         excess = found.excess * self.dual.form.scales
         worst = int(np.argmax(excess))
-        if excess[worst] <= self._standard_error(worst, self._law(found)):
+        if excess[worst] <= self._standard_error(worst, self.probabilities(found, self.evidence)):
             return
         warnings.warn(
             f"the observed rates of these rows do not obey every rule: {self.dual.form.names[worst]!r} is "
@@ -95,13 +99,15 @@ class Fitting:
         )
 
 
-def policy_of(problem: Problem, dual: Dual, solution: Solution, tightened: Floats) -> Policy:
+def make_policy(problem: Problem, dual: Dual, solution: Solution, tightened: Floats) -> Policy:
     """`tightened` (M,) in the rules' own units."""
-    rows = fingerprint_of(block.features for block in dual.blocks)
-    return Policy.fitted(problem, dual.form, solution, guarantee_of(dual, solution), tightened, (rows,))
+    rows = make_fingerprint(block.features for block in dual.blocks)
+    return Policy.from_solution(
+        problem, dual.form, solution, make_guarantee(dual, solution), tightened, (rows,)
+    )
 
 
-def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:
+def make_guarantee(dual: Dual, solution: Solution) -> Guarantee:
     return Guarantee(
         gradient_mapping=solution.gradient_mapping,
         multiplier_norm=float(np.linalg.norm(solution.multipliers)),
@@ -110,5 +116,5 @@ def guarantee_of(dual: Dual, solution: Solution) -> Guarantee:
         sigma=math.sqrt(dual.sigma2),
         smoothness=dual.smoothness,
         mean_norm=dual.mean_norm,
-        entropy=dual.form.decisions.entropy,
+        entropy=dual.form.action_space.entropy,
     )

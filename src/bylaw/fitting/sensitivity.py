@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bylaw._base.validation import check_positive
-from bylaw.data.arrays import frame_of
+from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
-from bylaw.fitting.solution_path import Lever, Point, Walk, conflict_of, lever_of
+from bylaw.fitting.solution_path import Lever, Point, Walk, find_lever, make_conflict
 from bylaw.formulation.solution import Status
-from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Solver
 
@@ -48,7 +47,7 @@ class Sensitivity:
         """One line per statement. A frame of the library of `like`, or else of the first installed of
         pandas, polars, pyarrow."""
         columns = zip(*self.statements, strict=True) if self.statements else [()] * len(Reach._fields)
-        return frame_of(dict(zip(Reach._fields, map(list, columns), strict=True)), like)
+        return make_frame(dict(zip(Reach._fields, map(list, columns), strict=True)), like)
 
     def __repr__(self) -> str:
         lines = [f"{self.minimize} is {self.cost:.4g}; a step is {self.step:g}"]
@@ -102,10 +101,10 @@ def sensitivity(
     walk = Walk(problem, evidence, list(levers.values()), solver=solver, beta=beta, tol=tol)
     here = walk.to([lever.level for lever in walk.levers])
     if here.status is Status.INFEASIBLE:
-        raise conflict_of(problem, evidence, tol)
+        raise make_conflict(problem, evidence, tol)
     reaches = [
-        _Search(walk, here, levers[i], step, within).reach() if i in levers else _without_level(here, rule)
-        for i, rule in enumerate(problem.rules)
+        _Search(walk, here, levers[i], step, within).reach() if i in levers else _without_level(here, i)
+        for i in range(len(problem.rules))
     ]
     return Sensitivity(str(problem.minimize), here.cost, step, within, tuple(reaches))
 
@@ -115,13 +114,14 @@ def _levers(problem: Any) -> dict[int, Lever]:
     found = {}
     for i, rule in enumerate(problem.rules if isinstance(problem, Problem) else ()):
         with suppress(RuleError):
-            found[i] = lever_of(problem, rule)
+            found[i] = find_lever(problem, rule)
     return found
 
 
-def _without_level(here: Point, statement: Statement) -> Reach:
-    prices = zip(here.form.statements, here.form.prices(here.solution.multipliers).tolist(), strict=True)
-    price = sum(price for text, price in prices if text == str(statement))
+def _without_level(here: Point, place: int) -> Reach:
+    statement = here.problem.rules[place]
+    prices = here.form.prices(here.solution.multipliers)
+    price = float(prices[here.form.places == place].sum())
     return Reach(str(statement), math.nan, price, math.nan, math.nan, math.nan, "no level")
 
 
@@ -187,8 +187,8 @@ class _Search:
 
     def _binding_level(self) -> float:
         """Where the present policy just obeys: excesses are affine in the level."""
-        form, text = self.here.form, str(self.lever.statement)
-        here = [j for j, statement in enumerate(form.statements) if statement == text]
+        form = self.here.form
         excess = (form.couplings @ self.here.moments.ravel() - form.bounds) * form.scales
         slopes = np.abs(self.walk.slopes_at(self.here, self.lever))
+        here = form.places == self.lever.place
         return self.lever.level + self.lever.looser * float((excess[here] / slopes).max())

@@ -18,24 +18,23 @@ from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.solve import as_solver, solve
-from bylaw.formulation.dual import Dual, Tally, blocks_of
+from bylaw.formulation.dual import Dual, Tally, make_blocks
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.solution import Guarantee, Solution, Status
-from bylaw.language.expressions import Rule, number_text
 from bylaw.language.parser import Statement
-from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint, fingerprint_of
+from bylaw.language.problem import ExpandedRule, Problem
+from bylaw.policy.fingerprint import Fingerprint, make_fingerprint
 from bylaw.solvers.base import Solver, gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.modified_newton import Chords
+from bylaw.solvers.modified_newton import ModifiedNewton
 from bylaw.solvers.screening import Screen
-from bylaw.solvers.stochastic import beta_of
+from bylaw.solvers.stochastic import resolve_beta
 
 _POINTS_AHEAD = (10, 2)  # that a screen of all rows should serve, and one of its near rows
 _TRIALS = 3  # before all rows are asked
 _PRECISELY = 0.9  # of the tolerance is spent on the near rows
 _WORTHWHILE = 0.7  # of all rows: a screen that keeps more saves nothing
-_MARK = 0.123456789123  # a level that no one writes, to find its place in a text
+_ANY_LEVEL = 0.5
 _FARTHEST = 3.0  # a secant is followed for so many of its own lengths
 
 
@@ -43,7 +42,7 @@ _FARTHEST = 3.0  # a secant is followed for so many of its own lengths
 class Lever:
     """A statement of a problem whose level can be moved."""
 
-    position: int  # among the problem's rules
+    place: int  # among the problem's rules
     statement: Statement
 
     @property
@@ -54,42 +53,28 @@ class Lever:
     @property
     def label(self) -> str:
         """The statement's text with `level` in place of the number."""
-        return str(self.statement.at(_MARK)).replace(repr(_MARK), "level")
+        return self.statement.template
 
     @property
     def looser(self) -> Literal[-1, 1]:
         """The direction in which the level loosens the rule."""
-        statement = self.statement
-        if isinstance(statement, Rule):
-            return 1 if statement.sense == "<=" else -1
-        return -1 if getattr(statement, "name", "") == "disparate_impact" else 1
+        return self.statement.loosening
 
 
-def lever_of(problem: Problem, statement: Statement | str) -> Lever:
+def find_lever(problem: Problem, statement: Statement | str) -> Lever:
     """The statement of the problem that is meant, by itself or by its text."""
-    texts = [str(rule) for rule in problem.rules]
-    text = str(statement)
-    if text not in texts:
-        raise OptionError(f"the problem has no rule {text!r}; its rules are {texts}")
-    lever = Lever(texts.index(text), problem.rules[texts.index(text)])
-    _ = lever.label  # statements without a level are refused
-    return lever
+    place = problem.find(statement)
+    found = problem.rules[place]
+    found.at(_ANY_LEVEL)  # statements without a level are refused
+    return Lever(place, found)
 
 
 def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]) -> Problem:
     """The problem with some of its statements at other levels."""
     rules = list(problem.rules)
     for lever, level in zip(levers, levels, strict=True):
-        rules[lever.position] = lever.statement.at(level)
-    return with_rules(problem, rules)
-
-
-def with_rules(problem: Problem, rules: Sequence[Statement]) -> Problem:
-    """Other rules, and the same kind of decisions: a coefficient of zero may drop what implies it."""
-    found = Problem(problem.minimize, rules, problem.classes, problem.decisions, problem.reject)
-    if found.kind == problem.kind:
-        return found
-    return Problem(problem.minimize, rules, problem.classes, problem.kind, problem.reject)
+        rules[lever.place] = lever.statement.at(level)
+    return problem.with_rules(rules)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,18 +118,18 @@ class Walk:
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
         form = compile_problem(problem, evidence)
-        dual = Dual(form, blocks_of(form, evidence), beta=1.0)
-        self.whole = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
+        dual = Dual(form, make_blocks(form, evidence), beta=1.0)
+        self.whole = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
         self.last: list[Point] = []  # the last two points without a conflict
         self.proof: Point | None = None  # the last conflict
         self.screens: list[Screen] = []  # each of the near rows of the one before
-        self.chords = Chords()
+        self.chords = ModifiedNewton()
         self.slopes = {lever: self._compile_slopes(lever) for lever in levers}
 
     def dual(self, form: LinearForm) -> Dual:
         """All rows; features do not depend on levels, unless a coefficient of zero drops one."""
-        same = form.recipe.features == self.whole.form.recipe.features
-        blocks = self.whole.blocks if same else blocks_of(form, self.evidence)
+        same = form.feature_map.features == self.whole.form.feature_map.features
+        blocks = self.whole.blocks if same else make_blocks(form, self.evidence)
         return replace(self.whole, form=form, blocks=blocks)
 
     def to(self, levels: Sequence[float]) -> Point:
@@ -167,17 +152,17 @@ class Walk:
         form = self.whole.form
         if any(isinstance(slopes, LinearForm) for slopes in self.slopes.values()):
             return compile_problem(problem, self.evidence, form.frequencies)
-        bounds, names, statements = form.bounds.copy(), list(form.names), list(form.statements)
+        bounds, rules = form.bounds.copy(), list(form.rules)
         for lever, level in zip(self.levers, levels, strict=True):
-            before, text = str(lever.statement), str(problem.rules[lever.position])
-            here = [j for j, statement in enumerate(form.statements) if statement == before]
-            for j, slope in zip(here, self.slopes[lever], strict=True):  # type: ignore[arg-type]
-                bounds[j] -= slope * (level - lever.level) / form.scales[j]
-                words, sense, _ = names[j].rsplit(" ", 2)
-                right = level if (sense == "<=") == (slope < 0) else -level
-                names[j] = f"{words} {sense} {number_text(right + 0.0)}"
-                statements[j] = text
-        return replace(form, bounds=bounds, names=tuple(names), statements=tuple(statements))
+            statement = problem.rules[lever.place]
+            here = np.flatnonzero(form.places == lever.place)
+            slopes = self.slopes[lever]
+            assert isinstance(slopes, np.ndarray)
+            bounds[here] -= slopes * (level - lever.level) / form.scales[here]
+            moved = statement.expand(self.evidence.classes, self.evidence.group_values)
+            for j, rule in zip(here, moved, strict=True):
+                rules[j] = ExpandedRule(rule, statement, lever.place)
+        return replace(form, bounds=bounds, rules=tuple(rules))
 
     def _solve(self, dual: Dual, guess: Floats | None) -> tuple[Solution, Floats]:
         if self.proof is not None and dual.conflict(self.proof.solution.multipliers) > 0:
@@ -202,7 +187,7 @@ class Walk:
             found, total = self._settle(near, guess, near.mass / dual.mass)
             if found.status is not Status.CONVERGED:
                 return None
-            weights = dual.form.weights(found.multipliers)
+            weights = dual.form.score_matrix(found.multipliers)
             if all(screen.covers(weights) for screen in screens):
                 total = reduce(add, (screen.far_tally(weights) for screen in screens), total)
                 return self._on_all_rows(dual, found, total)
@@ -212,8 +197,8 @@ class Walk:
     def _screens(self, dual: Dual, guess: Floats) -> list[Screen]:
         """Of all rows for many points ahead, and of its near rows for few; those that cover this guess are
         kept."""
-        here, last = dual.form.weights(guess), self.last[-1]
-        step = here - last.form.weights(last.solution.multipliers)
+        here, last = dual.form.score_matrix(guess), self.last[-1]
+        step = here - last.form.score_matrix(last.solution.multipliers)
         self.screens = list(takewhile(lambda screen: screen.covers(here), self.screens))
         used: list[Screen] = []
         for level, ahead in enumerate(_POINTS_AHEAD):
@@ -260,9 +245,7 @@ class Walk:
         """What one more unit of slack in the level saves: the derivative of the least cost."""
         if point.status is Status.INFEASIBLE:
             return math.nan
-        text = str(point.problem.rules[lever.position])
-        here = [j for j, statement in enumerate(point.form.statements) if statement == text]
-        prices = point.form.prices(point.solution.multipliers)[here]
+        prices = point.form.prices(point.solution.multipliers)[point.form.places == lever.place]
         return -lever.looser * float(prices @ self.slopes_at(point, lever)) + 0.0 if prices.any() else 0.0
 
     def slopes_at(self, point: Point, lever: Lever) -> Floats:
@@ -271,7 +254,7 @@ class Walk:
         form = self.slopes[lever]
         if isinstance(form, np.ndarray):
             return form
-        places = [point.form.recipe.features.index(feature) for feature in form.recipe.features]
+        places = [point.form.feature_map.features.index(feature) for feature in form.feature_map.features]
         return (form.couplings @ point.moments[places].ravel() - form.bounds) * form.scales
 
     def _compile_slopes(self, lever: Lever) -> Floats | LinearForm:
@@ -283,7 +266,7 @@ class Walk:
         if not any(slope.terms for slope in slopes):
             return np.array([slope.constant for slope in slopes])
         form = compile_problem(
-            with_rules(self.problem, [slope <= 0 for slope in dict.fromkeys(slopes)]),
+            self.problem.with_rules([slope <= 0 for slope in dict.fromkeys(slopes)]),
             self.evidence,
             self.whole.form.frequencies,
         )
@@ -294,7 +277,7 @@ class Walk:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        return fingerprint_of(block.features for block in self.whole.blocks)
+        return make_fingerprint(block.features for block in self.whole.blocks)
 
     def norms(self, point: Point) -> Floats:
         """E||C(x)|| and E||C(x)||^2, (2,)."""
@@ -311,11 +294,11 @@ class Walk:
             sigma=math.sqrt(sigma2),
             smoothness=2 * self.whole.beta * sigma2,
             mean_norm=mean_norm,
-            entropy=point.form.decisions.entropy,
+            entropy=point.form.action_space.entropy,
         )
 
 
-def conflict_of(problem: Problem, evidence: Evidence, tol: float) -> Exception:
+def make_conflict(problem: Problem, evidence: Evidence, tol: float) -> Exception:
     """What `solve` has to say of it."""
     try:
         solve(problem, evidence, tol=tol)

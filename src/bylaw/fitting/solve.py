@@ -12,12 +12,13 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
 from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.data.outcomes import HeldOut
 from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
-from bylaw.fitting.bias_correction import observe
-from bylaw.fitting.certification import HeldOut, certified
+from bylaw.fitting.bias_correction import compile_outcomes
+from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
-from bylaw.fitting.refit import Fitting, policy_of
-from bylaw.formulation.dual import Dual, blocks_of
+from bylaw.fitting.refit import Fitting, make_policy
+from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.problem import Problem
@@ -29,7 +30,7 @@ from bylaw.solvers.linear_program import LinearProgram
 from bylaw.solvers.oracle import Optimizer
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
-from bylaw.solvers.stochastic import Stochastic, beta_of
+from bylaw.solvers.stochastic import Stochastic, resolve_beta
 
 SOLVERS: Mapping[str, Solver] = {
     "auto": FullBatch(),
@@ -112,9 +113,9 @@ def solve(
     check_margin(margin)
     held_out = _held_out(guarantee, confidence, certificate, margin)
     form = compile_problem(problem, evidence)
-    dual = Dual(form, blocks_of(form, evidence), beta=1.0)
+    dual = Dual(form, make_blocks(form, evidence), beta=1.0)
     chosen = as_solver(solver)
-    dual = replace(dual, beta=beta_of(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
+    dual = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
 
     def run(dual: Dual, begin: Floats | None = None) -> Solution:
@@ -126,11 +127,11 @@ def solve(
     if held_out and not dual.n_rules:
         raise OptionError("there are no rules to certify; leave out guarantee and certificate")
     if dual.n_rules and (observing or margin or held_out):
-        seen = observe(problem, form, evidence, labels, groups)
+        seen = compile_outcomes(problem, form, evidence, labels, groups)
         fitting = Fitting(problem, evidence, dual, seen, run)
         if begin := fitting.begin(solution):
             if held_out:
-                return certified(fitting, begin, held_out, confidence)
+                return certify(fitting, begin, held_out, confidence)
             corrected = fitting.corrected(begin, margin)
             dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
@@ -139,7 +140,7 @@ def solve(
         _warn(dual, solution, tol)
     if held_out:
         raise OptionError("the solver found no policy that could be certified; use solver='auto'")
-    return policy_of(problem, dual, solution, shift * form.scales)
+    return make_policy(problem, dual, solution, shift * form.scales)
 
 
 def _held_out(guarantee: Any, confidence: Any, certificate: Any, margin: float) -> HeldOut | None:

@@ -17,17 +17,17 @@ from bylaw.data.evidence import Evidence, as_evidence, concatenate
 from bylaw.data.groups import KnownGroup
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting import stream_serialization
-from bylaw.fitting.refit import guarantee_of
-from bylaw.formulation.dual import Dual, block_of
+from bylaw.fitting.refit import make_guarantee
+from bylaw.formulation.dual import Dual, make_block
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.solution import Guarantee, Solution, Status
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import NO_ROWS, Fingerprint, fingerprint_of
+from bylaw.policy.fingerprint import NO_ROWS, Fingerprint, make_fingerprint
 from bylaw.policy.policy import Policy
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.oracle import Rows
-from bylaw.solvers.stochastic import OPTIMIZERS, beta_of, theory_beta
+from bylaw.solvers.stochastic import OPTIMIZERS, resolve_beta, theory_beta
 
 _WARM_UP = 1000
 
@@ -93,7 +93,7 @@ class Stream:
         self.problem = problem
         self.rows = rows
         self.optimizer = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer
-        self.beta = beta_of(beta, rows, lambda: theory_beta(rows))
+        self.beta = resolve_beta(beta, rows, lambda: theory_beta(rows))
         self.warm_up = warm_up
         self.frequencies = _events(frequencies or {})
         self.seen = 0
@@ -133,7 +133,7 @@ class Stream:
         terms = fit.guarantee
         steps = fit.walk.steps
         solution = Solution(fit.walk.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps)
-        return Policy.fitted(self.problem, fit.form, solution, terms, fingerprints=(fit.fingerprint,))
+        return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=(fit.fingerprint,))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON: a stream that is loaded goes on bit for bit."""
@@ -159,17 +159,20 @@ class Stream:
     def _begin(self, first: Evidence) -> Fit:
         if first.weights is not None and not first.weights.any():
             raise EvidenceError("the rows of the warm-up have no weight; make it longer")
-        first = first.replaced(groups={n: self._values_of(n, group) for n, group in first.groups.items()})
+        first = first.with_columns(groups={n: self._values_of(n, group) for n, group in first.groups.items()})
         form = compile_problem(self.problem, first, self.frequencies)
-        unknown = {name for event in self.frequencies for name, _ in event} - {LABEL, *form.recipe.attributes}
+        unknown = {name for event in self.frequencies for name, _ in event} - {
+            LABEL,
+            *form.feature_map.attributes,
+        }
         if unknown:
             raise OptionError(f"frequencies speak of {sorted(unknown)}, of which no rule speaks")
         mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
-        dual = Dual(form, [block_of(form, form.recipe.admit(first))], self.beta)
+        dual = Dual(form, [make_block(form, form.feature_map.admit(first))], self.beta)
         start = np.zeros(dual.n_rules)
         walk = self.optimizer.begin(dual.sigma2, dual.smoothness, self.rows, start)
         empty = Solution(start, Status.SAMPLED, 0.0, 0.0, 0)
-        return Fit(form, mean_weight, guarantee_of(dual, empty), walk)
+        return Fit(form, mean_weight, make_guarantee(dual, empty), walk)
 
     def _values_of(self, name: str, group: Any) -> Any:
         """A known group with the values of the warm-up and of the frequencies, and no later ones."""
@@ -179,8 +182,8 @@ class Stream:
         return group.seen().with_values(tuple(sorted({*group.seen().values, *named})))
 
     def _advance(self, fit: Fit, evidence: Evidence) -> None:
-        block = block_of(fit.form, fit.form.recipe.admit(evidence))
-        fit.fingerprint += fingerprint_of([block.features])
+        block = make_block(fit.form, fit.form.feature_map.admit(evidence))
+        fit.fingerprint += make_fingerprint([block.features])
         batch = Dual(fit.form, [block], self.beta)
         fit.walk.advance(Rows.of(batch, block.features.T.copy(), block.row_weights / fit.mean_weight))
         if not batch.mass:

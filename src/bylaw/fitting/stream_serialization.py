@@ -11,16 +11,17 @@ from scipy import sparse
 
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
-from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.linear_form import FeatureMap, LinearForm
+from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint
 from bylaw.policy.serialization import (
+    feature_map_to_dict,
     frequencies_to_list,
     problem_to_dict,
+    read_feature_map,
     read_frequencies,
     read_guarantee,
     read_problem,
-    read_recipe,
-    recipe_to_dict,
 )
 from bylaw.solvers.stochastic import OPTIMIZERS
 
@@ -55,7 +56,7 @@ def to_dict(stream: Stream, fit: Fit) -> dict[str, Any]:
 def _form_to_dict(form: LinearForm) -> dict[str, Any]:
     couplings = form.couplings
     return {
-        **recipe_to_dict(form.recipe),
+        **feature_map_to_dict(form.feature_map),
         "base": form.base.tolist(),
         "base_constant": form.base_constant,
         "couplings": {
@@ -66,7 +67,7 @@ def _form_to_dict(form: LinearForm) -> dict[str, Any]:
         "bounds": form.bounds.tolist(),
         "scales": form.scales.tolist(),
         "names": list(form.names),
-        "statements": list(form.statements),
+        "statements": [str(found.statement) for found in form.rules],
         "frequencies": frequencies_to_list(form.frequencies),
     }
 
@@ -78,7 +79,9 @@ def read(path: Path) -> dict[str, Any]:
 
 def _fields(root: Node) -> dict[str, Any]:
     root.check_version(FORMAT, VERSION)
-    form = _form(root)
+    feature_map = read_feature_map(root)
+    problem = read_problem(root, feature_map.action_space)
+    form = _form(root, feature_map, problem)
     beta = root["beta"].positive()
     name = root["optimizer"]["name"].one_of(OPTIMIZERS)
     (setting,) = (field.name for field in fields(OPTIMIZERS[name]))
@@ -87,7 +90,7 @@ def _fields(root: Node) -> dict[str, Any]:
     if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
         raise BadValueError("its rows, the rows it has seen and its warm-up contradict each other")
     return {
-        "problem": read_problem(root, form.decisions),
+        "problem": problem,
         "rows": root["rows"].count(),
         "seen": root["seen"].count(),
         "warm_up": root["warm_up"].count(),
@@ -102,23 +105,22 @@ def _fields(root: Node) -> dict[str, Any]:
     }
 
 
-def _form(root: Node) -> LinearForm:
-    recipe = read_recipe(root)
-    n_features, n_actions = len(recipe.features), len(recipe.decisions.actions)
+def _form(root: Node, feature_map: FeatureMap, problem: Problem) -> LinearForm:
+    n_features, n_actions = len(feature_map.features), len(feature_map.action_space.actions)
     names = tuple(node.text() for node in root["names"].list())
-    statements = tuple(node.text() for node in root["statements"].list())
-    if len(names) != len(statements):
-        raise BadValueError("its names and statements differ in number")
+    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+    rules = tuple(problem.expand(feature_map.action_space.classes, values))
+    if names != tuple(str(found.rule) for found in rules):
+        raise BadValueError("its names are not those of its rules")
     return LinearForm(
-        recipe=recipe,
+        feature_map=feature_map,
         base=root["base"].matrix(n_features, n_actions),
         base_constant=root["base_constant"].number(),
         couplings=_couplings(root["couplings"], len(names), n_features * n_actions),
         bounds=root["bounds"].vector(len(names)),
         scales=_scales(root["scales"], len(names)),
-        names=names,
-        statements=statements,
-        frequencies=read_frequencies(root["frequencies"], recipe),
+        rules=rules,
+        frequencies=read_frequencies(root["frequencies"], feature_map),
     )
 
 

@@ -19,9 +19,9 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence
-from bylaw.formulation.linear_form import LinearForm, scores_of
-from bylaw.language.action_space import Decisions
+from bylaw.data.evidence import RowData
+from bylaw.formulation.linear_form import LinearForm, compute_scores
+from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
@@ -32,7 +32,7 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+def limit_blas_threads() -> AbstractContextManager[Any]:
     """Blocks are small: threads within one product of matrices mostly wait for each other, and on
     a busy machine they wait very long."""
     return _blas().limit(limits=1, user_api="blas")
@@ -54,20 +54,20 @@ class Block:
         return float(self.features.shape[1] if self.weights is None else self.weights.sum())
 
 
-def blocks_of(form: LinearForm, evidence: Evidence) -> list[Block]:
+def make_blocks(form: LinearForm, evidence: RowData) -> list[Block]:
     """All rows as blocks. Block i takes every n-th row from row i on, so that the first few
     blocks are a fair sample of all, even of sorted rows."""
-    evidence = form.recipe.admit(evidence)
+    evidence = form.feature_map.admit(evidence)
     if evidence.weights is not None and not evidence.weights.all():
         evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
     n_blocks = -(-len(evidence) // BLOCK_ROWS)
-    return [block_of(form, evidence, slice(i, None, n_blocks)) for i in range(n_blocks)]
+    return [make_block(form, evidence, slice(i, None, n_blocks)) for i in range(n_blocks)]
 
 
-def block_of(form: LinearForm, evidence: Evidence, rows: slice = slice(None)) -> Block:
+def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
     """Some rows of evidence that the form's recipe has admitted."""
     width = len(range(*rows.indices(len(evidence))))
-    features = form.recipe.columns(evidence, rows, np.empty((len(form.recipe.features), width)))
+    features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
     return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
 
 
@@ -106,33 +106,36 @@ class Support:
 
 
 def tally(
-    block: Block, weights: Floats, beta: float, decisions: Decisions, support: Support | None = None
+    block: Block, score_matrix: Floats, beta: float, space: ActionSpace, support: Support | None = None
 ) -> Tally:
-    """One pass over one block. `weights` (F, A) turn features into scores; with `support`, the
+    """One pass over one block, with scores = features' score_matrix, (F, A); with `support`, the
     curvature at those places is tallied too."""
-    scores = scores_of(beta * weights, block.features)
-    potential = decisions.soften(scores)
-    bend = None if support is None else _curvature(block, scores, decisions, beta, support)
+    scores = compute_scores(beta * score_matrix, block.features)
+    potential = space.to_probabilities(scores)
+    bend = None if support is None else _curvature(block, scores, space, beta, support)
     if block.weights is None:
         return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, bend)
     scores *= block.weights
     return Tally(block.mass, float(potential @ block.weights) / beta, block.features @ scores.T, bend)
 
 
-def _curvature(block: Block, law: Floats, decisions: Decisions, beta: float, support: Support) -> Floats:
+def _curvature(
+    block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
+) -> Floats:
     """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over the rows, from undecided ones alone.
 
     For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a).
     """
-    sets = decisions.kind == "sets"
     total = np.zeros((len(support.actions), len(support.actions)))
-    undecided = slice(None) if sets else np.flatnonzero(law.max(axis=0) < 1 - _DECIDED)
-    law, features = law[:, undecided], block.features[:, undecided]
+    undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED) if space.exclusive else slice(None)
+    probabilities, features = probabilities[:, undecided], block.features[:, undecided]
     mass = np.sqrt(beta if block.weights is None else beta * block.weights[undecided])
-    if not sets:
-        spread = features[support.features] * (law[support.actions] * mass)
+    bend = probabilities
+    if space.exclusive:
+        spread = features[support.features] * (probabilities[support.actions] * mass)
         total -= spread @ spread.T  # of a matrix and itself: half the work
-    bend = law * (1 - law) if sets else law
+    else:
+        bend = probabilities * (1 - probabilities)
     open_ = bend > _DECIDED
     for action, here in support.by_action:
         rows = np.flatnonzero(open_[action])
@@ -194,10 +197,13 @@ class Dual:
         return Support(features, actions), self.form.couplings[:, places]
 
     def tally(self, multipliers: Floats, curvature: bool = False) -> Tally:
-        weights = self.form.weights(multipliers)
+        score_matrix = self.form.score_matrix(multipliers)
         support = self._support[0] if curvature else None
-        with one_blas_thread():
-            parts = (tally(block, weights, self.beta, self.form.decisions, support) for block in self.blocks)
+        with limit_blas_threads():
+            parts = (
+                tally(block, score_matrix, self.beta, self.form.action_space, support)
+                for block in self.blocks
+            )
             return reduce(add, parts)
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
@@ -223,43 +229,40 @@ class Dual:
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
         """The gradient on some rows, each counting with its weight, (M,): unbiased for rows that are
         drawn evenly and have weights of mean one."""
-        total = tally(block, self.form.weights(multipliers), self.beta, self.form.decisions)
+        total = tally(block, self.form.score_matrix(multipliers), self.beta, self.form.action_space)
         moments = self.form.couplings @ total.moments.ravel()
         return (self.form.bounds * total.mass - moments) / block.features.shape[1]
 
     def conflict(self, multipliers: Floats) -> float:
         """E[min over policies of lambda' c]: above zero, no policy satisfies every rule."""
         weights = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
-        return self._mean(self.form.decisions.least, weights) - float(self.form.bounds @ multipliers)
+        return self._mean(self.form.action_space.min_loss, weights) - float(self.form.bounds @ multipliers)
 
     def best_response(self, multipliers: Floats) -> Floats:
         """E[c] - b, (M,), of the policy of least lambda'c on every row."""
         weights = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
         moments = np.zeros_like(weights)
-        with one_blas_thread():
+        with limit_blas_threads():
             for block in self.blocks:
-                losses = scores_of(weights, block.features)
-                if self.form.decisions.kind == "sets":
-                    law = (losses < 0).astype(np.float64)
-                else:
-                    law = np.eye(len(losses))[:, losses.argmin(axis=0)]
-                moments += block.features @ (law * block.row_weights).T
+                losses = compute_scores(weights, block.features)
+                decision = self.form.action_space.best_decision(losses)
+                moments += block.features @ (decision * block.row_weights).T
         return self.form.couplings @ (moments.ravel() / self.mass) - self.form.bounds
 
     @cached_property
     def highest_cost(self) -> float:
         """E[largest loss of a row]: no policy costs more."""
-        return self.form.base_constant - self._mean(self.form.decisions.least, -self.form.base)
+        return self.form.base_constant - self._mean(self.form.action_space.min_loss, -self.form.base)
 
     @cached_property
     def loss_unit(self) -> float:
         """E[largest - smallest loss of a row], or 1 if no decision matters to the objective."""
-        lowest = self.form.base_constant + self._mean(self.form.decisions.least, self.form.base)
+        lowest = self.form.base_constant + self._mean(self.form.action_space.min_loss, self.form.base)
         return self.highest_cost - lowest or 1.0
 
     def _mean(self, statistic: Callable[[Floats], Floats], weights: Floats) -> float:
         """E[statistic of the row's (n_actions,) products with these weights (F, A)]."""
-        sums = (float(b.row_weights @ statistic(scores_of(weights, b.features))) for b in self.blocks)
+        sums = (float(b.row_weights @ statistic(compute_scores(weights, b.features))) for b in self.blocks)
         return sum(sums) / self.mass
 
     @property
@@ -293,26 +296,21 @@ class Dual:
 
 
 class _CostNorms:
-    """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, from Gram matrices of the couplings alone.
-
-    A set may hold every label at once: there the labels' norms add up, beside the bounds'.
-    """
+    """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, from Gram matrices of the couplings alone."""
 
     def __init__(self, form: LinearForm) -> None:
         n_actions = form.base.shape[1]
         self.costs = [_ActionCosts(form.couplings[:, a::n_actions], form.bounds) for a in range(n_actions)]
         self.bounds = float(form.bounds @ form.bounds)
-        self.sets = form.decisions.kind == "sets"
+        self.space = form.action_space
 
     def __call__(self, features: Floats) -> Floats:
-        squares = np.array([cost.squares(features, bounds=not self.sets) for cost in self.costs])
-        if self.sets:
-            return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + np.sqrt(self.bounds)
-        return np.sqrt(np.maximum(squares.max(axis=0) + self.bounds, 0.0))
+        squares, crosses = np.array([cost(features) for cost in self.costs]).transpose(1, 0, 2)
+        return self.space.combine_norms(squares, crosses, self.bounds)
 
 
 class _ActionCosts:
-    """Of one action: ||c||^2 on each row, from the features that rules touch there."""
+    """Of one action, ||B phi||^2 and 2 b'B phi on each row, from the features that rules touch."""
 
     def __init__(self, couplings: sparse.csr_array, bounds: Floats) -> None:  # (M, F), (M,)
         self.used = np.unique(couplings.indices)
@@ -320,10 +318,7 @@ class _ActionCosts:
         self.gram = (touched.T @ touched).toarray()
         self.cross = touched.T @ bounds
 
-    def squares(self, features: Floats, bounds: bool) -> Floats:
-        """(n_rows,): of B phi, or of B phi - b but for the last term of its square."""
+    def __call__(self, features: Floats) -> tuple[Floats, Floats]:
+        """(n_rows,) each."""
         part = features[self.used]
-        product = self.gram @ part
-        if bounds:
-            product -= 2 * self.cross[:, None]
-        return np.einsum("fn,fn->n", part, product)
+        return np.einsum("fn,fn->n", part, self.gram @ part), 2 * self.cross @ part

@@ -7,23 +7,36 @@ evidence. Whoever holds E[phi_k(x) pi(a | x)] holds every rate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats, Value
 from bylaw.data.arrays import as_matrix
-from bylaw.data.evidence import Evidence, as_evidence, check_cost
-from bylaw.data.groups import GroupProbabilities, KnownGroup
+from bylaw.data.evidence import RowData, check_cost
+from bylaw.data.groups import Group, KnownGroup
+from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import EvidenceError, RuleError
-from bylaw.language.action_space import Decisions
-from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Source, in_words
-from bylaw.language.problem import Problem
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import (
+    LABEL,
+    Atom,
+    Conditions,
+    CostColumn,
+    Rate,
+    ReferenceColumn,
+    Source,
+    format_conditions,
+)
+from bylaw.language.problem import ExpandedRule, Problem
 
 Frequencies = Mapping[Conditions, float]
+AnyRows = TypeVar("AnyRows", bound=RowData)
 _ORDINARY = (1e-2, 1e3)  # sizes of rules that are left as they are
 _SAMPLE = 4096  # rows that show how large features are
 _FEW = 20  # where less than one weight in so many is not zero, products leave out the zeros
@@ -36,8 +49,8 @@ class Feature(NamedTuple):
     source: Source | None
     event: Conditions
 
-    def column(self, evidence: Evidence, rows: slice) -> Floats | float:
-        chance = evidence.chance(self.event, rows)
+    def column(self, evidence: RowData, rows: slice) -> Floats | float:
+        chance = evidence.event_probability(self.event, rows)
         return chance if self.source is None else evidence.column(self.source, rows) * chance
 
 
@@ -49,118 +62,137 @@ class Attribute(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FeatureMap:
     """How to turn evidence into features, and what evidence that takes."""
 
-    decisions: Decisions
+    action_space: ActionSpace
     features: tuple[Feature, ...]
     attributes: Mapping[str, Attribute]
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
 
-    def admit(self, evidence: Evidence) -> Evidence:
-        """The evidence, checked against the fit and with the custom functions' costs."""
-        as_evidence(evidence)
-        if evidence.classes != self.decisions.classes:
+    def admit(self, evidence: AnyRows) -> AnyRows:
+        """The rows, checked against the fit and with the custom functions' costs."""
+        if evidence.classes != self.action_space.classes:
             raise EvidenceError(
-                f"the policy decides among the classes {list(self.decisions.classes)}, in this order; "
+                f"the policy decides among the classes {list(self.action_space.classes)}, in this order; "
                 f"the evidence has {list(evidence.classes)}"
             )
         groups = {name: _admit_group(name, fitted, evidence) for name, fitted in self.attributes.items()}
-        costs = {n: self._cost(n, evidence) for n in self._named("cost")}
-        for name in self._named("reference"):
+        costs = {n: self._cost(n, evidence) for n in self.cost_names}
+        for name in self.reference_names:
             if name not in evidence.references:
                 raise EvidenceError(f"a rule speaks of {name!r}; pass references={{{name!r}: its labels}}")
-        return evidence.replaced(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
+        return evidence.with_columns(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
 
-    def columns(self, evidence: Evidence, rows: slice, out: Floats) -> Floats:
+    def columns(self, evidence: RowData, rows: slice, out: Floats) -> Floats:
         """The features of these rows, (n_features, n_rows)."""
         for k, feature in enumerate(self.features):
             out[k] = feature.column(evidence, rows)
         return out
 
-    def _named(self, kind: str) -> list[str]:
-        return list(dict.fromkeys(f.source.name for f in self.features if f.source and f.source.kind == kind))
+    @property
+    def cost_names(self) -> list[str]:
+        """The cost arrays that features read."""
+        return _source_names(self.features, CostColumn)
 
-    def _cost(self, name: str, evidence: Evidence) -> Floats:
+    @property
+    def reference_names(self) -> list[str]:
+        """The earlier models that features read."""
+        return _source_names(self.features, ReferenceColumn)
+
+    def _cost(self, name: str, evidence: RowData) -> Floats:
         if name in self.functions:
-            matrix = as_matrix(self.functions[name](evidence.belief or evidence), f"custom({name!r})")[0]
+            known = evidence.predicted if isinstance(evidence, ObservedRows) else evidence
+            matrix = as_matrix(self.functions[name](known), f"custom({name!r})")[0]
             matrix = check_cost(matrix, name, len(evidence))
         elif name in evidence.costs:
             matrix = evidence.costs[name]
         else:
             raise EvidenceError(f"a rule speaks of custom({name!r}); pass costs={{{name!r}: an array}}")
-        if matrix.shape[1] != len(self.decisions.actions):
+        if matrix.shape[1] != len(self.action_space.actions):
             raise EvidenceError(
                 f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, "
-                f"{list(self.decisions.actions)}"
+                f"{list(self.action_space.actions)}"
             )
         return matrix
+
+
+def _source_names(features: Sequence[Feature], kind: type[Source]) -> list[str]:
+    return list(dict.fromkeys(f.source.name for f in features if isinstance(f.source, kind)))
 
 
 @dataclass(frozen=True)
 class LinearForm:
     """The compiled problem. F features, A actions, M rules."""
 
-    recipe: Recipe
+    feature_map: FeatureMap
     base: Floats  # (F, A): loss of an action = features' base
     base_constant: float
     couplings: sparse.csr_array  # (M, F * A): B_j, one flattened matrix per row
     bounds: Floats  # (M,): b_j
-    names: tuple[str, ...]  # of the M rules
-    statements: tuple[str, ...]  # the text each rule comes from, as its author wrote it
+    rules: tuple[ExpandedRule, ...]  # the M single rules, each with the statement it is part of
     scales: Floats  # (M,): the unit each rule is measured in; couplings and bounds are divided by it
     frequencies: Frequencies = field(default_factory=dict)
 
     @property
-    def decisions(self) -> Decisions:
-        return self.recipe.decisions
+    def action_space(self) -> ActionSpace:
+        return self.feature_map.action_space
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the M rules."""
+        return tuple(str(found.rule) for found in self.rules)
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """(M,): the place of each rule's statement in the problem."""
+        return np.array([found.place for found in self.rules], dtype=np.int64)
 
     def prices(self, multipliers: Floats) -> Floats:
-        """What one more unit of slack in each rule, as it is written, would save, (M,)."""
+        """The price of each rule in its own units, (M,): the derivative of the cost in its bound."""
         return multipliers / self.scales
 
-    def weights(self, multipliers: Floats) -> Floats:
-        """Scores = features' weights: -(L + C' lambda) but for the bounds, (F, A)."""
+    def score_matrix(self, multipliers: Floats) -> Floats:
+        """(F, A): scores are features' score_matrix, -(L + C' lambda) but for the bounds."""
         return -(self.base + (self.couplings.T @ multipliers).reshape(self.base.shape))
 
 
-def scores_of(weights: Floats, features: Floats) -> Floats:
-    """weights' features, (A, n_rows), of weights (F, A) and features (F, n_rows).
+def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
+    """score_matrix' features, (A, n_rows), of a matrix (F, A) and features (F, n_rows).
 
-    With many classes most weights are zero: a label's score depends on its own probability, not on those of
+    With many classes most entries are zero: a label's score depends on its own probability, not on those of
     the others.
     """
-    if weights.size < _SMALL or np.count_nonzero(weights) * _FEW > weights.size:
-        return weights.T @ features
-    return sparse.csr_array(weights.T) @ features
+    if score_matrix.size < _SMALL or np.count_nonzero(score_matrix) * _FEW > score_matrix.size:
+        return score_matrix.T @ features
+    return sparse.csr_array(score_matrix.T) @ features
 
 
 def compile_problem(
-    problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None
+    problem: Problem, evidence: RowData, frequencies: Frequencies | None = None
 ) -> LinearForm:
     """The linear form of a problem on these rows.
 
     Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
     unless they are given.
     """
-    decisions = problem.decisions_over(evidence.classes)
+    space = problem.action_space(evidence.classes)
     rules = problem.expand(evidence.classes, evidence.group_values)
-    compiler = _Compiler(decisions, evidence, dict(frequencies or {}))
+    compiler = _Compiler(space, evidence, dict(frequencies or {}))
     base, base_constant = compiler.rate(problem.minimize)
-    rows = [compiler.rate(rule.excess) for rule, _ in rules]
-    shape = (len(compiler.features), len(decisions.actions))
-    recipe = compiler.recipe()
+    rows = [compiler.rate(found.rule.excess) for found in rules]
+    shape = (len(compiler.features), len(space.actions))
+    feature_map = compiler.feature_map()
     couplings = _stack([entries for entries, _ in rows], shape)
-    scales = _scales(recipe, couplings, evidence) if rules else np.ones(0)
+    scales = _scales(feature_map, couplings, evidence) if rules else np.ones(0)
     return LinearForm(
-        recipe=recipe,
+        feature_map=feature_map,
         base=_dense(base, shape),
         base_constant=base_constant,
         couplings=sparse.csr_array(couplings / scales[:, None]),
         bounds=np.array([-constant for _, constant in rows]) / scales,
         scales=scales,
-        names=tuple(str(rule) for rule, _ in rules),
-        statements=tuple(str(statement) for _, statement in rules),
+        rules=tuple(rules),
         frequencies=compiler.used,
     )
 
@@ -169,11 +201,11 @@ Entries = dict[tuple[int, int], float]  # (feature, action) -> coefficient
 
 
 class _Compiler:
-    def __init__(self, decisions: Decisions, evidence: Evidence, frequencies: dict[Conditions, float]):
-        self.decisions = decisions
+    def __init__(self, space: ActionSpace, evidence: RowData, frequencies: dict[Conditions, float]):
+        self.space = space
         self.evidence = evidence
         self.frequencies = frequencies
-        values = {LABEL: decisions.classes, **evidence.group_values}
+        values = {LABEL: space.classes, **evidence.group_values}
         self.own = {name: {value: value for value in found} for name, found in values.items()}
         self.used: dict[Conditions, float] = {}
         self.features: dict[Feature, int] = {}
@@ -184,47 +216,47 @@ class _Compiler:
         entries: Entries = {}
         constant = rate.constant
         for atom, factor in rate.terms:
-            meaning = atom.meaning(self.decisions.kind, self.decisions.classes)
+            meaning = atom.meaning(self.space)
             constant += factor * meaning.constant
             conditions = self._own(atom.conditions)
             scale = factor / self._frequency(conditions)
             for term in meaning.terms:
                 event = _also(conditions, term.label)
                 if event is not None:
-                    key = self._feature(atom, term.source, event), self.decisions.position(term.action)
+                    key = self._feature(atom, term.source, event), self.space.position(term.action)
                     entries[key] = entries.get(key, 0.0) + scale * term.coefficient
         return entries, constant
 
-    def recipe(self) -> Recipe:
+    def feature_map(self) -> FeatureMap:
         names = {name for feature in self.features for name, _ in feature.event if name != LABEL}
         attributes = {
-            name: Attribute(group.values, isinstance(group, KnownGroup))
+            name: Attribute(group.values, group.known)
             for name, group in self.evidence.groups.items()
             if name in names
         }
         functions = {name: function for name, function in self.functions.items() if function}
-        return Recipe(self.decisions, tuple(self.features), attributes, functions)
+        return FeatureMap(self.space, tuple(self.features), attributes, functions)
 
     def _own(self, conditions: Conditions) -> Conditions:
         """The values as the classes and groups have them: who says 1 may mean 1.0 or True."""
         return tuple((name, self.own.get(name, {}).get(value, value)) for name, value in conditions)
 
     def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
-        name = source.name if source is not None and source.kind == "cost" else None
+        name = source.name if isinstance(source, CostColumn) else None
         if name is not None and self.functions.setdefault(name, atom.function) is not atom.function:
             raise RuleError(f"two costs are both called custom({name!r}); rename one of them")
         return self.features.setdefault(Feature(source, event), len(self.features))
 
     def _frequency(self, conditions: Conditions) -> float:
         if conditions and conditions not in self.frequencies:
-            chance = self.evidence.chance(conditions)
+            chance = self.evidence.event_probability(conditions)
             self.frequencies[conditions] = float(np.average(chance, weights=self.evidence.weights))
         frequency = self.frequencies[conditions] if conditions else 1.0
         if conditions:
             self.used[conditions] = frequency
         if not frequency > 0:
             raise EvidenceError(
-                f"a rule speaks of the rows with {in_words(conditions)}, but they have no weight here; "
+                f"a rule refers to rows with {format_conditions(conditions)}, but they have no weight here; "
                 "remove the rule, merge the group with another, or add rows"
             )
         return frequency
@@ -251,23 +283,23 @@ def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
     return sparse.csr_array(([c for *_, c in triples], where), shape=(len(rows), shape[0] * shape[1]))
 
 
-def _scales(recipe: Recipe, couplings: sparse.csr_array, evidence: Evidence) -> Floats:
+def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
     """One for rules in ordinary units, so that the tolerance is absolute; otherwise the rule's own
     size, so that millions and millionths are solved alike."""
-    sample = recipe.admit(evidence.rows(slice(None, None, -(-len(evidence) // _SAMPLE))))
-    columns = recipe.columns(sample, slice(None), np.empty((len(recipe.features), len(sample))))
-    n_actions = len(recipe.decisions.actions)
+    sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // _SAMPLE))))
+    columns = feature_map.columns(sample, slice(None), np.empty((len(feature_map.features), len(sample))))
+    n_actions = len(feature_map.action_space.actions)
     typical = np.repeat(np.abs(columns).mean(axis=1), n_actions)
     sizes = (abs(couplings) @ sparse.diags_array(typical)).max(axis=1).toarray().ravel()
     return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
 
 
-def _admit_group(name: str, fitted: Attribute, evidence: Evidence) -> KnownGroup | GroupProbabilities:
+def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
     """The group with the values of the fit, of which a batch may lack some."""
     if name not in evidence.groups:
         raise EvidenceError(f"the policy needs {name!r} to decide; pass groups={{{name!r}: ...}}")
     group = evidence.groups[name]
-    if isinstance(group, KnownGroup) != fitted.known:
+    if group.known != fitted.known:
         was, wanted = (
             ("values", "one value per row") if fitted.known else ("probabilities", "its probabilities")
         )

@@ -1,83 +1,83 @@
-"""Rates of a law on rows, row by row: what each row contributes, and how surely the mean is known."""
+"""Rates row by row: what each row contributes, its range, and the standard error of the mean."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.evidence import Evidence
-from bylaw.formulation.dual import BLOCK_ROWS, block_of
+from bylaw.data.evidence import Evidence, RowData
+from bylaw.data.outcomes import Limits
+from bylaw.formulation.dual import BLOCK_ROWS, make_block
 from bylaw.formulation.linear_form import compile_problem
-from bylaw.language.action_space import Decisions
-from bylaw.language.expressions import Conditions, Rate, Source
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import Conditions, CostColumn, Rate, Source
 from bylaw.language.problem import Problem
 
-Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
 _SAME_COST = 1e-12
 
 
-def contributions(rate: Rate, evidence: Evidence, law: Floats, decisions: Decisions) -> Floats:
-    """(n_rows,): their weighted mean is the rate of the law (n_rows, n_actions) on these rows.
+def compute_row_rates(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
+    """(n_rows,): their weighted mean is the rate of the probabilities (n_rows, n_actions) on these rows.
 
-    On evidence as it was `observed`, that is the observed rate, with the draws integrated out.
+    On `ObservedRows`, that is the observed rate, with the draws integrated out.
     """
-    varying, constant = _contributions(rate, evidence, law, decisions)
+    varying, constant = _compute_row_rates(rate, rows, probabilities, space)
     return varying + constant
 
 
-def _contributions(rate: Rate, evidence: Evidence, law: Floats, decisions: Decisions) -> tuple[Floats, float]:
-    form = compile_problem(Problem(rate, decisions=decisions.kind, reject=decisions.reject), evidence)
-    evidence = form.recipe.admit(evidence)
-    per_row = np.empty(len(evidence))
-    for start in range(0, len(evidence), BLOCK_ROWS):
-        rows = slice(start, min(start + BLOCK_ROWS, len(evidence)))
-        losses = form.base.T @ block_of(form, evidence, rows).features
-        per_row[rows] = np.einsum("an,na->n", losses, law[rows])
+def _compute_row_rates(
+    rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace
+) -> tuple[Floats, float]:
+    form = compile_problem(Problem(rate, decisions=space.kind, reject=space.reject), rows)
+    rows = form.feature_map.admit(rows)
+    per_row = np.empty(len(rows))
+    for start in range(0, len(rows), BLOCK_ROWS):
+        part = slice(start, min(start + BLOCK_ROWS, len(rows)))
+        losses = form.base.T @ make_block(form, rows, part).features
+        per_row[part] = np.einsum("an,na->n", losses, probabilities[part])
     return per_row, form.base_constant
 
 
-def alone(problem: Problem, evidence: Evidence) -> Floats:
-    """The model's own answers, as a law (n_rows, n_actions): the label of least cost, of several the
-    likeliest; never a rejection, and for sets that label alone."""
+def decide_baseline(problem: Problem, evidence: Evidence) -> Floats:
+    """The baseline, the model without rules, one-hot (n_rows, n_actions): the label of least cost, of several
+    the likeliest; never a rejection, and for sets that label alone."""
     form = compile_problem(Problem(problem.minimize, decisions=problem.kind, reject=problem.reject), evidence)
-    costs = (block_of(form, form.recipe.admit(evidence)).features.T @ form.base)[:, : len(evidence.classes)]
+    costs = (make_block(form, form.feature_map.admit(evidence)).features.T @ form.base)[
+        :, : len(evidence.classes)
+    ]
     cheapest = np.isclose(costs, costs.min(axis=1, keepdims=True), rtol=0, atol=_SAME_COST)
     likeliest = np.where(cheapest, evidence.probabilities, -1.0).argmax(axis=1)
     return np.eye(form.base.shape[1])[likeliest]
 
 
-def extent(
-    rate: Rate, decisions: Decisions, label: Value | None = None, limits: Limits | None = None
+def bound_rate(
+    rate: Rate, space: ActionSpace, label: Value | None = None, limits: Limits | None = None
 ) -> tuple[float, float]:
     """The least and the most that a row can have of a rate without conditions, whatever its label (or with
     this one) and its decision. `limits` are those of the caller's own costs."""
     if not rate.terms:
         return rate.constant, rate.constant
-    positions = range(len(decisions.actions))
+    positions = range(len(space.actions))
     ends = [
-        [_limits(rate, limits or {}, decisions, position, y) for position in positions]
-        for y in (decisions.classes if label is None else [label])
+        [_limits(rate, limits or {}, space, position, y) for position in positions]
+        for y in (space.classes if label is None else [label])
     ]
     low, high = np.array(ends).transpose(2, 0, 1)  # each (n_labels, n_actions)
-    constant = rate.constant + sum(
-        c * atom.meaning(decisions.kind, decisions.classes).constant for atom, c in rate.terms
-    )
-    if decisions.kind == "sets":
-        low, high = np.minimum(low, 0.0).sum(axis=1), np.maximum(high, 0.0).sum(axis=1)
+    constant = rate.constant + sum(c * atom.meaning(space).constant for atom, c in rate.terms)
+    low, high = space.combine_ranges(low, high)
     return float(low.min()) + constant, float(high.max()) + constant
 
 
 def _limits(
-    rate: Rate, limits: Limits, decisions: Decisions, position: int, label: Value
+    rate: Rate, limits: Limits, space: ActionSpace, position: int, label: Value
 ) -> tuple[float, float]:
     """Of what one action pays on rows with this label."""
     factors: dict[Source | None, float] = {}
     for atom, coefficient in rate.terms:
-        for term in atom.meaning(decisions.kind, decisions.classes).terms:
-            if decisions.position(term.action) == position and term.label in (None, label):
+        for term in atom.meaning(space).terms:
+            if space.position(term.action) == position and term.label in (None, label):
                 factors[term.source] = factors.get(term.source, 0.0) + coefficient * term.coefficient
     low = high = 0.0
     for source, factor in factors.items():
@@ -90,26 +90,32 @@ def _limits(
 def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]:
     if source is None:
         return 1.0, 1.0
-    return (0.0, 1.0) if source.kind == "reference" else limits[source.name]
+    return limits[source.name] if isinstance(source, CostColumn) else (0.0, 1.0)
 
 
-def has_rows(rate: Rate, evidence: Evidence) -> bool:
+def count_effective(weights: Floats, chance: Floats | float = 1.0) -> float:
+    """The effective sample size (Kish): (sum of w p)^2 / sum of w^2 p, for rows that belong with chance p."""
+    mass, squares = (weights * chance).sum(), (weights**2 * chance).sum()
+    return float(mass**2 / squares) if squares else 0.0
+
+
+def has_rows(rate: Rate, evidence: RowData) -> bool:
     """Whether some row has weight for each of the rate's conditions."""
-    chances = [evidence.chance(atom.conditions) for atom, _ in rate.terms if atom.conditions]
+    chances = [evidence.event_probability(atom.conditions) for atom, _ in rate.terms if atom.conditions]
     return all(np.average(chance, weights=evidence.weights) > 0 for chance in chances)
 
 
-def standard_error(rate: Rate, evidence: Evidence, law: Floats, decisions: Decisions) -> float:
+def standard_error(rate: Rate, evidence: RowData, probabilities: Floats, space: ActionSpace) -> float:
     """Of the rate on these rows, as a sample of many more.
 
     A conditional rate is a ratio of two means, of which both vary: to first order, a row moves it
     by its contribution less the rate times P(event | x) / P(event).
     """
-    weights = np.ones(len(evidence)) if evidence.weights is None else evidence.weights
+    weights = evidence.row_weights
     moves = np.zeros(len(evidence))
     for event, part in _by_condition(rate).items():
-        values, _ = _contributions(part, evidence, law, decisions)  # a constant does not vary
-        chance = evidence.chance(event) * np.ones(len(evidence))
+        values, _ = _compute_row_rates(part, evidence, probabilities, space)  # a constant does not vary
+        chance = evidence.event_probability(event) * np.ones(len(evidence))
         moves += values - np.average(values, weights=weights) * chance / np.average(chance, weights=weights)
     return math.sqrt(float(weights**2 @ moves**2)) / float(weights.sum())
 

@@ -1,100 +1,212 @@
-"""What a decision is: a label, a label or a rejection, or a set of labels; and its soft law."""
+"""Action spaces: what a decision can be. A label, a label or a rejection, or a set of labels."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bylaw._base.softmax import sigmoid, softmax
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import RuleError
-from bylaw.language.expressions import KIND_IN_WORDS, REJECT, Kind, Reject
 
-# exp(-40) is below the rounding error of a probability: such actions get probability zero.
-NEGLIGIBLE = -40.0
-_FACTORS = 1000  # numbers up to 2 whose product is a finite float
+Kind = Literal["labels", "reject", "sets"]
+# From distributions (n_options, n_rows) and the suffix of their keys to sampled positions (n_rows,).
+Sampler = Callable[[Sequence[Floats], str], Iterator[NDArray[np.int64]]]
+
+
+class Reject:
+    """The action of not answering, whatever label the caller gives it."""
+
+    def __repr__(self) -> str:
+        return "REJECT"
+
+
+REJECT = Reject()
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """The decision space: its kind, the classes, and the label of a rejection."""
+class ActionSpace:
+    """The actions that a policy chooses from, and how scores become their probabilities.
 
-    kind: Kind
+    Parameters
+    ----------
+    classes : tuple
+        the labels.
+    reject : str, int, float or bool
+        the label that a rejection gets, where there are rejections.
+    """
+
     classes: tuple[Value, ...]
     reject: Value = "reject"
 
+    kind: ClassVar[Kind]
+    description: ClassVar[str]  # what a decision is, in words
+    exclusive: ClassVar[bool] = True  # exactly one action is taken, so that probabilities sum to one
+
+    @property
+    def symbols(self) -> tuple[Value | Reject, ...]:
+        """The labels, then REJECT if there are rejections."""
+        return self.classes
+
+    @property
+    def actions(self) -> tuple[Value, ...]:
+        """The labels, then the label of a rejection if there is one."""
+        return self.classes
+
+    @property
+    def reject_position(self) -> int | None:
+        """The place of a rejection among the actions, if there is one."""
+        return None
+
+    def position(self, action: Value | Reject) -> int:
+        return self.symbols.index(action)
+
+    @property
+    def entropy(self) -> float:
+        """The largest entropy of one decision: log|A|, or K log 2 for sets."""
+        return math.log(len(self.actions))
+
+    def to_probabilities(self, scores: Floats) -> Floats:
+        """Turn scores (n_actions, n_rows), times beta, into probabilities in place.
+
+        Returns the potential of each row, (n_rows,): log-sum-exp, or the sum of softplus.
+        """
+        return softmax(scores)
+
+    def decision_confidence(self, probabilities: Floats) -> Floats:
+        """(n_rows,): the probability of the likeliest action, for probabilities (n_rows, n_actions)."""
+        return probabilities.max(axis=1)
+
+    def min_loss(self, losses: Floats) -> Floats:
+        """(n_rows,): the loss of the best decision on each row, for losses (n_actions, n_rows)."""
+        return losses.min(axis=0)
+
+    def best_decision(self, losses: Floats) -> Floats:
+        """(n_actions, n_rows): one for the actions of the best decision on a row, zero for the others."""
+        best = np.zeros(losses.shape)
+        best[losses.argmin(axis=0), np.arange(losses.shape[1])] = 1.0
+        return best
+
+    def hard_decision(self, scores: Floats) -> NDArray[Any]:
+        """The decision of largest score on each row of (n_rows, n_actions): positions, (n_rows,)."""
+        return scores.argmax(axis=1)
+
+    def constant_decisions(self) -> Floats:
+        """(n_decisions, n_actions): decisions that are the same for every row."""
+        return np.eye(len(self.actions))
+
+    def combine_ranges(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """The range of a decision's total, (n,) each, of ranges for each action, (n, n_actions)."""
+        return low.min(axis=1), high.max(axis=1)
+
+    def combine_norms(self, squares: Floats, crosses: Floats, bounds: float) -> Floats:
+        """The largest |c - b| of a decision on each row, (n_rows,).
+
+        `squares` are |c_a|^2 and `crosses` 2 c_a'b, (n_actions, n_rows) each; `bounds` is |b|^2.
+        """
+        return np.sqrt(np.maximum((squares - crosses).max(axis=0) + bounds, 0.0))
+
+    def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
+        """Decisions, (n_rows,), of probabilities (n_actions, n_rows)."""
+        return self.action_array()[next(sampler([probabilities], ""))]
+
+    def action_array(self) -> NDArray[Any]:
+        """The actions; as objects, where they are of several types."""
+        if len({type(action) for action in self.actions}) == 1:
+            return np.array(self.actions)
+        return np.array(self.actions, dtype=object)
+
+
+class LabelSpace(ActionSpace):
+    """One label per row."""
+
+    kind = "labels"
+    description = "one label per row"
+
+
+@dataclass(frozen=True)
+class RejectSpace(ActionSpace):
+    """One label per row, or a rejection."""
+
+    kind = "reject"
+    description = "one label per row, or a rejection"
+
     def __post_init__(self) -> None:
-        if self.kind not in KIND_IN_WORDS:
-            raise RuleError(f"decisions must be 'labels', 'reject' or 'sets', not {self.kind!r}")
-        if self.kind == "reject" and str(self.reject) in map(str, self.classes):
+        if str(self.reject) in map(str, self.classes):
             raise RuleError(
                 f"the label of a rejection, {self.reject!r}, is also a class; choose another with reject="
             )
 
     @property
-    def actions(self) -> tuple[Value, ...]:
-        """The labels, then the label of a rejection if there is one."""
-        return (*self.classes, self.reject) if self.kind == "reject" else self.classes
+    def symbols(self) -> tuple[Value | Reject, ...]:
+        return (*self.classes, REJECT)
 
-    def position(self, action: Value | Reject) -> int:
-        return len(self.classes) if action is REJECT else self.classes.index(action)  # type: ignore[arg-type]
+    @property
+    def actions(self) -> tuple[Value, ...]:
+        return (*self.classes, self.reject)
+
+    @property
+    def reject_position(self) -> int:
+        return len(self.classes)
+
+
+class SetSpace(ActionSpace):
+    """A set of labels per row: each label is included, or not, independently of the others."""
+
+    kind = "sets"
+    description = "a set of labels per row"
+    exclusive = False
 
     @property
     def entropy(self) -> float:
-        """The largest entropy of one decision: log|A|, or K log 2 for sets."""
-        count = len(self.actions)
-        return count * math.log(2) if self.kind == "sets" else math.log(count)
+        return len(self.classes) * math.log(2)
 
-    def soften(self, scores: Floats) -> Floats:
-        """Turn scores (n_actions, n_rows), times beta, into probabilities in place.
+    def to_probabilities(self, scores: Floats) -> Floats:
+        return sigmoid(scores)
 
-        Returns the potential of each row, (n_rows,): log-sum-exp, or the sum of softplus.
-        """
-        return _sigmoid(scores) if self.kind == "sets" else _softmax(scores)
+    def decision_confidence(self, probabilities: Floats) -> Floats:
+        """(n_rows,): of the label that is least certain to be in or out."""
+        return np.maximum(probabilities, 1 - probabilities).min(axis=1)
 
-    def sureness(self, law: Floats) -> Floats:
-        """(n_rows,): the chance of the likeliest action, for a law (n_rows, n_actions); of a set, of what its
-        least settled label is likeliest to be."""
-        return np.maximum(law, 1 - law).min(axis=1) if self.kind == "sets" else law.max(axis=1)
+    def min_loss(self, losses: Floats) -> Floats:
+        return np.minimum(losses, 0.0).sum(axis=0)
 
-    def least(self, losses: Floats) -> Floats:
-        """(n_rows,): the loss of the best decision on each row."""
-        return np.minimum(losses, 0.0).sum(axis=0) if self.kind == "sets" else losses.min(axis=0)
+    def best_decision(self, losses: Floats) -> Floats:
+        return (losses < 0).astype(np.float64)
 
+    def hard_decision(self, scores: Floats) -> NDArray[Any]:
+        """Whether each label is in the set, (n_rows, n_classes)."""
+        return scores > 0
 
-def _softmax(scores: Floats) -> Floats:
-    peak = scores.max(axis=0)
-    scores -= peak
-    _exp_or_zero(scores)
-    total = scores.sum(axis=0)
-    scores /= total
-    return np.log(total, out=total) + peak
+    def constant_decisions(self) -> Floats:
+        count = len(self.classes)
+        return np.vstack([np.eye(count), np.zeros(count), np.ones(count)])
 
+    def combine_ranges(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        return np.minimum(low, 0.0).sum(axis=1), np.maximum(high, 0.0).sum(axis=1)
 
-def _exp_or_zero(scores: Floats) -> None:
-    """exp in place, zero where negligible. At a large beta almost every row is decided, and
-    only few entries need exp; both ways give the same bits."""
-    near = scores > NEGLIGIBLE
-    if np.count_nonzero(near) > near.size // 3:
-        np.exp(scores, out=scores)
-        scores *= near
-        return
-    flat = scores.reshape(-1)
-    places = np.flatnonzero(near)
-    terms = np.exp(flat[places])
-    flat.fill(0.0)
-    flat[places] = terms
+    def combine_norms(self, squares: Floats, crosses: Floats, bounds: float) -> Floats:
+        """A set may hold every label at once: there the labels' norms add up, beside the bounds'."""
+        return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + math.sqrt(bounds)
+
+    def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
+        """Membership of each label, (n_rows, n_classes)."""
+        inside = sampler([np.stack([chance, 1 - chance]) for chance in probabilities], "/{}")
+        return np.column_stack([position == 0 for position in inside])
 
 
-def _sigmoid(scores: Floats) -> Floats:
-    included = scores > 0
-    potential = np.where(included, scores, 0.0).sum(axis=0)
-    np.negative(np.abs(scores, out=scores), out=scores)
-    _exp_or_zero(scores)
-    above_one = 1.0 + scores
-    for start in range(0, len(scores), _FACTORS):  # one log of a product instead of many logs
-        potential += np.log(above_one[start : start + _FACTORS].prod(axis=0))
-    np.copyto(scores, 1.0, where=included)
-    scores /= above_one
-    return potential
+ACTION_SPACES: dict[Kind, type[ActionSpace]] = {
+    space.kind: space for space in (LabelSpace, RejectSpace, SetSpace)
+}
+
+
+def make_action_space(kind: Kind, classes: Sequence[Value], reject: Value = "reject") -> ActionSpace:
+    """The action space of this kind over these classes."""
+    if kind not in ACTION_SPACES:
+        raise RuleError(f"decisions must be 'labels', 'reject' or 'sets', not {kind!r}")
+    return ACTION_SPACES[kind](tuple(classes), reject)

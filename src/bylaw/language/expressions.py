@@ -16,38 +16,29 @@ from typing import Any, Literal, NamedTuple
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_scalar, check_number
 from bylaw.errors import RuleError
+from bylaw.language.action_space import ActionSpace, Reject
 
-Kind = Literal["labels", "reject", "sets"]
 Conditions = tuple[tuple[str, Value], ...]
-LABEL = "label"  # the condition that speaks of the true label
-
-KIND_IN_WORDS: Mapping[Kind, str] = {
-    "labels": "one label per row",
-    "reject": "one label per row, or a rejection",
-    "sets": "a set of labels per row",
-}
+LABEL = "label"  # the condition on the true label
 
 
-class Reject:
-    """The action of not answering, whatever label the caller gives it."""
+@dataclass(frozen=True)
+class ReferenceColumn:
+    """1{the earlier model `name` says `item`}."""
 
-    def __repr__(self) -> str:
-        return "REJECT"
-
-
-REJECT = Reject()
-
-
-class Source(NamedTuple):
-    """A column of the evidence other than a probability.
-
-    kind "reference": 1{old model says `item`}; kind "cost": column `item` (a position) of
-    the array `name`.
-    """
-
-    kind: Literal["reference", "cost"]
     name: str
     item: Value
+
+
+@dataclass(frozen=True)
+class CostColumn:
+    """Column `item` of the cost array `name`."""
+
+    name: str
+    item: int
+
+
+Source = ReferenceColumn | CostColumn  # a column of the evidence other than a probability
 
 
 class Term(NamedTuple):
@@ -65,13 +56,18 @@ class Meaning(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """What a rate means, for which decisions, and what to use for the others."""
+    """What a rate means, for which decisions, what to use for the others, and how a report words it."""
 
-    meaning: Callable[..., Meaning]
-    kinds: tuple[Kind, ...]
-    implies: Callable[..., Kind | None]  # of the rate's arguments
+    constructor: Callable[..., Rate]  # the public function
+    meaning: Callable[..., Meaning]  # of the rate's arguments and space=
+    spaces: tuple[type[ActionSpace], ...]
+    implies: Callable[..., type[ActionSpace] | None]  # of the rate's arguments
     instead: str
     probability: bool  # always within [0, 1]
+    reads: Literal["reference", "cost"] | None  # what its first argument names in the evidence
+    phrase: str  # completes "the share of cases that ..."; a noun, if it is no probability. {0}: an argument
+    set_phrase: str  # the same, where a decision is a set
+    saving: str  # what a lower rate saves, as in "0.2 points of error"
 
 
 DEFINITIONS: dict[str, Definition] = {}
@@ -83,12 +79,12 @@ def shorten(values: Sequence[Any], most: int = 10) -> str:
     return f"[{shown}{f', ... {len(values)} in all' if len(values) > most else ''}]"
 
 
-def in_words(event: Iterable[tuple[str, Any]]) -> str:
+def format_conditions(event: Iterable[tuple[str, Any]]) -> str:
     """Conditions as they are written in given()."""
     return ", ".join(f"{name}={value!r}" for name, value in event)
 
 
-def number_text(value: float) -> str:
+def format_number(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
@@ -102,22 +98,30 @@ class Atom:
     function: Callable[..., Any] | None = field(default=None, repr=False)
 
     @property
-    def implies(self) -> Kind | None:
-        """The kind of decisions this rate needs, if it needs one."""
-        return DEFINITIONS[self.name].implies(*self.arguments)
+    def definition(self) -> Definition:
+        return DEFINITIONS[self.name]
 
-    def meaning(self, kind: Kind, classes: Sequence[Value]) -> Meaning:
+    @property
+    def implies(self) -> type[ActionSpace] | None:
+        """The action space this rate needs, if it needs one."""
+        return self.definition.implies(*self.arguments)
+
+    def reads(self, kind: Literal["reference", "cost"]) -> str | None:
+        """The name of the reference or cost array that it reads from the evidence."""
+        return self.arguments[0] if self.definition.reads == kind else None
+
+    def meaning(self, space: ActionSpace) -> Meaning:
         """What this rate pays for each action, conditions aside."""
-        definition = DEFINITIONS[self.name]
-        if kind not in definition.kinds:
+        if not isinstance(space, self.definition.spaces):
             raise RuleError(
-                f"{self.name}() makes no sense when a decision is {KIND_IN_WORDS[kind]}: {definition.instead}"
+                f"{self.name}() makes no sense when a decision is {space.description}: "
+                f"{self.definition.instead}"
             )
-        return definition.meaning(*self.arguments, classes=tuple(classes), kind=kind)
+        return self.definition.meaning(*self.arguments, space=space)
 
-    def needs_label(self, kind: Kind, classes: Sequence[Value]) -> bool:
+    def needs_label(self, space: ActionSpace) -> bool:
         """Whether it depends on the true label."""
-        terms = self.meaning(kind, classes).terms
+        terms = self.meaning(space).terms
         return LABEL in dict(self.conditions) or any(term.label is not None for term in terms)
 
     def given(self, extra: Mapping[str, Any]) -> Atom:
@@ -129,11 +133,11 @@ class Atom:
         return Atom(self.name, self.arguments, tuple(sorted(conditions.items())), self.function)
 
     def __str__(self) -> str:
-        text = f"{self.name}({', '.join(map(_argument_text, self.arguments))})"
+        text = f"{self.name}({', '.join(map(_format_argument, self.arguments))})"
         if not self.conditions:
             return text
         if all(_is_keyword_name(name) for name, _ in self.conditions):
-            return f"{text}.given({in_words(self.conditions)})"
+            return f"{text}.given({format_conditions(self.conditions)})"
         return f"{text}.given(**{dict(self.conditions)!r})"
 
 
@@ -142,9 +146,9 @@ def _is_keyword_name(name: str) -> bool:
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
-def _argument_text(argument: Any) -> str:
+def _format_argument(argument: Any) -> str:
     if isinstance(argument, tuple):  # a cost matrix
-        rows = (f"[{', '.join(map(number_text, row))}]" for row in argument)
+        rows = (f"[{', '.join(map(format_number, row))}]" for row in argument)
         return f"[{', '.join(rows)}]"
     return repr(argument)
 
@@ -159,9 +163,14 @@ class Rate:
     __array_ufunc__ = None  # so that np.float64(2) * rate reaches Rate.__rmul__
 
     @property
+    def is_probability(self) -> bool:
+        """Whether every term is one, so that values are shares of rows or differences of shares."""
+        return all(atom.definition.probability for atom, _ in self.terms)
+
+    @property
     def highest(self) -> float:
         """No policy makes the rate exceed this; infinite where a term is no probability."""
-        if not all(DEFINITIONS[atom.name].probability for atom, _ in self.terms):
+        if not self.is_probability:
             return math.inf
         return self.constant + sum(c for _, c in self.terms if c > 0)
 
@@ -218,17 +227,17 @@ class Rate:
     __gt__ = __lt__
 
     def __str__(self) -> str:
-        parts = [(c < 0, f"{_factor_text(abs(c))}{atom}") for atom, c in self.terms]
+        parts = [(c < 0, f"{_format_factor(abs(c))}{atom}") for atom, c in self.terms]
         if self.constant or not parts:
-            parts.append((self.constant < 0, number_text(abs(self.constant))))
+            parts.append((self.constant < 0, format_number(abs(self.constant))))
         first = f"-{parts[0][1]}" if parts[0][0] else parts[0][1]
         return first + "".join(f" {'-' if minus else '+'} {text}" for minus, text in parts[1:])
 
     __repr__ = __str__
 
 
-def _factor_text(coefficient: float) -> str:
-    return "" if coefficient == 1 else f"{number_text(coefficient)} * "
+def _format_factor(coefficient: float) -> str:
+    return "" if coefficient == 1 else f"{format_number(coefficient)} * "
 
 
 def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
@@ -269,14 +278,24 @@ class Rule:
     @property
     def level(self) -> float:
         """The number that the rule can be swept over: its bound, or the one coefficient on its right."""
-        return _level_of(self.right, self)
+        return _find_level(self.right, self)
+
+    @property
+    def template(self) -> str:
+        """Its text, with `level` in place of the number."""
+        return f"{self.left} {self.sense} {_format_template(self.right, self)}"
+
+    @property
+    def loosening(self) -> Literal[-1, 1]:
+        """The direction in which the level loosens the rule."""
+        return 1 if self.sense == "<=" else -1
 
     def at(self, level: float) -> Rule:
         """The same rule at another level."""
         return Rule(
             self.left,
             self.sense,
-            _at_level(self.right, check_number(level, f"a level of {self}", RuleError), self),
+            _set_level(self.right, check_number(level, f"a level of {self}", RuleError), self),
         )
 
     def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
@@ -299,7 +318,7 @@ class Rule:
 Groups = Mapping[str, tuple[Value, ...]]
 
 
-def _level_of(side: Rate, rule: Rule | Band) -> float:
+def _find_level(side: Rate, rule: Rule | Band) -> float:
     """The single number on a side: a bound, or the factor of a single rate."""
     if not side.terms:
         return side.constant
@@ -311,8 +330,13 @@ def _level_of(side: Rate, rule: Rule | Band) -> float:
     )
 
 
-def _at_level(side: Rate, level: float, rule: Rule | Band) -> Rate:
-    _level_of(side, rule)
+def _format_template(side: Rate, rule: Rule | Band) -> str:
+    _find_level(side, rule)
+    return f"level * {side.terms[0][0]}" if side.terms else "level"
+
+
+def _set_level(side: Rate, level: float, rule: Rule | Band) -> Rate:
+    _find_level(side, rule)
     return level * Rate(((side.terms[0][0], 1.0),)) if side.terms else as_rate(level)
 
 
@@ -353,12 +377,22 @@ class Band:
     @property
     def level(self) -> float:
         """The number that the rule can be swept over: its limit, or the one coefficient in it."""
-        return _level_of(self.limit, self)
+        return _find_level(self.limit, self)
+
+    @property
+    def template(self) -> str:
+        """Its text, with `level` in place of the number."""
+        return f"abs({self.rate}) <= {_format_template(self.limit, self)}"
+
+    @property
+    def loosening(self) -> Literal[-1, 1]:
+        """The direction in which the level loosens the rule."""
+        return 1
 
     def at(self, level: float) -> Band:
         """The same rule at another level."""
         return Band(
-            self.rate, _at_level(self.limit, check_number(level, f"a level of {self}", RuleError), self)
+            self.rate, _set_level(self.limit, check_number(level, f"a level of {self}", RuleError), self)
         )
 
     def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:

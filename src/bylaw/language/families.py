@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_scalar, check_nonnegative
 from bylaw.errors import RuleError
-from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule, number_text
+from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule, format_number
 from bylaw.language.rates import error, miscoverage, rejected, selected
 
 Attributes = tuple[str, ...]
@@ -40,8 +40,18 @@ class Family:
                 "single number, or write a rule per group and sweep one of those"
             )
         return replace(
-            self, level=check_nonnegative(level, f"{self.name}: {_SIGNATURES[self.name][0]}", RuleError)
+            self,
+            level=check_nonnegative(level, f"{self.name}: {self.definition.level_name}", RuleError),
         )
+
+    @property
+    def definition(self) -> FamilyDefinition:
+        return FAMILIES[self.name]
+
+    @property
+    def loosening(self) -> Literal[-1, 1]:
+        """The direction in which the level loosens the rules."""
+        return -1 if self.definition.ratio else 1
 
     def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
         """One rule, or two, per group and label, in the order of the paper."""
@@ -54,7 +64,7 @@ class Family:
         for attributes in self.attributes:
             cells = _cells(attributes, groups, self)
             self._check_level(cells, classes)
-            for rate in _COMPARED[self.name](labels, classes):
+            for rate in self.definition.compared(labels, classes):
                 rules += self._compare(rate, attributes, cells)
         return tuple(rules)
 
@@ -65,7 +75,7 @@ class Family:
         else:
             pairs = [(rates[s], rate, s) for s in cells]
         for here, there, cell in pairs:
-            if self.name == "disparate_impact":
+            if self.definition.ratio:
                 yield here >= self._level_of(cell, rate) * there
             elif self.between == "groups":  # the permutation holds the other side of the band
                 yield here - there <= self._level_of(cell, rate)
@@ -94,26 +104,34 @@ class Family:
         if missing:
             raise RuleError(f"{self}: no tolerance is given for {missing}")
 
-    def _true_labels(self, classes: Sequence[Value]) -> Sequence[Value]:
+    def _true_labels(self, classes: Sequence[Value]) -> set[Value]:
         """The true labels that the family distinguishes."""
-        if self.name == "equal_opportunity" and self.labels is not None:
-            return self.labels
-        return classes if self.name in ("equalized_odds", "equal_opportunity") else ()
+        rates = self.definition.compared(classes if self.labels is None else self.labels, classes)
+        conditions = [dict(rate.terms[0][0].conditions) for rate in rates]
+        return {event[LABEL] for event in conditions if LABEL in event}
 
     def atoms(self) -> Iterator[Atom]:
         """Examples of the rates used, enough to tell the kind of decisions."""
-        return (atom for rate in _COMPARED[self.name]([0], [0]) for atom, _ in rate.terms)
+        return (atom for rate in self.definition.compared([0], [0]) for atom, _ in rate.terms)
 
     def __bool__(self) -> bool:
         raise RuleError("a family of rules has no truth value; pass it to Problem(rules=[...])")
 
+    @property
+    def template(self) -> str:
+        """Its text, with `level` in place of the number."""
+        return self._format("level")
+
     def __str__(self) -> str:
+        return self._format(_format_level(self.level))
+
+    def _format(self, level: str) -> str:
         shown = [a[0] if len(a) == 1 else a for a in self.attributes]
-        level_name, level_default, between_default = _SIGNATURES[self.name]
+        definition = self.definition
         parts = [repr(shown[0] if len(shown) == 1 else shown)]
-        if self.level != level_default:
-            parts.append(f"{level_name}={_level_text(self.level)}")
-        if self.between != between_default:
+        if self.level != definition.default_level or level == "level":
+            parts.append(f"{definition.level_name}={level}")
+        if self.between != definition.default_between:
             parts.append(f"between={self.between!r}")
         if self.labels is not None:
             parts.append(f"labels={list(self.labels)!r}")
@@ -122,20 +140,22 @@ class Family:
     __repr__ = __str__
 
 
-# What each family compares between groups, as rates without the group: of these labels and classes.
-_COMPARED = {
-    "demographic_parity": lambda labels, _: [selected(y) for y in labels],
-    "disparate_impact": lambda labels, _: [selected(y) for y in labels],
-    "equalized_odds": lambda labels, classes: [selected(y).given(label=t) for t in classes for y in labels],
-    "equal_opportunity": lambda labels, _: [selected(y).given(label=y) for y in labels],
-    "error_parity": lambda labels, _: [error()],
-    "rejection_parity": lambda labels, _: [rejected()],
-    "coverage_parity": lambda labels, _: [miscoverage()],
-}
-_SIGNATURES: Mapping[str, tuple[str, float | None, Between]] = {
-    **dict.fromkeys(_COMPARED, ("tol", None, "overall")),
-    "disparate_impact": ("ratio", 0.8, "groups"),
-}
+class FamilyDefinition(NamedTuple):
+    """What a family compares between groups, in which sense, and how a report words it."""
+
+    constructor: Callable[..., Family]  # the public function
+    compared: Callable[[Sequence[Value], Sequence[Value]], list[Rate]]  # of labels and classes, without group
+    phrase: (
+        str  # completed by "at a rate within ...": {who}, {decision}, {label} and {true_label} are filled in
+    )
+    set_phrase: str = ""  # the same, where a decision is a set
+    ratio: bool = False  # rate >= level * other rate; otherwise their difference is within the level
+    default_level: float | None = None
+    default_between: Between = "overall"
+
+    @property
+    def level_name(self) -> str:
+        return "ratio" if self.ratio else "tol"
 
 
 def demographic_parity(
@@ -222,7 +242,7 @@ def _partition(attributes: Any) -> Attributes:
 
 
 def _level(name: str, level: Any) -> Tolerance:
-    word = _SIGNATURES[name][0]
+    word = FAMILIES[name].level_name
     if isinstance(level, Mapping):
         if not level:
             raise RuleError(f"{name}: {word} has no entries")
@@ -234,7 +254,7 @@ def _fraction(value: Any, what: str, word: str) -> float:
     value = check_nonnegative(value, what, RuleError)
     if value > 1 or (value == 1 and word == "tol"):
         advice = "0.01 for one point" if word == "tol" else "0.8 for four fifths"
-        raise RuleError(f"{what} is a fraction, and {number_text(value)} is too large: write {advice}")
+        raise RuleError(f"{what} is a fraction, and {format_number(value)} is too large: write {advice}")
     return value
 
 
@@ -265,21 +285,49 @@ def _group_key(cell: tuple) -> Any:
     return cell[0] if len(cell) == 1 else cell
 
 
-def _level_text(level: Tolerance) -> str:
+def _format_level(level: Tolerance) -> str:
     if not isinstance(level, tuple):
-        return number_text(level)
-    return "{" + ", ".join(f"{k!r}: {number_text(v)}" for k, v in level) + "}"
+        return format_number(level)
+    return "{" + ", ".join(f"{k!r}: {format_number(v)}" for k, v in level) + "}"
 
 
-FAMILIES = {
-    function.__name__: function
-    for function in (
-        demographic_parity,
-        equalized_odds,
-        equal_opportunity,
-        disparate_impact,
-        error_parity,
-        rejection_parity,
-        coverage_parity,
+def _selected_by_label(labels: Sequence[Value], _: Sequence[Value]) -> list[Rate]:
+    return [selected(y) for y in labels]
+
+
+_DECISION = "{decision} given to {who}"
+_MEMBERSHIP = "{label} in the sets of {who}"
+_SAME_LABEL = "among cases with the same true label, "
+
+FAMILIES: dict[str, FamilyDefinition] = {
+    definition.constructor.__name__: definition
+    for definition in (
+        FamilyDefinition(demographic_parity, _selected_by_label, _DECISION, _MEMBERSHIP),
+        FamilyDefinition(
+            equalized_odds,
+            lambda labels, classes: [selected(y).given(label=t) for t in classes for y in labels],
+            _SAME_LABEL + _DECISION,
+            _SAME_LABEL + _MEMBERSHIP,
+        ),
+        FamilyDefinition(
+            equal_opportunity,
+            lambda labels, _: [selected(y).given(label=y) for y in labels],
+            "for {true_label}, {who} gets that label as its decision",
+            "for {true_label}, {who} gets that label in its sets",
+        ),
+        FamilyDefinition(
+            disparate_impact,
+            _selected_by_label,
+            _DECISION,
+            _MEMBERSHIP,
+            ratio=True,
+            default_level=0.8,
+            default_between="groups",
+        ),
+        FamilyDefinition(error_parity, lambda *_: [error()], "{who} is answered wrongly"),
+        FamilyDefinition(rejection_parity, lambda *_: [rejected()], "{who} is referred"),
+        FamilyDefinition(
+            coverage_parity, lambda *_: [miscoverage()], "{who} gets sets that miss the true label"
+        ),
     )
 }

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bylaw.errors import RuleError, RuleSyntaxError
-from bylaw.language import rates
 from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Rule, as_rate
 from bylaw.language.families import FAMILIES, Family
 
 Statement = Rule | Band | Family
-WORDS: dict[str, Callable[..., Any]] = {name: getattr(rates, name) for name in DEFINITIONS} | FAMILIES
-
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -29,10 +26,15 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 _LONGEST = 100_000  # characters; a rule is a line, not a book
 
 
+def list_words() -> dict[str, Callable[..., Any]]:
+    """The public function of every rate and family, by name."""
+    return {name: found.constructor for name, found in {**DEFINITIONS, **FAMILIES}.items()}
+
+
 def parse(text: str) -> Rate | Statement:
     """The rate, rule or family that this text states.
 
-    >>> parse("rejected() <= 0.1") == (rates.rejected() <= 0.1)
+    >>> parse("rejected() <= 0.1") == (rejected() <= 0.1)
     True
     """
     if not isinstance(text, str):
@@ -82,7 +84,7 @@ class _Reader:
                 return self._call(node, operator.neg, self.read(operand))
             case ast.Call():
                 return self._read_call(node)
-            case ast.Name(id=word) if word in WORDS:
+            case ast.Name(id=word) if word in list_words():
                 self._refuse(node, f"a word is called: write {word}()")
         self._refuse(node, "this is not part of the language of rules")
 
@@ -91,17 +93,18 @@ class _Reader:
             case ast.Name(id="abs"):
                 return self._read_abs(node)
             case ast.Name(id=word):
-                if word not in WORDS:
-                    near = difflib.get_close_matches(word, WORDS, n=1)
-                    hint = f"did you mean {near[0]!r}?" if near else f"the words are {', '.join(WORDS)}"
+                words = list_words()
+                if word not in words:
+                    near = difflib.get_close_matches(word, words, n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else f"the words are {', '.join(words)}"
                     self._refuse(node, f"unknown word {word!r}; {hint}")
                 args, keywords = [self._literal(arg) for arg in node.args], self._keywords(node)
-                signature = inspect.signature(WORDS[word])
+                signature = inspect.signature(words[word])
                 try:
                     signature.bind(*args, **keywords)
                 except TypeError as problem:
                     self._refuse(node, f"{word}({', '.join(signature.parameters)}): {problem}")
-                return self._call(node, WORDS[word], *args, **keywords)
+                return self._call(node, words[word], *args, **keywords)
             case ast.Attribute(value=value, attr="given") if not node.args:
                 rate = self.read(value)
                 if not isinstance(rate, Rate):

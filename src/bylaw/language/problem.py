@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_scalar
-from bylaw.errors import RuleError
-from bylaw.language.action_space import Decisions
-from bylaw.language.expressions import LABEL, Atom, Band, Groups, Kind, Rate, Rule
+from bylaw.errors import OptionError, RuleError
+from bylaw.language.action_space import (
+    ActionSpace,
+    Kind,
+    LabelSpace,
+    RejectSpace,
+    SetSpace,
+    make_action_space,
+)
+from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement, parse
+
+
+class ExpandedRule(NamedTuple):
+    """A single rule, and the statement of the problem that it is part of."""
+
+    rule: Rule
+    statement: Statement
+    place: int  # of the statement among the problem's rules
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,21 +78,24 @@ class Problem:
 
     @property
     def kind(self) -> Kind:
-        """The kind of decisions, as said or as the rates imply."""
+        """The kind of decisions, as stated or as the rates imply: "labels", "reject" or "sets"."""
+        return self._space_type.kind
+
+    @property
+    def _space_type(self) -> type[ActionSpace]:
         if self.decisions != "auto":
-            Decisions(self.decisions, ())  # an unknown kind is refused
-            return self.decisions
+            return type(make_action_space(self.decisions, ()))  # an unknown kind is refused
         implied = {atom.implies: atom.name for atom in self._atoms() if atom.implies}
         if len(implied) > 1:
             raise RuleError(
-                f"{implied['reject']}() speaks of rejections and {implied['sets']}() of sets of labels; "
+                f"{implied[RejectSpace]}() refers to rejections and {implied[SetSpace]}() to sets of labels; "
                 "a problem has one kind of decisions"
             )
-        return next(iter(implied), "labels")  # type: ignore[return-value]
+        return next(iter(implied), LabelSpace)
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The groups that the rules and the objective speak of."""
+        """The groups that the rules and the objective refer to."""
         named = [
             name for rule in self.rules if isinstance(rule, Family) for p in rule.attributes for name in p
         ]
@@ -85,39 +104,58 @@ class Problem:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The earlier models that the rules and the objective speak of."""
-        compared = [atom.arguments[0] for atom in self._atoms() if atom.name in ("disagreement", "omits")]
-        return tuple(dict.fromkeys(compared))
+        """The earlier models that the rules and the objective refer to."""
+        compared = [atom.reads("reference") for atom in self._atoms()]
+        return tuple(dict.fromkeys(name for name in compared if name is not None))
 
     @property
     def arrays(self) -> tuple[str, ...]:
         """The cost arrays that the rules and the objective read."""
-        custom = [atom for atom in self._atoms() if atom.name == "custom" and atom.function is None]
-        return tuple(dict.fromkeys(atom.arguments[0] for atom in custom))
+        arrays = [atom.reads("cost") for atom in self._atoms() if atom.function is None]
+        return tuple(dict.fromkeys(name for name in arrays if name is not None))
 
     def _atoms(self) -> list[Atom]:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
 
-    def decisions_over(self, classes: tuple[Value, ...]) -> Decisions:
+    def action_space(self, classes: tuple[Value, ...]) -> ActionSpace:
         """The decision space for these classes, checked against the problem's own."""
         if self.classes is not None and self.classes != classes:
             raise RuleError(
                 f"the problem is about the classes {list(self.classes)}, the evidence {list(classes)}"
             )
-        return Decisions(self.kind, classes, self.reject)
+        return make_action_space(self.kind, classes, self.reject)
 
-    def expand(self, classes: Sequence[Value], groups: Groups) -> list[tuple[Rule, Statement]]:
+    def find(self, statement: Statement | str) -> int:
+        """The place of a rule or family, given as itself or as text, among the problem's."""
+        wanted: Any = statement
+        if isinstance(statement, str):
+            with suppress(RuleError):
+                wanted = parse(statement)
+        if wanted not in self.rules:
+            raise OptionError(
+                f"the problem has no rule {str(wanted)!r}; its rules are {[str(rule) for rule in self.rules]}"
+            )
+        return self.rules.index(wanted)
+
+    def with_rules(self, rules: Sequence[Statement]) -> Problem:
+        """Other rules, and the same kind of decisions, even where nothing else implies it."""
+        found = Problem(self.minimize, rules, self.classes, self.decisions, self.reject)
+        if found.kind == self.kind:
+            return found
+        return Problem(self.minimize, rules, self.classes, self.kind, self.reject)
+
+    def expand(self, classes: Sequence[Value], groups: Groups) -> list[ExpandedRule]:
         """Every single rule, with the statement it comes from."""
-        expanded: dict[str, tuple[Rule, Statement]] = {}
-        for statement in self.rules:
+        expanded: dict[Rule, ExpandedRule] = {}
+        for place, statement in enumerate(self.rules):
             for rule in statement.expand(classes, groups):
-                if str(rule) in expanded:
+                if rule in expanded:
                     raise RuleError(f"the rule {rule} is stated twice; remove one of the two")
                 if rule.excess.highest < 0:
                     raise RuleError(
                         f"the rule {rule} can never be broken: rates are fractions, so write 0.1 for 10 %"
                     )
-                expanded[str(rule)] = (rule, statement)
+                expanded[rule] = ExpandedRule(rule, statement, place)
         return list(expanded.values())
 
     def __str__(self) -> str:

@@ -3,97 +3,136 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_scalar, check_number
 from bylaw.errors import RuleError
+from bylaw.language.action_space import REJECT, ActionSpace, LabelSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import (
     DEFINITIONS,
-    KIND_IN_WORDS,
-    REJECT,
     Atom,
+    CostColumn,
     Definition,
-    Kind,
     Meaning,
     Rate,
-    Source,
+    ReferenceColumn,
     Term,
 )
 
+_ANY = (LabelSpace, RejectSpace, SetSpace)
+_SINGLE = (LabelSpace, RejectSpace)
 
-def _means(
-    name: str,
+
+def make_rate(name: str, *arguments: Any, function: Callable[..., Any] | None = None) -> Rate:
+    """The rate of one word of the vocabulary."""
+    return Rate(((Atom(name, arguments, function=function), 1.0),))
+
+
+def define_rate(
+    constructor: Callable[..., Rate],
     *,
-    kinds: tuple[Kind, ...],
+    spaces: tuple[type[ActionSpace], ...] = _ANY,
     instead: str = "",
-    implies: Kind | Callable[..., Kind | None] | None = None,
+    implies: type[ActionSpace] | Callable[..., type[ActionSpace] | None] | None = None,
     probability: bool = True,
+    reads: Literal["reference", "cost"] | None = None,
+    phrase: str = "",
+    set_phrase: str = "",
+    saving: str = "",
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
-    def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
-        def implied(*arguments: Any) -> Kind | None:
-            return implies(*arguments) if callable(implies) else implies
+    """Register the meaning of a rate: all that the parser, the compiler, audits and reports know of it.
 
-        DEFINITIONS[name] = Definition(meaning, kinds, implied, instead, probability)
+    Parameters
+    ----------
+    constructor
+        the public function, whose name is the word.
+    spaces
+        the action spaces for which the rate makes sense; `instead` says what to use for the others.
+    implies
+        the action space of a problem that uses the rate, or a function of the rate's arguments.
+    probability
+        whether values are always within [0, 1].
+    reads
+        "reference" or "cost": what the first argument names in the evidence.
+    phrase
+        in a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is no
+        probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
+    saving
+        what a lower rate saves, as in "0.2 points of error".
+    """
+
+    def implied(*arguments: Any) -> type[ActionSpace] | None:
+        return implies if implies is None or isinstance(implies, type) else implies(*arguments)
+
+    def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
+        DEFINITIONS[constructor.__name__] = Definition(
+            constructor, meaning, spaces, implied, instead, probability, reads, phrase, set_phrase, saving
+        )
         return meaning
 
     return register
 
 
-def _rate(name: str, *arguments: Any, function: Callable[..., Any] | None = None) -> Rate:
-    return Rate(((Atom(name, arguments, function=function), 1.0),))
-
-
 def error() -> Rate:
     """P(decision != Y and not rejected)."""
-    return _rate("error")
+    return make_rate("error")
 
 
-@_means("error", kinds=("labels", "reject"), instead="use miscoverage(), the chance that the set misses Y")
-def _error(*, classes: tuple[Value, ...], kind: Kind) -> Meaning:
-    return Meaning([t for a in classes for t in (Term(a, 1.0), Term(a, -1.0, label=a))])
+@define_rate(
+    error,
+    spaces=_SINGLE,
+    instead="use miscoverage(), the probability that the set misses Y",
+    phrase="are answered wrongly",
+    saving="of error",
+)
+def _error(*, space: ActionSpace) -> Meaning:
+    return Meaning([t for a in space.classes for t in (Term(a, 1.0), Term(a, -1.0, label=a))])
 
 
 def rejected() -> Rate:
     """P(decision is a rejection)."""
-    return _rate("rejected")
+    return make_rate("rejected")
 
 
-@_means(
-    "rejected",
-    kinds=("reject",),
-    implies="reject",
+@define_rate(
+    rejected,
+    spaces=(RejectSpace,),
+    implies=RejectSpace,
     instead="use Problem(decisions='reject'), or size() for sets",
+    phrase="are referred",
+    saving="of referrals",
 )
-def _rejected(*, classes: tuple[Value, ...], kind: Kind) -> Meaning:
+def _rejected(*, space: ActionSpace) -> Meaning:
     return Meaning([Term(REJECT, 1.0)])
 
 
 def accepted() -> Rate:
     """P(decision is a label)."""
-    return _rate("accepted")
+    return make_rate("accepted")
 
 
-@_means(
-    "accepted",
-    kinds=("reject",),
-    implies="reject",
+@define_rate(
+    accepted,
+    spaces=(RejectSpace,),
+    implies=RejectSpace,
     instead="use Problem(decisions='reject'), or size() for sets",
+    phrase="get an answer",
 )
-def _accepted(*, classes: tuple[Value, ...], kind: Kind) -> Meaning:
-    return Meaning([Term(a, 1.0) for a in classes])
+def _accepted(*, space: ActionSpace) -> Meaning:
+    return Meaning([Term(a, 1.0) for a in space.classes])
 
 
 def selected(label: Value) -> Rate:
     """P(decision == label); for sets, P(label in the set)."""
-    return _rate("selected", as_scalar(label, "the label of selected()"))
+    return make_rate("selected", as_scalar(label, "the label of selected()"))
 
 
-@_means("selected", kinds=("labels", "reject", "sets"))
-def _selected(label: Value, *, classes: tuple[Value, ...], kind: Kind) -> Meaning:
-    if label not in classes:
+@define_rate(selected, phrase="are decided {0}", set_phrase="get a set that contains {0}")
+def _selected(label: Value, *, space: ActionSpace) -> Meaning:
+    if label not in space.classes:
         raise RuleError(
-            f"selected({label!r}): there is no such class; the classes are {list(classes)}. "
+            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}. "
             "For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
@@ -115,29 +154,30 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
             "cost() needs a matrix with one row per class and one column per class, "
             "plus one for 'reject' if you like"
         )
-    return _rate("cost", rows)
+    return make_rate("cost", rows)
 
 
-@_means(
-    "cost",
-    kinds=("labels", "reject", "sets"),
-    implies=lambda matrix: "reject" if len(matrix[0]) > len(matrix) else None,
+@define_rate(
+    cost,
+    implies=lambda matrix: RejectSpace if len(matrix[0]) > len(matrix) else None,
     probability=False,
+    phrase="the average cost, by the given table of costs,",
+    saving="of cost",
 )
-def _cost(matrix: tuple[tuple[float, ...], ...], *, classes: tuple[Value, ...], kind: Kind) -> Meaning:
+def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meaning:
+    classes = space.classes
     if len(matrix) != len(classes):
         raise RuleError(f"cost() has {len(matrix)} rows but there are {len(classes)} classes")
-    actions = (*classes, REJECT)
-    if len(matrix[0]) == len(actions) and kind != "reject":
+    if len(matrix[0]) > len(space.symbols):
         raise RuleError(
-            f"cost() has a column for 'reject', but a decision is {KIND_IN_WORDS[kind]}: "
+            f"cost() has a column for 'reject', but a decision is {space.description}: "
             "drop the last column, or use Problem(decisions='reject')"
         )
     return Meaning(
         [
             Term(action, entry, label=label)
             for label, row in zip(classes, matrix, strict=True)
-            for action, entry in zip(actions, row, strict=False)
+            for action, entry in zip(space.symbols, row, strict=False)
             if entry
         ]
     )
@@ -145,48 +185,68 @@ def _cost(matrix: tuple[tuple[float, ...], ...], *, classes: tuple[Value, ...], 
 
 def disagreement(reference: str) -> Rate:
     """P(decision != the reference model's); a rejection disagrees."""
-    return _rate("disagreement", _column_name(reference, "disagreement"))
+    return make_rate("disagreement", _column_name(reference, "disagreement"))
 
 
 def omits(reference: str) -> Rate:
     """P(the reference model's label is not in the set)."""
-    return _rate("omits", _column_name(reference, "omits"))
+    return make_rate("omits", _column_name(reference, "omits"))
 
 
-@_means(
-    "disagreement",
-    kinds=("labels", "reject"),
-    instead="use omits(reference), the chance that the set leaves out the reference's label",
+@define_rate(
+    disagreement,
+    spaces=_SINGLE,
+    instead="use omits(reference), the probability that the set leaves out the reference's label",
+    reads="reference",
+    phrase="are decided otherwise than by {0}",
+    saving="of changed decisions",
 )
-@_means("omits", kinds=("sets",), implies="sets", instead="use disagreement(reference)")
-def _disagreement(reference: str, *, classes: tuple[Value, ...], kind: Kind) -> Meaning:
-    return Meaning([Term(a, -1.0, source=Source("reference", reference, a)) for a in classes], 1.0)
+@define_rate(
+    omits,
+    spaces=(SetSpace,),
+    implies=SetSpace,
+    instead="use disagreement(reference)",
+    reads="reference",
+    phrase="get a set without the answer of {0}",
+    saving="of sets without the earlier answer",
+)
+def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
+    return Meaning([Term(a, -1.0, source=ReferenceColumn(reference, a)) for a in space.classes], 1.0)
 
 
 def miscoverage() -> Rate:
     """P(Y not in the set)."""
-    return _rate("miscoverage")
+    return make_rate("miscoverage")
 
 
-@_means("miscoverage", kinds=("sets",), implies="sets", instead="use error(), or Problem(decisions='sets')")
-def _miscoverage(*, classes: tuple[Value, ...], kind: Kind) -> Meaning:
-    return Meaning([Term(a, -1.0, label=a) for a in classes], 1.0)
+@define_rate(
+    miscoverage,
+    spaces=(SetSpace,),
+    implies=SetSpace,
+    instead="use error(), or Problem(decisions='sets')",
+    phrase="get a set that misses the true label",
+    saving="of missed labels",
+)
+def _miscoverage(*, space: ActionSpace) -> Meaning:
+    return Meaning([Term(a, -1.0, label=a) for a in space.classes], 1.0)
 
 
 def size() -> Rate:
     """E[number of labels in the set]."""
-    return _rate("size")
+    return make_rate("size")
 
 
-@_means(
-    "size",
-    kinds=("sets",),
-    implies="sets",
+@define_rate(
+    size,
+    spaces=(SetSpace,),
+    implies=SetSpace,
     probability=False,
     instead="use accepted() or rejected() to say how often it answers, or Problem(decisions='sets')",
+    phrase="the average number of labels in a set",
+    saving="labels per set",
 )
-def _size(*, classes: tuple[Value, ...], kind: Kind) -> Meaning:
-    return Meaning([Term(a, 1.0) for a in classes])
+def _size(*, space: ActionSpace) -> Meaning:
+    return Meaning([Term(a, 1.0) for a in space.classes])
 
 
 def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
@@ -199,19 +259,18 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
     if isinstance(column, str):
         if name is not None:
             raise RuleError("custom('column') takes no name=; that is for functions")
-        return _rate("custom", _column_name(column, "custom"))
+        return make_rate("custom", _column_name(column, "custom"))
     if not callable(column):
         raise RuleError(f"custom() takes the name of a cost or a function, not {column!r}")
     name = name or getattr(column, "__name__", None)
     if name is None or name == "<lambda>":
         raise RuleError("custom(function) needs a name for reports and files: custom(f, name='visit')")
-    return _rate("custom", _column_name(name, "custom"), function=column)
+    return make_rate("custom", _column_name(name, "custom"), function=column)
 
 
-@_means("custom", kinds=("labels", "reject", "sets"), probability=False)
-def _custom(name: str, *, classes: tuple[Value, ...], kind: Kind) -> Meaning:
-    actions = (*classes, REJECT) if kind == "reject" else classes
-    return Meaning([Term(a, 1.0, source=Source("cost", name, i)) for i, a in enumerate(actions)])
+@define_rate(custom, probability=False, reads="cost", phrase="the average {0}")
+def _custom(name: str, *, space: ActionSpace) -> Meaning:
+    return Meaning([Term(a, 1.0, source=CostColumn(name, i)) for i, a in enumerate(space.symbols)])
 
 
 def _column_name(name: Any, word: str) -> str:

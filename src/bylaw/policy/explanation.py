@@ -10,93 +10,93 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.arrays import frame_of
-from bylaw.data.evidence import Evidence
-from bylaw.formulation.dual import block_of
+from bylaw.data.arrays import make_frame
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.formulation.dual import make_block
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.language.action_space import ActionSpace
 from bylaw.policy.policy import Policy
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """score = alone + pulls, summed over rules; the law is softmax(beta * score).
+    """score = baseline + pulls, summed over rules; the probabilities are softmax(beta * score).
 
-    All in the unit of what is minimised: `alone` is minus the cost of an action, and a pull of 0.1
+    All in the unit of what is minimised: `baseline` is minus the cost of an action, and a pull of 0.1
     towards it is worth as much as 0.1 less cost. For sets, a label with a score above zero is likelier
     in than out.
     """
 
-    actions: tuple[Value, ...]
+    action_space: ActionSpace
     rules: tuple[str, ...]  # those with a price; the others move nothing
-    alone: Floats  # (n_rows, n_actions): minus the cost of each action
+    baseline: Floats  # (n_rows, n_actions): minus the cost of each action
     pulls: Floats  # (n_rows, n_rules, n_actions)
     probabilities: Floats  # (n_rows, n_actions)
-    n_classes: int
-    sets: bool  # actions are labels to include
+
+    @property
+    def actions(self) -> tuple[Value, ...]:
+        return self.action_space.actions
 
     @property
     def scores(self) -> Floats:
         """(n_rows, n_actions)."""
-        return self.alone + self.pulls.sum(axis=1)
+        return self.baseline + self.pulls.sum(axis=1)
 
     @property
     def before(self) -> NDArray[Any]:
         """Positions of the model's own answers: the best labels without rules, none rejected, (n_rows,);
         for sets, membership, (n_rows, K)."""
-        return self.alone > 0 if self.sets else self.alone[:, : self.n_classes].argmax(axis=1)
+        return self.action_space.hard_decision(self.baseline[:, : len(self.action_space.classes)])
 
     @property
     def after(self) -> NDArray[Any]:
         """Positions of the best actions under the rules; for sets, membership."""
-        return self.scores > 0 if self.sets else self.scores.argmax(axis=1)
+        return self.action_space.hard_decision(self.scores)
 
     @property
     def moved(self) -> NDArray[np.bool_]:
         """Whether the rules changed the best decision, (n_rows,)."""
-        changed = self.before != self.after
-        return changed.any(axis=1) if self.sets else changed
+        return (self.before != self.after).reshape(len(self.baseline), -1).any(axis=1)
 
     def to_frame(self, like: Any = None) -> Any:
-        """One line per row and action, one column per rule: alone + rules = score.
+        """One line per row and action, one column per rule: baseline + rules = score.
 
         A frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow.
         """
-        n_rows, n_actions = self.alone.shape
+        n_rows, n_actions = self.baseline.shape
         pulls = {rule: self.pulls[:, j].ravel() for j, rule in enumerate(self.rules)}
         columns = {
             "row": np.repeat(np.arange(n_rows), n_actions),
             "action": list(self.actions) * n_rows,
             "probability": self.probabilities.ravel(),
-            "alone": self.alone.ravel(),
+            "baseline": self.baseline.ravel(),
             **pulls,
             "score": self.scores.ravel(),
         }
-        return frame_of(columns, like)
+        return make_frame(columns, like)
 
     def __repr__(self) -> str:
         return (
-            f"Explanation of {len(self.alone)} rows, {int(self.moved.sum())} of them moved by "
+            f"Explanation of {len(self.baseline)} rows, {int(self.moved.sum())} of them moved by "
             f"{len(self.rules)} rules"
         )
 
 
 def explain(policy: Policy, evidence: Evidence) -> Explanation:
     """For each row, how each rule pulls at each action."""
-    admitted = policy.recipe.admit(evidence)
+    admitted = policy.feature_map.admit(as_evidence(evidence))
     form = compile_problem(policy.problem, admitted, policy.frequencies)
-    features = block_of(form, form.recipe.admit(admitted)).features
-    prices = [(name, price) for name, price in policy.multipliers.items() if price]
+    features = make_block(form, form.feature_map.admit(admitted)).features
+    priced = [(j, price) for j, price in enumerate(policy.rule_prices) if price.multiplier]
     couplings = sparse.csr_array(form.couplings * form.scales[:, None])
-    pulls = np.empty((len(evidence), len(prices), len(policy.actions)))
-    for j, (name, price) in enumerate(prices):
-        coupling = couplings[[form.names.index(name)]].toarray().reshape(form.base.shape)
-        pulls[:, j] = -price * (features.T @ coupling) + 0.0  # no -0.0
+    pulls = np.empty((len(evidence), len(priced), len(policy.actions)))
+    for place, (j, price) in enumerate(priced):
+        coupling = couplings[[j]].toarray().reshape(form.base.shape)
+        pulls[:, place] = -price.multiplier * (features.T @ coupling) + 0.0  # no -0.0
     return Explanation(
-        actions=policy.actions,
-        rules=tuple(name for name, _ in prices),
-        alone=-(features.T @ form.base),
+        action_space=policy.action_space,
+        rules=tuple(price.rule for _, price in priced),
+        baseline=-(features.T @ form.base),
         pulls=pulls,
         probabilities=policy.probabilities(evidence),
-        n_classes=len(policy.decisions.classes),
-        sets=policy.decisions.kind == "sets",
     )

@@ -16,7 +16,7 @@ from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.formulation.dual import BLOCK_ROWS
-from bylaw.formulation.linear_form import Recipe
+from bylaw.formulation.linear_form import FeatureMap
 
 Hashes = NDArray[np.uint64]
 
@@ -88,7 +88,7 @@ NO_ROWS = Fingerprint(0, 0, ())
 Fingerprints = tuple[Fingerprint, ...]  # of rows that had different parts in a policy
 
 
-def recognised(rows: Fingerprint, among: Fingerprints) -> bool:
+def shares_rows(rows: Fingerprint, among: Fingerprints) -> bool:
     """Whether these rows share some with any part, or are several parts together."""
     together = (
         sum(parts, NO_ROWS) for n in range(1, len(among) + 1) for parts in itertools.combinations(among, n)
@@ -96,17 +96,19 @@ def recognised(rows: Fingerprint, among: Fingerprints) -> bool:
     return any(rows.shares_rows_with(part) for part in together)
 
 
-def fingerprint_of(columns: Iterable[Floats]) -> Fingerprint:
+def make_fingerprint(columns: Iterable[Floats]) -> Fingerprint:
     """Of rows given as features (n_features, n_rows), in any number of pieces."""
     return reduce(add, (_piece(_hashes(features)) for features in columns), NO_ROWS)
 
 
-def fingerprint_of_evidence(recipe: Recipe, evidence: Evidence) -> Fingerprint:
-    """Of evidence, as a policy with this recipe sees it."""
-    evidence = recipe.admit(evidence)
+def fingerprint_evidence(feature_map: FeatureMap, evidence: Evidence) -> Fingerprint:
+    """Of evidence, as a policy with this feature map sees it."""
+    evidence = feature_map.admit(evidence)
     slices = (slice(i, min(i + BLOCK_ROWS, len(evidence))) for i in range(0, len(evidence), BLOCK_ROWS))
-    height = len(recipe.features)
-    return fingerprint_of(recipe.columns(evidence, s, np.empty((height, s.stop - s.start))) for s in slices)
+    height = len(feature_map.features)
+    return make_fingerprint(
+        feature_map.columns(evidence, s, np.empty((height, s.stop - s.start))) for s in slices
+    )
 
 
 def _piece(hashes: Hashes) -> Fingerprint:

@@ -1,10 +1,10 @@
-"""A policy: a recipe for features, one small matrix, and beta. It decides; it does not learn."""
+"""A policy: a feature map, one small matrix of scores, and beta. It decides; it does not learn."""
 
 from __future__ import annotations
 
 import html
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 
 from bylaw._base.json_reader import write_json
 from bylaw._base.typing import Floats, Value
-from bylaw.data.evidence import Evidence
+from bylaw.data.arrays import own
+from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
-from bylaw.formulation.linear_form import LinearForm, Recipe, scores_of
-from bylaw.formulation.row_rates import contributions
+from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
+from bylaw.formulation.row_rates import compute_row_rates
 from bylaw.formulation.solution import Certificate, Guarantee, RulePrice, Solution
-from bylaw.language.action_space import Decisions
+from bylaw.language.action_space import ActionSpace, Sampler
 from bylaw.language.expressions import Rate, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy import serialization
 from bylaw.policy.fingerprint import Fingerprints
 from bylaw.policy.provenance import Card
-from bylaw.policy.sampling import balanced, draw, keyed_draws
+from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that
 # a row's answer is the same, to the last bit, in any batch.
@@ -37,11 +38,11 @@ _SHOWN_RULES = 20  # in a notebook
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """pi(a | x) = softmax(beta * features(x)' weights), or a sigmoid per label for sets."""
+    """pi(a | x) = softmax(beta * features(x)' score_matrix), or a sigmoid per label for sets."""
 
     problem: Problem
-    recipe: Recipe
-    weights: Floats  # (n_features, n_actions)
+    feature_map: FeatureMap
+    score_matrix: Floats  # (n_features, n_actions), read-only
     rule_prices: tuple[RulePrice, ...]
     solution: Solution
     guarantee: Guarantee
@@ -50,8 +51,11 @@ class Policy:
     certificate: Certificate | None = None
     card: Card = field(default_factory=Card.today)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "score_matrix", own(self.score_matrix, self.score_matrix))
+
     @classmethod
-    def fitted(
+    def from_solution(
         cls,
         problem: Problem,
         form: LinearForm,
@@ -62,11 +66,12 @@ class Policy:
     ) -> Policy:
         prices = form.prices(solution.multipliers)
         shifts = np.zeros(len(prices)) if tightened is None else tightened
-        rows = zip(form.statements, form.names, prices.tolist(), shifts.tolist(), strict=True)
+        statements = [str(found.statement) for found in form.rules]
+        rows = zip(statements, form.names, prices.tolist(), shifts.tolist(), strict=True)
         return cls(
             problem=problem,
-            recipe=form.recipe,
-            weights=form.weights(solution.multipliers),
+            feature_map=form.feature_map,
+            score_matrix=form.score_matrix(solution.multipliers),
             rule_prices=tuple(RulePrice(*row) for row in rows),
             solution=solution,
             guarantee=guarantee,
@@ -80,22 +85,22 @@ class Policy:
         return self.guarantee.beta
 
     @property
-    def decisions(self) -> Decisions:
-        return self.recipe.decisions
+    def action_space(self) -> ActionSpace:
+        return self.feature_map.action_space
 
     @property
     def actions(self) -> tuple[Value, ...]:
         """The labels, then the label of a rejection if there is one."""
-        return self.decisions.actions
+        return self.action_space.actions
 
     @property
     def multipliers(self) -> dict[str, float]:
-        """For each single rule, what one more unit of slack in it would save."""
+        """The price of each single rule, its Lagrange multiplier: what one more unit of slack would save."""
         return {price.rule: price.multiplier for price in self.rule_prices}
 
     @property
     def prices(self) -> dict[str, float]:
-        """For each rule or family as it was stated, what one more unit of slack would save."""
+        """The shadow price of each rule or family as stated: what one more unit of slack would save."""
         totals: dict[str, float] = {}
         for price in self.rule_prices:
             totals[price.statement] = totals.get(price.statement, 0.0) + price.multiplier
@@ -103,36 +108,19 @@ class Policy:
 
     @property
     def tightened(self) -> dict[str, float]:
-        """For each single rule, how much further the predicted rate was held than the rule says, so
-        that the observed rate obeys it (less than zero: it was loosened)."""
+        """How much tighter than stated each single rule was held on predicted rates, so that the observed
+        rate satisfies it (below zero: it was loosened)."""
         return {price.rule: price.tightened for price in self.rule_prices}
 
     @property
     def entropy_cost(self) -> float:
         """What the randomisation costs at most, log|A|/beta."""
-        return self.decisions.entropy / self.beta
+        return self.action_space.entropy / self.beta
 
     def probabilities(self, evidence: Evidence) -> Floats:
-        """The law of the decision on each row, (n_rows, n_actions); for sets, the chance that
-        each label is included, (n_rows, n_classes)."""
-        return self._law(evidence).T
-
-    def _law(self, evidence: Evidence) -> Floats:
-        """(n_actions, n_rows)."""
-        evidence = self.recipe.admit(evidence)
-        scale = self.beta * self.weights
-        features = np.zeros((len(scale), _TILE))
-        law = np.empty((len(self.actions), len(evidence)))
-        for start in range(0, len(evidence), _TILE):
-            rows = slice(start, min(start + _TILE, len(evidence)))
-            width = rows.stop - start
-            self.recipe.columns(evidence, rows, features[:, :width])
-            scores = scores_of(scale, features)
-            self.decisions.soften(scores)
-            law[:, rows] = scores[:, :width]
-        if not np.isfinite(law).all():
-            raise EvidenceError("the scores of some rows overflow; are their costs or references in order?")
-        return law
+        """The probabilities of each action on each row, (n_rows, n_actions); for sets, the probability
+        that each label is included, (n_rows, n_classes)."""
+        return compute_probabilities(self.feature_map, self.score_matrix, self.beta, evidence).T
 
     def decide(
         self,
@@ -161,15 +149,11 @@ class Policy:
             with ids, the key of the hash; by default the policy's own digest. Keep one key
             over releases to keep their draws alike.
         """
-        drawing = self._drawing(rng, ids, method, key)
-        law = self._law(evidence)
-        if self.decisions.kind == "sets":
-            inside = drawing([np.stack([chance, 1 - chance]) for chance in law], "/{}")
-            return np.column_stack([position == 0 for position in inside])
-        return self._action_array()[next(drawing([law], ""))]
+        sampler = self._make_sampler(rng, ids, method, key)
+        return self.action_space.sample(self.probabilities(evidence).T, sampler)
 
-    def _drawing(self, rng: Any, ids: Any, method: str, key: str | None) -> Callable[..., Iterator[Any]]:
-        """The way from laws (n_actions, n_rows) to positions of actions, each (n_rows,)."""
+    def _make_sampler(self, rng: Any, ids: Any, method: str, key: str | None) -> Sampler:
+        """From probabilities (n_actions, n_rows) to positions of actions, (n_rows,)."""
         if method == "argmax":
             if rng is not None or ids is not None or key is not None:
                 raise OptionError("method='argmax' draws nothing; leave out rng, ids and key")
@@ -179,7 +163,7 @@ class Policy:
                 GuaranteeWarning,
                 stacklevel=3,
             )
-            return lambda laws, _: (law.argmax(axis=0) for law in laws)
+            return lambda parts, _: (part.argmax(axis=0) for part in parts)
         if method not in ("sample", "systematic"):
             raise OptionError(f"method must be 'sample', 'systematic' or 'argmax', not {method!r}")
         if (rng is None) == (ids is None) or (key is not None and ids is None):
@@ -190,34 +174,38 @@ class Policy:
                     "method='systematic' depends on the whole batch, so it takes rng=, not ids="
                 )
             name = self.digest if key is None else key
-            return lambda laws, suffix: keyed_draws(laws, ids, name, suffix)
+            return lambda parts, suffix: sample_by_id(parts, ids, name, suffix)
         generator = np.random.default_rng(rng)
         if method == "systematic":
-            return lambda laws, _: (balanced(law, generator) for law in laws)
-        return lambda laws, _: (draw(law, generator.random(law.shape[1])) for law in laws)
+            return lambda parts, _: (sample_pivotal(part, generator) for part in parts)
+        return lambda parts, _: (sample_actions(part, generator.random(part.shape[1])) for part in parts)
 
-    def _action_array(self) -> NDArray[Any]:
-        if len({type(action) for action in self.actions}) == 1:
-            return np.array(self.actions)
-        return np.array(self.actions, dtype=object)
+    def expected(self, rate: Rate, evidence: RowData, *, probabilities: Floats | None = None) -> float:
+        """The expected rate of this policy on these rows, with the randomness integrated out.
 
-    def expected(self, rate: Rate, evidence: Evidence, *, law: Floats | None = None) -> float:
-        """The rate under this policy on these rows, as the evidence's own probabilities have it,
-        with the randomness integrated out.
-
-        `law` (n_rows, n_actions) may be given to judge many rates, or other decisions than this
-        policy's: `probabilities` of these rows by default.
+        Parameters
+        ----------
+        rate : Rate
+            such as `error()`.
+        evidence : Evidence or ObservedRows
+            the rate is the one that the evidence predicts, or the observed one.
+        probabilities : array of shape (n_rows, n_actions), optional
+            of each action, where they are at hand or those of other decisions; needed for `ObservedRows`.
         """
         if not isinstance(rate, Rate):
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
-        chances = self.probabilities(evidence) if law is None else np.asarray(law)
-        per_row = contributions(rate, evidence, chances, self.decisions)
+        chances = (
+            self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
+        )
+        per_row = compute_row_rates(rate, evidence, chances, self.action_space)
         return float(np.average(per_row, weights=evidence.weights))
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint of the law; equal digests decide alike."""
-        return serialization.digest_of(serialization.law_to_dict(self.recipe, self.weights, self.beta))
+        """A hash of what decisions depend on; policies with equal digests decide alike."""
+        return serialization.compute_digest(
+            serialization.decision_rule_to_dict(self.feature_map, self.score_matrix, self.beta)
+        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as JSON; an older file stays until the new one is whole."""
@@ -254,3 +242,23 @@ class Policy:
             f"<p>{more} more rules{'' if priced[_SHOWN_RULES:] else ' cost nothing'}</p>"
             f"{'' if self.certificate is None else f'<p>{self.certificate}</p>'}"
         )
+
+
+def compute_probabilities(
+    feature_map: FeatureMap, score_matrix: Floats, beta: float, evidence: Evidence
+) -> Floats:
+    """(n_actions, n_rows): softmax(beta * features' score_matrix) on each row, or sigmoids for sets."""
+    evidence = feature_map.admit(as_evidence(evidence))
+    scale = beta * score_matrix
+    features = np.zeros((len(scale), _TILE))
+    probabilities = np.empty((scale.shape[1], len(evidence)))
+    for start in range(0, len(evidence), _TILE):
+        rows = slice(start, min(start + _TILE, len(evidence)))
+        width = rows.stop - start
+        feature_map.columns(evidence, rows, features[:, :width])
+        scores = compute_scores(scale, features)
+        feature_map.action_space.to_probabilities(scores)
+        probabilities[:, rows] = scores[:, :width]
+    if not np.isfinite(probabilities).all():
+        raise EvidenceError("the scores of some rows overflow; are their costs or references in order?")
+    return probabilities

@@ -1,4 +1,4 @@
-"""From a law to decisions: draws that are seeded, keyed by id, balanced over a batch, or none."""
+"""From a probabilities to decisions: draws that are seeded, keyed by id, balanced over a batch, or none."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ PER_DIGEST = 4  # such numbers in its 256 bits
 _BITS = 4 * HEX_DIGITS
 
 
-def draw(law: Floats, uniforms: Floats) -> NDArray[np.int64]:
-    """The action each uniform number falls on, (n_rows,), for a law (n_actions, n_rows)."""
-    heights = np.cumsum(law, axis=0)
+def sample_actions(probabilities: Floats, uniforms: Floats) -> NDArray[np.int64]:
+    """The action each uniform number falls on, (n_rows,), for a probabilities (n_actions, n_rows)."""
+    heights = np.cumsum(probabilities, axis=0)
     # Below the last step, whatever it rounds to, so that an impossible action is never drawn.
     return (heights <= uniforms * heights[-1]).sum(axis=0)
 
 
-def keyed_draws(
-    laws: Sequence[Floats], ids: Any, key: str, suffix: str = "/{}"
+def sample_by_id(
+    parts: Sequence[Floats], ids: Any, key: str, suffix: str = "/{}"
 ) -> Iterator[NDArray[np.int64]]:
-    """For each law (n_actions, n_rows) the action drawn, (n_rows,): the same id, the same draw, anywhere.
+    """For each probabilities (n_actions, n_rows) the action sampled, (n_rows,): the same id, the same draw.
 
-    Draw i takes the uniform number of column i in `keyed_uniforms`. Most rows are decided, and only where
+    Draw i takes the uniform number of column i in `uniforms_by_id`. Most rows are decided, and only where
     something is left to chance is there anything to hash.
     """
-    checked = _checked_ids(ids, laws[0].shape[1])
-    for first in range(0, len(laws), PER_DIGEST):
-        part = laws[first : first + PER_DIGEST]
-        open_rows = np.flatnonzero(np.any([(law > 0).sum(axis=0) > 1 for law in part], axis=0))
+    checked = _checked_ids(ids, parts[0].shape[1])
+    for first in range(0, len(parts), PER_DIGEST):
+        part = parts[first : first + PER_DIGEST]
+        open_rows = np.flatnonzero(
+            np.any([(probabilities > 0).sum(axis=0) > 1 for probabilities in part], axis=0)
+        )
         columns = _uniforms(checked[open_rows], key, suffix.format(first // PER_DIGEST), len(part))
-        for law, uniforms in zip(part, columns, strict=True):
-            drawn = law.argmax(axis=0)
-            drawn[open_rows] = draw(law[:, open_rows], uniforms)
+        for probabilities, uniforms in zip(part, columns, strict=True):
+            drawn = probabilities.argmax(axis=0)
+            drawn[open_rows] = sample_actions(probabilities[:, open_rows], uniforms)
             yield drawn
 
 
-def keyed_uniforms(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str = "/{}") -> Iterator[Floats]:
+def uniforms_by_id(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str = "/{}") -> Iterator[Floats]:
     """`count` columns of uniform numbers per id, each (n_rows,), the same on any machine.
 
     Column i comes from the SHA-256 of "key/id" and the suffix, in which {} stands for i // 4: its
@@ -94,31 +96,36 @@ def _bits(words: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
     return kept | (words[:, word + 1] >> np.uint64(64 - missing)) if missing > 0 else kept
 
 
-def balanced(law: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+def sample_pivotal(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     """One action per row, (n_rows,), each with its own probability, while every action's count
     stays within a few units of its expectation.
 
     Two rows that are both undecided between actions a and b exchange probability until one of
-    them is decided; the exchange is fair, so no row's law changes, and exact, so no count does.
+    them is decided; the exchange is fair, so no row's probabilities changes, and exact, so no count does.
     """
-    law = law.copy()
-    for a, b in itertools.combinations(range(len(law)), 2):
+    probabilities = probabilities.copy()
+    for a, b in itertools.combinations(range(len(probabilities)), 2):
         while True:
-            undecided = np.flatnonzero((law[a] > 0) & (law[b] > 0))
+            undecided = np.flatnonzero((probabilities[a] > 0) & (probabilities[b] > 0))
             if len(undecided) < 2:
                 break
             half = len(undecided) // 2
-            _exchange(law, a, b, undecided[:half], undecided[half : 2 * half], rng)
-    return draw(law, rng.random(law.shape[1]))
+            _exchange(probabilities, a, b, undecided[:half], undecided[half : 2 * half], rng)
+    return sample_actions(probabilities, rng.random(probabilities.shape[1]))
 
 
 def _exchange(
-    law: Floats, a: int, b: int, i: NDArray[np.int64], j: NDArray[np.int64], rng: np.random.Generator
+    probabilities: Floats,
+    a: int,
+    b: int,
+    i: NDArray[np.int64],
+    j: NDArray[np.int64],
+    rng: np.random.Generator,
 ) -> None:
-    up = np.minimum(law[b, i], law[a, j])  # what rows i can move from b to a
-    down = np.minimum(law[a, i], law[b, j])
+    up = np.minimum(probabilities[b, i], probabilities[a, j])  # what rows i can move from b to a
+    down = np.minimum(probabilities[a, i], probabilities[b, j])
     move = np.where(rng.random(len(i)) * (up + down) < down, up, -down)
-    law[a, i] += move
-    law[b, i] -= move
-    law[a, j] -= move
-    law[b, j] += move
+    probabilities[a, i] += move
+    probabilities[b, i] -= move
+    probabilities[a, j] -= move
+    probabilities[b, j] += move

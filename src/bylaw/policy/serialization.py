@@ -13,10 +13,10 @@ import numpy as np
 
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
-from bylaw.formulation.linear_form import Attribute, Feature, Recipe
+from bylaw.formulation.linear_form import Attribute, Feature, FeatureMap
 from bylaw.formulation.solution import Certificate, Guarantee, RulePrice, Solution, Status
-from bylaw.language.action_space import Decisions
-from bylaw.language.expressions import KIND_IN_WORDS, LABEL, Source
+from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
+from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint
 from bylaw.policy.provenance import Card
@@ -26,23 +26,26 @@ if TYPE_CHECKING:
 
 FORMAT = "bylaw-policy"
 VERSION = 1
+_SOURCE_KINDS: dict[type[Source], str] = {ReferenceColumn: "reference", CostColumn: "cost"}
 
 
-def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
-    decisions = recipe.decisions
+def feature_map_to_dict(feature_map: FeatureMap) -> dict[str, Any]:
+    space = feature_map.action_space
     return {
-        "decisions": {
-            "kind": decisions.kind,
-            "classes": list(decisions.classes),
-            "reject": decisions.reject,
-        },
+        "decisions": {"kind": space.kind, "classes": list(space.classes), "reject": space.reject},
         "features": [
-            {"source": f.source and f.source._asdict(), "event": dict(f.event)} for f in recipe.features
+            {"source": _source_to_dict(f.source), "event": dict(f.event)} for f in feature_map.features
         ],
         "attributes": {
-            name: {"values": list(a.values), "known": a.known} for name, a in recipe.attributes.items()
+            name: {"values": list(a.values), "known": a.known} for name, a in feature_map.attributes.items()
         },
     }
+
+
+def _source_to_dict(source: Source | None) -> dict[str, Any] | None:
+    if source is None:
+        return None
+    return {"kind": _SOURCE_KINDS[type(source)], "name": source.name, "item": source.item}
 
 
 def problem_to_dict(problem: Problem) -> dict[str, Any]:
@@ -53,12 +56,12 @@ def frequencies_to_list(frequencies: Mapping[Any, float]) -> list[dict[str, Any]
     return [{"event": dict(event), "frequency": f} for event, f in frequencies.items()]
 
 
-def law_to_dict(recipe: Recipe, weights: Floats, beta: float) -> dict[str, Any]:
+def decision_rule_to_dict(feature_map: FeatureMap, score_matrix: Floats, beta: float) -> dict[str, Any]:
     """What decisions depend on."""
-    return {**recipe_to_dict(recipe), "weights": weights.tolist(), "beta": beta}
+    return {**feature_map_to_dict(feature_map), "weights": score_matrix.tolist(), "beta": beta}
 
 
-def digest_of(content: Mapping[str, Any]) -> str:
+def compute_digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -71,7 +74,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "hash": policy.digest,
         "card": policy.card.to_dict(),
         **problem_to_dict(policy.problem),
-        **law_to_dict(policy.recipe, policy.weights, policy.beta),
+        **decision_rule_to_dict(policy.feature_map, policy.score_matrix, policy.beta),
         "guarantee": asdict(policy.guarantee),
         "multipliers": [price._asdict() for price in policy.rule_prices],
         "frequencies": frequencies_to_list(policy.frequencies),
@@ -84,7 +87,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
             "steps": solution.steps,
         },
     }
-    return {**content, "checksum": digest_of(content)}
+    return {**content, "checksum": compute_digest(content)}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -94,8 +97,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def _fields(root: Node) -> dict[str, Any]:
     root.check_version(FORMAT, VERSION)
-    recipe = read_recipe(root)
-    decisions = recipe.decisions
+    feature_map = read_feature_map(root)
+    space = feature_map.action_space
     prices = [
         RulePrice(
             node["statement"].text(),
@@ -105,51 +108,53 @@ def _fields(root: Node) -> dict[str, Any]:
         )
         for node in root["multipliers"].list()
     ]
-    weights = root["weights"].matrix(len(recipe.features), len(decisions.actions))
+    score_matrix = root["weights"].matrix(len(feature_map.features), len(space.actions))
     with np.errstate(over="ignore"):
-        if not np.isfinite(root["beta"].positive() * weights).all():
+        if not np.isfinite(root["beta"].positive() * score_matrix).all():
             raise BadValueError("its beta and weights are too large together")
     content = {
-        "problem": read_problem(root, decisions),
-        "recipe": recipe,
-        "weights": weights,
+        "problem": read_problem(root, space),
+        "feature_map": feature_map,
+        "score_matrix": score_matrix,
         "rule_prices": tuple(prices),
         "solution": _solution(root["solution"], np.array([price.multiplier for price in prices])),
         "guarantee": read_guarantee(root["guarantee"], root["beta"].positive()),
-        "frequencies": read_frequencies(root["frequencies"], recipe),
+        "frequencies": read_frequencies(root["frequencies"], feature_map),
         "fingerprints": tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list()),
         "certificate": _certificate(root["certificate"]),
         "card": Card.from_node(root["card"]),
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
-    if root["checksum"].text() != digest_of(rest):
+    if root["checksum"].text() != compute_digest(rest):
         raise BadValueError("its checksum is not that of its content: it was changed after it was saved")
-    if root["hash"].text() != digest_of(law_to_dict(recipe, weights, root["beta"].positive())):
-        raise BadValueError("its hash is not that of its law")
+    if root["hash"].text() != compute_digest(
+        decision_rule_to_dict(feature_map, score_matrix, root["beta"].positive())
+    ):
+        raise BadValueError("its hash is not that of its decision rule")
     return content
 
 
-def read_problem(root: Node, decisions: Decisions) -> Problem:
+def read_problem(root: Node, space: ActionSpace) -> Problem:
     rules = [node.text() for node in root["rules"].list()]
-    return Problem(root["minimize"].text(), rules, decisions.classes, decisions.kind, decisions.reject)
+    return Problem(root["minimize"].text(), rules, space.classes, space.kind, space.reject)
 
 
-def read_recipe(root: Node) -> Recipe:
-    kind = root["decisions"]["kind"].one_of(KIND_IN_WORDS)
+def read_feature_map(root: Node) -> FeatureMap:
+    kind = root["decisions"]["kind"].one_of(ACTION_SPACES)
     classes = tuple(node.scalar() for node in root["decisions"]["classes"].list())
     if len(set(classes)) < max(len(classes), 2):
         raise BadValueError("its classes are too few, or not all different")
-    decisions = Decisions(kind, classes, root["decisions"]["reject"].scalar())
+    space = make_action_space(kind, classes, root["decisions"]["reject"].scalar())
     attributes = {name: _attribute(node) for name, node in root["attributes"].items()}
-    features = tuple(_feature(node, decisions, attributes) for node in root["features"].list())
+    features = tuple(_feature(node, space, attributes) for node in root["features"].list())
     if len(set(features)) < len(features):
         raise BadValueError("its features are not all different")
-    return Recipe(decisions, features, attributes)
+    return FeatureMap(space, features, attributes)
 
 
-def read_frequencies(node: Node, recipe: Recipe) -> dict[Any, float]:
+def read_frequencies(node: Node, feature_map: FeatureMap) -> dict[Any, float]:
     return {
-        _event(item["event"], recipe.decisions, recipe.attributes): item["frequency"].positive()
+        _event(item["event"], feature_map.action_space, feature_map.attributes): item["frequency"].positive()
         for item in node.list()
     }
 
@@ -160,24 +165,25 @@ def _attribute(node: Node) -> Attribute:
 
 
 def _event(
-    node: Node, decisions: Decisions, attributes: Mapping[str, Attribute]
+    node: Node, space: ActionSpace, attributes: Mapping[str, Attribute]
 ) -> tuple[tuple[str, Any], ...]:
     event = {}
     for name, value in node.items():
         if name != LABEL and name not in attributes:
-            raise BadValueError(f"{node.place} speaks of an unknown attribute {name!r}")
-        event[name] = value.one_of(decisions.classes if name == LABEL else attributes[name].values)
+            raise BadValueError(f"{node.place} names an unknown attribute {name!r}")
+        event[name] = value.one_of(space.classes if name == LABEL else attributes[name].values)
     return tuple(sorted(event.items()))
 
 
-def _feature(node: Node, decisions: Decisions, attributes: Mapping[str, Attribute]) -> Feature:
-    event = _event(node["event"], decisions, attributes)
+def _feature(node: Node, space: ActionSpace, attributes: Mapping[str, Attribute]) -> Feature:
+    event = _event(node["event"], space, attributes)
     source = node["source"]
     if source.value is None:
         return Feature(None, event)
-    kind = source["kind"].one_of(["reference", "cost"])
-    items = decisions.classes if kind == "reference" else range(len(decisions.actions))
-    return Feature(Source(kind, source["name"].text(), source["item"].one_of(items)), event)
+    name, item = source["name"].text(), source["item"]
+    if source["kind"].one_of(_SOURCE_KINDS.values()) == _SOURCE_KINDS[ReferenceColumn]:
+        return Feature(ReferenceColumn(name, item.one_of(space.classes)), event)
+    return Feature(CostColumn(name, item.one_of(range(len(space.actions)))), event)
 
 
 def _solution(node: Node, multipliers: Floats) -> Solution:

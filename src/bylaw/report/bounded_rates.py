@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from bylaw._base.typing import Floats
 from bylaw.auditing.audit import Audit, RuleAudit, Verdict
+from bylaw.formulation.row_rates import count_effective
 from bylaw.language.expressions import Rate, Rule
 from bylaw.report.number_format import Unit, unit_of
 from bylaw.report.rows import Cases
@@ -57,9 +55,9 @@ def bars_of(cases: Cases, audit: Audit | None) -> tuple[Bar, ...]:
     """Worst first. Without an audit, estimates on the rows at hand."""
     problem = cases.policy.problem
     stated = problem.expand(cases.seen.classes, cases.seen.group_values)
-    found = audit.rules if audit else [_estimated(rule, cases) for rule, _ in stated]
+    found = audit.rules if audit else [_estimated(found.rule, cases) for found in stated]
     bars: dict[frozenset, Bar] = {}
-    for (rule, statement), judged in zip(stated, found, strict=True):
+    for (rule, statement, _), judged in zip(stated, found, strict=True):
         rate = rule.left - rule.right
         bar = _bar(str(statement), replace(rate, constant=0.0), judged)
         mirrored = frozenset((atom, -c) for atom, c in rate.terms)
@@ -95,12 +93,7 @@ def _estimated(rule: Rule, cases: Cases) -> RuleAudit:
 def _rows(rule: Rule, cases: Cases) -> float:
     """Of the smallest event that the rule speaks of; with weights, how many of equal weight say as much."""
     events = {atom.conditions for atom, _ in rule.excess.terms}
-    return min(_effective(cases.seen.chance(event) * np.ones(len(cases)), cases.weights) for event in events)
-
-
-def _effective(chance: Floats, weights: Floats) -> float:
-    """(sum w)^2 / sum w^2 over the rows of an event, each of which is in it with a chance."""
-    return float((weights @ chance) ** 2 / (weights**2 @ chance))
+    return min(count_effective(cases.weights, cases.seen.event_probability(event)) for event in events)
 
 
 def _bar(statement: str, rate: Rate, judged: RuleAudit) -> Bar:

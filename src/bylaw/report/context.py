@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bylaw.auditing.audit import Audit, Verdict
-from bylaw.language.expressions import Kind
+from bylaw.language.action_space import Kind
 from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import Bar, overall
 from bylaw.report.cost_curves import Curve
@@ -44,7 +44,7 @@ class Facts:
 
     @property
     def kind(self) -> Kind:
-        return self.policy.decisions.kind
+        return self.policy.action_space.kind
 
     @property
     def verdict(self) -> Verdict:
@@ -69,8 +69,8 @@ class Facts:
     def rates_measured(self) -> str:
         """How the rates of the rules were told."""
         rules = [
-            rule
-            for rule, _ in self.policy.problem.expand(self.judged.seen.classes, self.judged.seen.group_values)
+            found.rule
+            for found in self.policy.problem.expand(self.judged.seen.classes, self.judged.seen.group_values)
         ]
         guessed = self.judged.guessed & {
             name for rule in rules for a in rule.atoms() for name, _ in a.conditions

@@ -11,7 +11,7 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw.errors import BylawError, OptionError
 from bylaw.fitting.frontier import Frontier, frontier
-from bylaw.fitting.solution_path import Lever, lever_of
+from bylaw.fitting.solution_path import Lever, find_lever
 from bylaw.fitting.solve import solve
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.families import Family
@@ -63,7 +63,7 @@ def _curve(cases: Cases, statement: Statement, points: int) -> Curve | None:
     """None where it has no level, or the rules conflict at all of them on these rows."""
     policy = cases.policy
     try:
-        lever = lever_of(policy.problem, statement)
+        lever = find_lever(policy.problem, statement)
         levels = _levels(cases, lever, points)
         found = frontier(policy.problem, cases.evidence, {statement: levels}, beta=policy.beta)
     except BylawError:
@@ -97,7 +97,7 @@ def _from_frontier(problem: Problem, found: Frontier) -> Curve:
 
 def _lever(problem: Problem, statement: Statement) -> Lever | None:
     try:
-        return lever_of(problem, statement)
+        return find_lever(problem, statement)
     except BylawError:
         return None
 
@@ -136,7 +136,7 @@ def _levels(cases: Cases, lever: Lever, points: int) -> Floats:
 def _free_level(cases: Cases, lever: Lever) -> float:
     """The level that the policy without this rule would keep; nan if that is not known."""
     policy, problem = cases.policy, cases.policy.problem
-    others = [rule for i, rule in enumerate(problem.rules) if i != lever.position]
+    others = [rule for i, rule in enumerate(problem.rules) if i != lever.place]
     kept = Problem(problem.minimize, others, problem.classes, problem.kind, problem.reject)
     try:
         free = solve(kept, cases.evidence, beta=policy.beta)
@@ -144,8 +144,8 @@ def _free_level(cases: Cases, lever: Lever) -> float:
         return math.nan
     groups = cases.evidence.group_values
     one, two = (lever.statement.at(level).expand(cases.evidence.classes, groups) for level in (0.5, 0.75))
-    law = free.probabilities(cases.evidence)
-    freed = replace(cases, seen=cases.evidence, law=law)
+    probabilities = free.probabilities(cases.evidence)
+    freed = replace(cases, seen=cases.evidence, probabilities=probabilities)
     needed = []
     for before, after in zip(one, two, strict=True):  # an excess is affine in the level
         start = freed.excess(before)

@@ -13,8 +13,8 @@ from bylaw._base.atomic_files import write_text
 from bylaw._base.validation import check_fraction
 from bylaw.auditing.audit import Audit, audit
 from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.data.outcomes import HeldOut
 from bylaw.errors import OptionError
-from bylaw.fitting.certification import HeldOut
 from bylaw.fitting.frontier import Frontier
 from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import bars_of

@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw.auditing.audit import RANDOM
-from bylaw.data.evidence import Evidence
-from bylaw.data.groups import GroupProbabilities
-from bylaw.data.outcomes import observed
+from bylaw.data.evidence import Evidence, RowData
+from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import BylawError
-from bylaw.fitting.certification import HeldOut
-from bylaw.formulation.row_rates import alone, contributions
+from bylaw.formulation.row_rates import compute_row_rates, decide_baseline
 from bylaw.language.expressions import Atom, Conditions, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.rates import error, miscoverage
-from bylaw.policy.fingerprint import fingerprint_of_evidence, recognised
+from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
 from bylaw.policy.policy import Policy
 
 _MOST_CELLS = 12  # groups of one partition
@@ -55,23 +53,23 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Cases:
-    """Rows with the model's own answers and the policy's law."""
+    """Rows with the model's own answers and the policy's probabilities."""
 
     policy: Policy
     evidence: Evidence  # as the policy sees them
-    seen: Evidence  # as they turned out, as far as that is known
+    seen: RowData  # as they turned out, as far as that is known
     labelled: bool
     held_out: bool
     fitted: bool  # the policy was chosen on them
     own: Floats  # (n_rows, n_actions): the model's own answers, one label each
-    law: Floats  # (n_rows, n_actions); for sets, inclusion
+    probabilities: Floats  # (n_rows, n_actions); for sets, inclusion
 
     def __len__(self) -> int:
         return len(self.evidence)
 
     @property
     def sets(self) -> bool:
-        return self.policy.decisions.kind == "sets"
+        return self.policy.action_space.kind == "sets"
 
     @cached_property
     def weights(self) -> Floats:
@@ -91,8 +89,10 @@ class Cases:
 
     def _mean(self, atom: Atom, before: bool) -> float:
         if (atom, before) not in self._means:
-            law = self.own if before else self.law
-            per_row = contributions(Rate(((atom, 1.0),)), self.seen, law, self.policy.decisions)
+            probabilities = self.own if before else self.probabilities
+            per_row = compute_row_rates(
+                Rate(((atom, 1.0),)), self.seen, probabilities, self.policy.action_space
+            )
             self._means[atom, before] = float(np.average(per_row, weights=self.seen.weights))
         return self._means[atom, before]
 
@@ -102,7 +102,7 @@ class Cases:
 
     def shares(self, cell: Cell, before: bool = False) -> Floats:
         """(n_actions,): how often each action is taken in a group; for sets, is in the set."""
-        return cell.weights @ (self.own if before else self.law) / cell.weights.sum()
+        return cell.weights @ (self.own if before else self.probabilities) / cell.weights.sum()
 
     def mistakes(self, cell: Cell, before: bool = False) -> float | None:
         """The share answered wrongly, or of sets that miss; None where a guessed group has no model of its
@@ -117,20 +117,20 @@ class Cases:
     def changed(self) -> Floats:
         """(n_rows,): the chance that a decision is not the model's own; for sets, not that label alone."""
         if not self.sets:
-            return 1.0 - (self.own * self.law).sum(axis=1)
-        return 1.0 - np.where(self.own > 0, self.law, 1.0 - self.law).prod(axis=1)
+            return 1.0 - (self.own * self.probabilities).sum(axis=1)
+        return 1.0 - np.where(self.own > 0, self.probabilities, 1.0 - self.probabilities).prod(axis=1)
 
     def changed_share(self, cell: Cell) -> float:
         return float(cell.weights @ self.changed / cell.weights.sum())
 
     def flow(self, cell: Cell) -> Floats:
         """(n_actions, n_actions): the share of cases with this own answer and this decision."""
-        return (self.own * cell.weights[:, None]).T @ self.law / cell.weights.sum()
+        return (self.own * cell.weights[:, None]).T @ self.probabilities / cell.weights.sum()
 
     @cached_property
     def likeliest(self) -> Floats:
         """(n_rows,): how sure each decision is."""
-        return self.policy.decisions.sureness(self.law)
+        return self.policy.action_space.decision_confidence(self.probabilities)
 
     @property
     def random_share(self) -> float:
@@ -142,9 +142,9 @@ class Cases:
     @cached_property
     def set_sizes(self) -> Floats:
         """(sizes,): the chance of a set of 0, 1, ... labels; the last of so many or more."""
-        chance = np.zeros((min(_LARGEST_SET, self.law.shape[1]) + 1, len(self)))
+        chance = np.zeros((min(_LARGEST_SET, self.probabilities.shape[1]) + 1, len(self)))
         chance[0] = 1.0
-        for inside in self.law.T:
+        for inside in self.probabilities.T:
             grown = chance * inside
             chance = chance - grown
             chance[1:] += grown[:-1]
@@ -154,7 +154,7 @@ class Cases:
     @property
     def guessed(self) -> set[str]:
         """Attributes of which these rows have only probabilities."""
-        return {name for name, group in self.seen.groups.items() if isinstance(group, GroupProbabilities)}
+        return set(self.seen.hidden_groups)
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
@@ -170,7 +170,7 @@ class Cases:
         cells = []
         for cell in itertools.product(*(values[name] for name in attributes)):
             event: Conditions = tuple(sorted(zip(attributes, cell, strict=True)))
-            weights = self.weights * self.seen.chance(event)
+            weights = self.weights * self.seen.event_probability(event)
             if weights.sum() > 0:
                 cells.append(Cell(", ".join(map(str, cell)), event, weights))
         kept = sorted(cells, key=lambda c: -c.rows)[:_MOST_CELLS]
@@ -185,15 +185,15 @@ def _attributes_of(statement: Statement) -> tuple[tuple[str, ...], ...]:
 
 def cases_of(policy: Policy, rows: HeldOut, held_out: bool) -> Cases:
     """Rows with all that a report measures on them."""
-    evidence = policy.recipe.admit(rows.evidence)
-    prints = fingerprint_of_evidence(policy.recipe, evidence)
+    evidence = policy.feature_map.admit(rows.evidence)
+    prints = fingerprint_evidence(policy.feature_map, evidence)
     return Cases(
         policy=policy,
         evidence=evidence,
-        seen=observed(evidence, rows.labels, rows.groups),
+        seen=observe(evidence, rows.labels, rows.groups),
         labelled=rows.labels is not None,
         held_out=held_out,
-        fitted=recognised(prints, policy.fingerprints),
-        own=alone(policy.problem, evidence),
-        law=policy.probabilities(evidence),
+        fitted=shares_rows(prints, policy.fingerprints),
+        own=decide_baseline(policy.problem, evidence),
+        probabilities=policy.probabilities(evidence),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bylaw.language.expressions import LABEL, Atom, Band, Conditions, Kind, Rate, Rule
+from bylaw.language.action_space import Kind
+from bylaw.language.expressions import LABEL, Atom, Band, Conditions, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.report.number_format import Unit, amount, listed, quoted, unit_of

@@ -124,7 +124,7 @@ class Master:
         self.known = np.vstack([self.known[np.argsort(worth, kind="stable")[:room]], violations])
 
 
-class Mixtures:
+class ColumnGeneration:
     """The violations of the policies met so far, which every question adds to."""
 
     def __init__(self, dual: Dual, multipliers: Floats | None) -> None:
@@ -132,11 +132,8 @@ class Mixtures:
         what a solver arrived at."""
         self.dual = dual
         mean = sum(block.features @ block.row_weights for block in dual.blocks) / dual.mass
-        n_actions = dual.form.base.shape[1]
-        always = list(np.eye(n_actions))
-        if dual.form.decisions.kind == "sets":
-            always += [np.zeros(n_actions), np.ones(n_actions)]
-        moments = [np.outer(mean, law).ravel() for law in always]
+        constant = dual.form.action_space.constant_decisions()
+        moments = [np.outer(mean, decision).ravel() for decision in constant]
         self.known = [dual.form.couplings @ moment - dual.form.bounds for moment in moments]  # (M,) each
         for j in np.unique(np.linspace(0, dual.n_rules - 1, _MOST_FIRST).astype(int)):
             self.meet(np.eye(1, dual.n_rules, j)[0])

@@ -42,7 +42,7 @@ class FullBatch:
 
     def auto_beta(self, dual: Dual) -> float:
         """The randomisation may cost 0.1 % of the unit of the loss."""
-        return dual.form.decisions.entropy / (_ENTROPY_SHARE * dual.loss_unit)
+        return dual.form.action_space.entropy / (_ENTROPY_SHARE * dual.loss_unit)
 
     def __call__(
         self,

@@ -12,10 +12,10 @@ from numba import njit
 
 
 @njit(cache=True)
-def row_gradient(point, row, weight, problem, law, scores, out):
+def row_gradient(point, row, weight, problem, distribution, scores, out):
     """g(lambda; x) = weight * (b - B phi pi'), the gradient of lse_beta(-L - C' lambda) on one row.
 
-    `law` (n_actions,) and `scores` (n_features * n_actions,) are room to work in.
+    `distribution` (n_actions,) and `scores` (n_features * n_actions,) are room to work in.
     """
     base, indptr, indices, data, bounds, beta, sets = problem
     n_features, n_actions = base.shape
@@ -26,26 +26,26 @@ def row_gradient(point, row, weight, problem, law, scores, out):
         if point[j] != 0.0:
             for i in range(indptr[j], indptr[j + 1]):
                 scores[indices[i]] += point[j] * data[i]
-    law[:] = 0.0
+    distribution[:] = 0.0
     for k in range(n_features):
         if row[k] != 0.0:
             for a in range(n_actions):
-                law[a] -= beta * row[k] * scores[k * n_actions + a]
+                distribution[a] -= beta * row[k] * scores[k * n_actions + a]
     if sets:
         for a in range(n_actions):
-            law[a] = 1.0 / (1.0 + np.exp(-law[a]))
+            distribution[a] = 1.0 / (1.0 + np.exp(-distribution[a]))
     else:
-        peak = law.max()
+        peak = distribution.max()
         total = 0.0
         for a in range(n_actions):
-            law[a] = np.exp(law[a] - peak)
-            total += law[a]
+            distribution[a] = np.exp(distribution[a] - peak)
+            total += distribution[a]
         for a in range(n_actions):
-            law[a] /= total
+            distribution[a] /= total
     for j in range(len(bounds)):
         slope = bounds[j]
         for i in range(indptr[j], indptr[j + 1]):
-            slope -= data[i] * row[indices[i] // n_actions] * law[indices[i] % n_actions]
+            slope -= data[i] * row[indices[i] // n_actions] * distribution[indices[i] % n_actions]
         out[j] = weight * slope
 
 
@@ -57,7 +57,7 @@ def accelerate(features, weights, problem, taken, smoothness, mu, pull, anchor, 
     """
     n_rules, base = len(point), problem[0]
     middle, slope = np.empty(n_rules), np.empty(n_rules)
-    law, scores = np.empty(base.shape[1]), np.empty(base.size)
+    distribution, scores = np.empty(base.shape[1]), np.empty(base.size)
     for r in range(len(features)):
         t = taken + r + 1.0
         alpha = 2.0 / (t + 1.0)
@@ -68,7 +68,7 @@ def accelerate(features, weights, problem, taken, smoothness, mu, pull, anchor, 
         of_point = alpha * (rest * mu + gamma) / share
         for j in range(n_rules):
             middle[j] = of_average * average[j] + of_point * point[j]
-        row_gradient(middle, features[r], weights[r], problem, law, scores, slope)
+        row_gradient(middle, features[r], weights[r], problem, distribution, scores, slope)
         keep = (rest * mu + gamma) / (mu + gamma)
         lean = alpha * mu / (mu + gamma)
         step = alpha / (mu + gamma)
@@ -83,10 +83,10 @@ def descend(features, weights, problem, taken, size, point, average):
     """Projected SGD with steps size / sqrt(t); `average` is the mean of all points so far."""
     n_rules, base = len(point), problem[0]
     slope = np.empty(n_rules)
-    law, scores = np.empty(base.shape[1]), np.empty(base.size)
+    distribution, scores = np.empty(base.shape[1]), np.empty(base.size)
     for r in range(len(features)):
         t = taken + r + 1.0
-        row_gradient(point, features[r], weights[r], problem, law, scores, slope)
+        row_gradient(point, features[r], weights[r], problem, distribution, scores, slope)
         step = size / np.sqrt(t)
         for j in range(n_rules):
             point[j] = max(point[j] - step * slope[j], 0.0)

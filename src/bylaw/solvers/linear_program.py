@@ -21,7 +21,7 @@ class ExactPolicy:
 
     cost: float
     multipliers: Floats  # (M,)
-    law: Floats  # (n_actions, n_rows), in the order of the dual's blocks
+    probabilities: Floats  # (n_actions, n_rows), in the order of the dual's blocks
 
 
 def exact_policy(dual: Dual) -> ExactPolicy | None:
@@ -37,14 +37,14 @@ def exact_policy(dual: Dual) -> ExactPolicy | None:
     # E[c_j] as coefficients of pi(a | x_i), unknowns ordered action by action.
     rules = np.hstack([form.couplings[:, a::n_actions] @ weighted for a in range(n_actions)])
     one_each = sparse.hstack([sparse.eye_array(n_rows)] * n_actions)
-    sets = form.decisions.kind == "sets"
+    exclusive = form.action_space.exclusive
     answer = linprog(
         (form.base.T @ weighted).ravel() / dual.loss_unit,  # the tolerances of HiGHS are absolute
         A_ub=rules if dual.n_rules else None,
         b_ub=form.bounds if dual.n_rules else None,
-        A_eq=None if sets else one_each,
-        b_eq=None if sets else np.ones(n_rows),
-        bounds=(0, 1) if sets else (0, None),
+        A_eq=one_each if exclusive else None,
+        b_eq=np.ones(n_rows) if exclusive else None,
+        bounds=(0, None) if exclusive else (0, 1),
         method="highs",
     )
     if answer.status == 2:

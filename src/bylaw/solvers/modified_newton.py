@@ -17,7 +17,7 @@ _PROGRESS = 0.2  # a step should leave this much of the gradient mapping, or les
 _REGULAR = 1e-6  # relative, added to diagonals: rules may depend on each other
 
 
-class Chords:
+class ModifiedNewton:
     """Newton steps whose curvature, the greater part of their cost, is kept from one point of a path to the
     next for as long as the steps get far with it."""
 

@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     def of(cls, dual: Dual, features: Floats, weights: Floats) -> Rows:
         form, couplings = dual.form, dual.form.couplings
         indptr, indices = (np.asarray(a, dtype=np.int64) for a in (couplings.indptr, couplings.indices))
-        sets = form.decisions.kind == "sets"
+        sets = not form.action_space.exclusive
         problem = (form.base, indptr, indices, couplings.data, form.bounds, dual.beta, sets)
         return cls(features, weights, problem)
 

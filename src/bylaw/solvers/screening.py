@@ -50,11 +50,11 @@ class Screen:
         moments, near = np.zeros(here.shape), []
         for block in dual.blocks:
             scores = here.T @ block.features
-            decision, law = _decide(scores, metric.apart)
+            decision, distribution = _decide(scores, metric.apart)
             margin = np.minimum(_margin(scores, decision), _margin(there.T @ block.features, decision))
             far = margin > _SURE / dual.beta + allowance * metric.sizes(block.features)
-            law *= far if block.weights is None else far * block.weights
-            moments += block.features @ law.T
+            distribution *= far if block.weights is None else far * block.weights
+            moments += block.features @ distribution.T
             row_weights = None if block.weights is None else block.weights[~far]
             near.append(Block(block.features[:, ~far], row_weights))
         return cls(here, there - here, metric, allowance, _joined(near), moments, dual.mass)
@@ -98,7 +98,7 @@ class _Metric:
         features = dual.blocks[0].features[touched]
         square = features @ features.T / features.shape[1]
         square += np.diag(_REGULAR * np.where(square.diagonal() > 0, square.diagonal(), 1.0))
-        return cls(touched, np.linalg.cholesky(square), dual.form.decisions.kind == "sets")
+        return cls(touched, np.linalg.cholesky(square), not dual.form.action_space.exclusive)
 
     @property
     def typical(self) -> float:
@@ -123,13 +123,13 @@ class _Metric:
 
 
 def _decide(scores: Floats, apart: bool) -> tuple[NDArray[Any], Floats]:
-    """The best decision on each row, and the same as a law (n_actions, n_rows): positions (n_rows,), or
+    """The best decision on each row, and its one-hot matrix (n_actions, n_rows): positions (n_rows,), or
     for sets +1 for a label within and -1 without, (n_actions, n_rows)."""
     if apart:
         return np.where(scores > 0, 1.0, -1.0), (scores > 0).astype(float)
-    best, law = scores.argmax(axis=0), np.zeros(scores.shape)
-    law[best, np.arange(len(best))] = 1.0
-    return best, law
+    best, distribution = scores.argmax(axis=0), np.zeros(scores.shape)
+    distribution[best, np.arange(len(best))] = 1.0
+    return best, distribution
 
 
 def _margin(scores: Floats, decision: NDArray[Any]) -> Floats:

@@ -39,7 +39,7 @@ def paper_beta(rows: int) -> float:
     return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
 
 
-def beta_of(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
+def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
     """A number, "paper", or what "auto" means here."""
     if beta == "auto":
         return auto()

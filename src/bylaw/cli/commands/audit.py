@@ -34,7 +34,8 @@ def audited(
     ] = None,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Judge these rules, not its own.")] = None,
     decisions: Annotated[
-        str | None, typer.Option(help="Judge what was decided, in this column, not the policy's law.")
+        str | None,
+        typer.Option(help="Judge what was decided, in this column, not the policy's distribution."),
     ] = None,
     confidence: options.Confidence = 0.95,
     method: Annotated[

@@ -17,7 +17,7 @@ from bylaw.cli.decision_columns import check_sets, set_as_text
 from bylaw.cli.inputs import check_outputs, groups_of, policy_roles, table_of
 from bylaw.data.column_roles import Roles
 from bylaw.data.evidence import Evidence
-from bylaw.data.table_files import format_of, table_writer
+from bylaw.data.table_files import detect_format, table_writer
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
 
@@ -49,15 +49,15 @@ def decide(
       bylaw decide policy.json new.csv -o decisions.csv --probabilities
     """
     check_outputs([output], [policy, table])
-    format_of(output)
+    detect_format(output)
     chosen = Policy.load(policy)
     roles = policy_roles(chosen, table, flags, deciding=True)
     if roles.id is None:
         raise OptionError("draws are keyed by ids: say which column holds them, --id-column NAME")
     if roles.id == "decision":
         raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
-    text = format_of(output) == "csv"
-    if text and chosen.decisions.kind == "sets":
+    text = detect_format(output) == "csv"
+    if text and chosen.action_space.kind == "sets":
         check_sets(chosen)
     count = _write(_Decider(chosen, roles, key, probabilities, text), table, output)
     if as_json:
@@ -93,7 +93,7 @@ class _Decider:
     ) -> None:
         self.policy, self.roles, self.key, self.probabilities = policy, roles, key, probabilities
         self.id = roles.id or ""
-        self.sets, self.text = policy.decisions.kind == "sets", text
+        self.sets, self.text = policy.action_space.kind == "sets", text
 
     def schema(self, given: Any) -> Any:
         """The ids as they came, decisions in the type of the actions: for sets, lists of labels or, in a CSV
@@ -114,10 +114,10 @@ class _Decider:
         decisions = self.policy.decide(evidence, ids=ids, key=self.key)
         columns = [ids, self._column(decisions, schema.field("decision").type)]
         if self.probabilities:
-            columns += [pyarrow.array(law) for law in self._law(evidence)]
+            columns += [pyarrow.array(distribution) for distribution in self._distribution(evidence)]
         return pyarrow.record_batch(columns, schema=schema)
 
-    def _law(self, evidence: Evidence) -> Any:
+    def _distribution(self, evidence: Evidence) -> Any:
         """(n_actions, n_rows)."""
         return np.ascontiguousarray(self.policy.probabilities(evidence).T)
 

@@ -120,7 +120,7 @@ def _named(batches: Iterable[Any], table: Path, roles: Roles, wanted: str | None
 def _decision(policy: Policy, evidence: Evidence, row_id: Any, key: str | None) -> Any:
     """As `bylaw decide` draws it; for sets, the labels."""
     drawn = policy.decide(evidence, ids=[row_id], key=key)[0]
-    if policy.decisions.kind == "sets":
+    if policy.action_space.kind == "sets":
         return [label for label, inside in zip(policy.actions, drawn, strict=True) if inside]
     return drawn.item() if hasattr(drawn, "item") else drawn
 
@@ -131,7 +131,7 @@ def _lines(why: Explanation) -> list[dict[str, Any]]:
         {
             "action": action,
             "probability": float(why.probabilities[0, a]),
-            "alone": float(why.alone[0, a]) + 0.0,  # no minus before a zero
+            "baseline": float(why.baseline[0, a]) + 0.0,  # no minus before a zero
             **{rule: float(why.pulls[0, j, a]) + 0.0 for j, rule in enumerate(why.rules)},
             "score": float(why.scores[0, a]) + 0.0,
         }
@@ -145,10 +145,10 @@ def _show_why(why: Explanation, row_id: Any, drawn: Any) -> None:
         [action, f"{chance:.4f}", *(f"{share:+.4f}" for share in shares)]
         for action, chance, *shares in (line.values() for line in _lines(why))
     ]
-    show_table("", ("action", "probability", "alone", *numbers, "score"), cells)
+    show_table("", ("action", "probability", "baseline", *numbers, "score"), cells)
     for number, rule in zip(numbers, why.rules, strict=True):
         tell(f"{number} {rule}")
-    best, alone = (why.actions[int(scores[0].argmax())] for scores in (why.scores, why.alone))
+    best, alone = (why.actions[int(scores[0].argmax())] for scores in (why.scores, why.baseline))
     if not why.moved[0]:
         tell("The rules did not change the best decision.")
     elif alone == best:  # of a set, other labels

@@ -110,14 +110,14 @@ def _roles(policy: Policy) -> Roles:
     """Those it was fitted on; of a policy fitted in Python, columns named as `bylaw fit` would guess."""
     if policy.card.columns:
         return Roles.from_dict(policy.card.columns)
-    attributes = policy.recipe.attributes
+    attributes = policy.feature_map.attributes
     hidden = [
         {name for name in dict(feature.event) if name != LABEL and not attributes[name].known}
-        for feature in policy.recipe.features
+        for feature in policy.feature_map.features
     ]
     if policy.problem.arrays or any(len(names) > 1 for names in hidden):
         raise OptionError("the policy does not say which columns it reads; fit it with `bylaw fit`")
-    classes = policy.decisions.classes
+    classes = policy.action_space.classes
     groups = {
         name: name if attribute.known else {value: f"{name}_{value}" for value in attribute.values}
         for name, attribute in attributes.items()

@@ -14,10 +14,10 @@ from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.commands.report import page_of
 from bylaw.cli.console import show_json, show_table, steps, tell, warn
 from bylaw.cli.inputs import Rows, check_outputs, fitting_rows, limits_of, rows_of, rules_of
-from bylaw.data.outcomes import observed
+from bylaw.data.outcomes import observe
 from bylaw.errors import OptionError
 from bylaw.fitting.solve import solve
-from bylaw.formulation.row_rates import alone
+from bylaw.formulation.row_rates import decide_baseline
 from bylaw.policy.policy import Policy
 
 
@@ -124,7 +124,7 @@ def _as_text(policy: Policy, rows: Rows, output: Path, report: Path | None) -> N
 def _costs(policy: Policy, rows: Rows) -> tuple[float, float]:
     """Of the model's own answers, and of the policy: as observed, where labels are there."""
     minimize, evidence = policy.problem.minimize, rows.evidence
-    seen = observed(evidence, rows.labels, rows.groups)
-    laws = alone(policy.problem, evidence), policy.probabilities(evidence)
-    before, after = (policy.expected(minimize, seen, law=law) for law in laws)
+    seen = observe(evidence, rows.labels, rows.groups)
+    parts = decide_baseline(policy.problem, evidence), policy.probabilities(evidence)
+    before, after = (policy.expected(minimize, seen, probabilities=part) for part in parts)
     return before, after

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow
 import typer
 
-from bylaw._base.atomic_files import whole_file
+from bylaw._base.atomic_files import write_atomically
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import progress, say, show_json, show_table, tell
@@ -88,7 +88,7 @@ def _save_plot(found: Frontier, path: Path) -> None:
     figure = found.plot().figure
     if path.suffix.lstrip(".").lower() not in figure.canvas.get_supported_filetypes():
         raise OptionError(f"{path}: a picture's name ends in .png, .svg or .pdf")
-    with whole_file(path) as partial:
+    with write_atomically(path) as partial:
         figure.savefig(partial, dpi=150, format=path.suffix.lstrip(".").lower())
 
 

@@ -11,7 +11,7 @@ from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import tell
 from bylaw.cli.inputs import Rows, check_outputs, groups_of, limits_of, policy_roles, rows_of
-from bylaw.fitting.certification import HeldOut
+from bylaw.data.outcomes import HeldOut
 from bylaw.policy.policy import Policy
 
 

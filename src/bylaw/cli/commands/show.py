@@ -20,7 +20,7 @@ def show(policy: options.PolicyPath, as_json: options.AsJson = False) -> None:
       bylaw show policy.json
     """
     chosen = Policy.load(policy)
-    kind = "sets of " if chosen.decisions.kind == "sets" else ""
+    kind = "sets of " if chosen.action_space.kind == "sets" else ""
     facts = {
         "minimize": str(chosen.problem.minimize),
         "decisions": kind + shorten(chosen.actions, 20),
@@ -46,7 +46,7 @@ def show(policy: options.PolicyPath, as_json: options.AsJson = False) -> None:
 def _for_machines(policy: Policy) -> dict[str, Any]:
     return {
         "minimize": str(policy.problem.minimize),
-        "kind": policy.decisions.kind,
+        "kind": policy.action_space.kind,
         "actions": list(policy.actions),
         **policy.card.to_dict(),
         "rows": [part.rows for part in policy.fingerprints],

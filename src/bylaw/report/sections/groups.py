@@ -149,7 +149,7 @@ def _off_diagonal(facts: Facts, cell: Cell) -> np.ndarray:
 
 
 def _name(facts: Facts, action: int) -> str:
-    if facts.kind == "reject" and action == len(facts.policy.decisions.classes):
+    if facts.kind == "reject" and action == len(facts.policy.action_space.classes):
         return "referred"
     return f"“{short(facts.policy.actions[action], 24)}”"
 
@@ -157,7 +157,7 @@ def _name(facts: Facts, action: int) -> str:
 def _changed_by_answer(facts: Facts) -> Html:
     """Among the cases with each of the model's own answers."""
     cases = facts.judged
-    flow = cases.flow(cases.everybody)[: len(facts.policy.decisions.classes)]
+    flow = cases.flow(cases.everybody)[: len(facts.policy.action_space.classes)]
     total = flow.sum(axis=1)
     lost = total - np.diag(flow)
     order = [a for a in np.argsort(-lost, kind="stable") if total[a] > 0]
@@ -179,7 +179,7 @@ def _changed_by_answer(facts: Facts) -> Html:
 def _flows(facts: Facts) -> list[Html]:
     """From what to what: a square table, or the largest changes where there are many labels."""
     actions, cases = facts.policy.actions, facts.judged
-    n = len(facts.policy.decisions.classes)
+    n = len(facts.policy.action_space.classes)
     flow = cases.flow(cases.everybody)
     if len(actions) <= _MOST_IN_TABLE:
         heads = ["The model alone", *(_name(facts, b) for b in range(len(actions)))]

@@ -27,7 +27,7 @@ def summary(facts: Facts) -> Html:
 
 
 def _what(facts: Facts) -> str:
-    classes = facts.policy.decisions.classes
+    classes = facts.policy.action_space.classes
     labels = plural(len(classes), "label")
     if len(classes) <= _MOST_NAMED:
         labels += f" ({listed([quoted(label) for label in classes], 'or')})"
