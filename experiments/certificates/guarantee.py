@@ -80,11 +80,11 @@ def measure(name: str, folder: Path, rows: int | None, seed: int) -> list[dict[s
     fit, held, left = np.split(order, [len(order) // 4, len(order) // 2])
     problem = SETTINGS[name].problem
     seen = {"labels": labels[fit], "groups": {"gender": gender[fit]}}
-    certificate = HeldOut(evidence.rows(held), labels[held], {"gender": gender[held]})
+    held_out = HeldOut(evidence.rows(held), labels[held], {"gender": gender[held]})
     found = []
     for way, options in (
         ("plain", {}),
-        ("certified", {"guarantee": "high_probability", "certificate": certificate}),
+        ("certified", {"guarantee": "high_probability", "held_out": held_out}),
     ):
         line = {"setting": name, "seed": seed, "way": way}
         try:

@@ -52,7 +52,7 @@ def put_right(chances: np.ndarray, right: np.ndarray, fit: np.ndarray) -> np.nda
 def careful_upgrade(rows: Evidence, unlabelled: Evidence, budget: float) -> Policy:
     """Most right answers with so many changes, certified to be no more."""
     problem = Problem(minimize=error(), rules=[disagreement("7b") <= budget])
-    return solve(problem, rows, guarantee="high_probability", certificate=unlabelled)
+    return solve(problem, rows, guarantee="high_probability", held_out=unlabelled)
 
 
 def naive(asked: Questions, wish: np.ndarray, fit: np.ndarray, level: float) -> np.ndarray:

@@ -1,57 +1,60 @@
-"""bylaw makes any trained classifier obey system-level rules, without retraining it."""
+"""bylaw makes any trained classifier satisfy system-level rules, without retraining it.
 
+Names are imported when they are first used, so that `import bylaw` costs next to nothing.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bylaw.auditing.audit import Audit, RuleAudit, Verdict, audit
-from bylaw.data.columns import Columns
-from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import HeldOut
-from bylaw.errors import (
-    BylawError,
-    ConvergenceWarning,
-    EvidenceError,
-    GuaranteeWarning,
-    InfeasibleRulesError,
-    OptionError,
-    PolicyFileError,
-    RuleError,
-    RuleSyntaxError,
-    UncertifiedError,
-)
-from bylaw.fitting.diagnosis import Diagnosis, diagnose
-from bylaw.fitting.frontier import Frontier, frontier
-from bylaw.fitting.sensitivity import Sensitivity, sensitivity
-from bylaw.fitting.solve import solve
-from bylaw.fitting.stream import Stream
-from bylaw.formulation.solution import Certificate, Guarantee, Solution, Status, Step
-from bylaw.language.families import (
-    coverage_parity,
-    demographic_parity,
-    disparate_impact,
-    equal_opportunity,
-    equalized_odds,
-    error_parity,
-    rejection_parity,
-)
-from bylaw.language.parser import parse
-from bylaw.language.problem import Problem
-from bylaw.language.rates import (
-    accepted,
-    cost,
-    custom,
-    disagreement,
-    error,
-    miscoverage,
-    omits,
-    rejected,
-    selected,
-    size,
-)
-from bylaw.policy.explanation import Explanation, explain
-from bylaw.policy.policy import Policy
-
 if TYPE_CHECKING:
+    from bylaw.auditing.audit import Audit, RuleAudit, Verdict, audit
+    from bylaw.data.columns import Columns
+    from bylaw.data.evidence import Evidence
+    from bylaw.data.outcomes import HeldOut
+    from bylaw.errors import (
+        BylawError,
+        ConvergenceWarning,
+        EvidenceError,
+        GuaranteeWarning,
+        InfeasibleRulesError,
+        OptionError,
+        PolicyFileError,
+        RuleError,
+        RuleSyntaxError,
+        UncertifiedError,
+    )
     from bylaw.estimators.constrained_classifier import ConstrainedClassifier
+    from bylaw.fitting.diagnosis import Diagnosis, diagnose
+    from bylaw.fitting.frontier import Frontier, frontier
+    from bylaw.fitting.sensitivity import Sensitivity, sensitivity
+    from bylaw.fitting.solve import solve
+    from bylaw.fitting.stream import Stream
+    from bylaw.formulation.solution import Certificate, Guarantee, Solution, Status, Step
+    from bylaw.language.families import (
+        coverage_parity,
+        demographic_parity,
+        disparate_impact,
+        equal_opportunity,
+        equalized_odds,
+        error_parity,
+        rejection_parity,
+    )
+    from bylaw.language.parser import parse
+    from bylaw.language.problem import Problem
+    from bylaw.language.rates import (
+        accepted,
+        cost,
+        custom,
+        disagreement,
+        error,
+        miscoverage,
+        omits,
+        rejected,
+        selected,
+        size,
+    )
+    from bylaw.policy.explanation import Explanation, explain
+    from bylaw.policy.policy import Policy
 
 __version__ = "0.1.0"
 
@@ -111,15 +114,49 @@ __all__ = [
     "solve",
 ]
 
+_MODULES = {
+    "bylaw.auditing.audit": "Audit RuleAudit Verdict audit",
+    "bylaw.data.columns": "Columns",
+    "bylaw.data.evidence": "Evidence",
+    "bylaw.data.outcomes": "HeldOut",
+    "bylaw.errors": (
+        "BylawError ConvergenceWarning EvidenceError GuaranteeWarning InfeasibleRulesError "
+        "OptionError PolicyFileError RuleError RuleSyntaxError UncertifiedError"
+    ),
+    "bylaw.estimators.constrained_classifier": "ConstrainedClassifier",
+    "bylaw.fitting.diagnosis": "Diagnosis diagnose",
+    "bylaw.fitting.frontier": "Frontier frontier",
+    "bylaw.fitting.sensitivity": "Sensitivity sensitivity",
+    "bylaw.fitting.solve": "solve",
+    "bylaw.fitting.stream": "Stream",
+    "bylaw.formulation.solution": "Certificate Guarantee Solution Status Step",
+    "bylaw.language.families": (
+        "coverage_parity demographic_parity disparate_impact equal_opportunity equalized_odds "
+        "error_parity rejection_parity"
+    ),
+    "bylaw.language.parser": "parse",
+    "bylaw.language.problem": "Problem",
+    "bylaw.language.rates": (
+        "accepted cost custom disagreement error miscoverage omits rejected selected size"
+    ),
+    "bylaw.policy.explanation": "Explanation explain",
+    "bylaw.policy.policy": "Policy",
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
 
 def __getattr__(name: str) -> Any:
-    """What needs an optional library is imported when it is asked for."""
-    if name == "ConstrainedClassifier":
-        try:
-            from bylaw.estimators.constrained_classifier import ConstrainedClassifier
-        except ModuleNotFoundError as missing:
-            if missing.name != "sklearn":
-                raise
-            raise ImportError("ConstrainedClassifier needs scikit-learn: install bylaw[sklearn]") from None
-        return ConstrainedClassifier
-    raise AttributeError(f"module 'bylaw' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bylaw' has no attribute {name!r}")
+    try:
+        found = getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as missing:
+        if missing.name != "sklearn":
+            raise
+        raise ImportError(f"{name} needs scikit-learn: install bylaw[sklearn]") from None
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

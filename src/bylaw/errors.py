@@ -98,7 +98,7 @@ class UncertifiedError(BylawError):
 
     def __str__(self) -> str:
         advice = (
-            f"about {self.rows_needed:,.0f} certificate rows would do; or loosen the rule, or accept a lower "
+            f"about {self.rows_needed:,.0f} held-out rows would do; or loosen the rule, or accept a lower "
             "confidence"
             if math.isfinite(self.rows_needed)
             else "it is missed or just met on these rows even so. All rules are tightened together, and a "

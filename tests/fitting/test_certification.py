@@ -38,7 +38,7 @@ PROBLEM = Problem(error(), [rejected() <= 0.15, demographic_parity("sex", tol=0.
 
 
 def guaranteed(problem=PROBLEM, fit=FIT, held=HELD, **options):
-    return solve(problem, fit, guarantee="high_probability", certificate=held, **options)
+    return solve(problem, fit, guarantee="high_probability", held_out=held, **options)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_labels_and_hidden_groups_are_passed_with_the_rows():
 
 
 def test_too_few_rows_say_which_rule_and_how_many_it_would_take():
-    with pytest.raises(UncertifiedError, match="certificate rows would do") as caught:
+    with pytest.raises(UncertifiedError, match="held-out rows would do") as caught:
         guaranteed(
             Problem(error(), [error() <= 0.31 * accepted(), rejected() <= 0.2]),
             held=HeldOut(HELD.rows(slice(0, 300)), HELD_Y[:300]),
@@ -166,12 +166,12 @@ def test_a_group_that_the_certificate_rows_lack_is_an_error():
     [
         ({"guarantee": "certain"}, "guarantee must be"),
         ({"guarantee": "high_probability"}, "go together"),
-        ({"certificate": HELD}, "go together"),
-        ({"guarantee": "high_probability", "certificate": HELD, "margin": 1.0}, "leave out margin"),
-        ({"guarantee": "high_probability", "certificate": HELD, "confidence": 95}, "between 0 and 1"),
-        ({"guarantee": "high_probability", "certificate": FIT}, "split the rows first"),
-        ({"guarantee": "high_probability", "certificate": FIT.rows(slice(0, 700))}, "split"),
-        ({"guarantee": "high_probability", "certificate": HELD_Y}, "passed as Evidence"),
+        ({"held_out": HELD}, "go together"),
+        ({"guarantee": "high_probability", "held_out": HELD, "margin": 1.0}, "leave out margin"),
+        ({"guarantee": "high_probability", "held_out": HELD, "confidence": 95}, "between 0 and 1"),
+        ({"guarantee": "high_probability", "held_out": FIT}, "split the rows first"),
+        ({"guarantee": "high_probability", "held_out": FIT.rows(slice(0, 700))}, "split"),
+        ({"guarantee": "high_probability", "held_out": HELD_Y}, "passed as Evidence"),
     ],
 )
 def test_bad_options(options, message):

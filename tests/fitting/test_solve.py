@@ -12,6 +12,8 @@ from bylaw import (
     Evidence,
     EvidenceError,
     InfeasibleRulesError,
+    OptionError,
+    Policy,
     Problem,
     RuleError,
     Status,
@@ -27,6 +29,9 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.fitting import bias_correction
+from bylaw.fitting import solve as solve_module
+from bylaw.formulation import row_rates
 from bylaw.solvers.full_batch import FullBatch
 from helpers.generated_rows import Rows
 
@@ -298,3 +303,46 @@ def test_many_classes_cost_little(K):
 def test_bad_settings_are_refused(rows, arguments, message):
     with pytest.raises((BylawError, RuleError), match=message):
         solve(PARITY, rows.evidence(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"confidence": 7}, "confidence must be a number between 0 and 1"),
+        ({"confidence": "high"}, "confidence must be a number between 0 and 1"),
+        ({"margin": -1}, "margin must be a number of standard errors"),
+        ({"tol": 0}, "tol must be a positive number"),
+        ({"guarantee": "sure"}, "guarantee must be None or 'high_probability'"),
+        ({"beta": "large"}, "beta must be a positive number, 'auto' or 'paper'"),
+    ],
+)
+def test_options_are_checked_whether_or_not_they_are_used(options, message):
+    with pytest.raises(OptionError, match=message):
+        solve(Problem(error(), [rejected() <= 0.1]), Rows().evidence(), **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"margin": 1.0}, {"labels": True, "margin": 1.0}])
+def test_one_policy_is_built_and_few_problems_are_compiled(options, monkeypatch):
+    """What is compiled once serves all refits, and no policy is built to be dropped."""
+    rows = Rows(n=2000, K=2, S=2)
+    compiled, built = [], []
+    for module in (solve_module, bias_correction, row_rates):
+        monkeypatch.setattr(module, "compile_problem", count_calls(module.compile_problem, compiled))
+    monkeypatch.setattr(Policy, "__post_init__", count_calls(Policy.__post_init__, built))
+    if "labels" in options:
+        options = {**options, "labels": rows.P.argmax(axis=1)}
+    solve(
+        Problem(error(), [demographic_parity("known", tol=0.02), rejected() <= 0.1]),
+        rows.evidence(),
+        **options,
+    )
+    assert len(built) == 1
+    assert len(compiled) <= 2  # as predicted and as observed
+
+
+def count_calls(function, calls):
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    return counted

@@ -70,7 +70,7 @@ def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     """The same steps as a walk over the compiled rows, weighted, with sigma^2 of all of them."""
     from bylaw.formulation.dual import Dual, make_blocks
     from bylaw.formulation.linear_form import compile_problem
-    from bylaw.solvers.oracle import Rows as Steps
+    from bylaw.solvers.oracle import SampledRows as Steps
 
     evidence = ROWS.evidence(weights=WEIGHTS)
     policy = Stream(LABELS, 3000, warm_up=3000).partial_fit(evidence).policy()
@@ -78,7 +78,7 @@ def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     (block,) = make_blocks(form, evidence)
     dual = Dual(form, [block], policy.beta)
     walk = SGD3().begin(dual.sigma2, dual.smoothness, 3000, np.zeros(dual.n_rules))
-    walk.advance(Steps.of(dual, block.features.T.copy(), WEIGHTS / WEIGHTS.mean()))
+    walk.advance(Steps.from_dual(dual, block.features.T.copy(), WEIGHTS / WEIGHTS.mean()))
     np.testing.assert_allclose(list(policy.multipliers.values()), walk.answer, rtol=1e-12)
 
 

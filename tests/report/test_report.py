@@ -343,7 +343,7 @@ def test_a_certificate_and_an_undecided_audit_do_not_contradict_each_other():
     evidence, _, _ = people(3000, seed=0)
     proof, seen, _ = people(4000, seed=1)
     problem = Problem(error(), [rejected() <= 0.1])
-    policy = solve(problem, evidence, guarantee="high_probability", certificate=HeldOut(proof, seen))
+    policy = solve(problem, evidence, guarantee="high_probability", held_out=HeldOut(proof, seen))
     few, outcome, _ = people(300, seed=2)
     page = parsed(report(policy, evidence, held_out=HeldOut(few, outcome), levels=0).html)
     assert "4,000 other cases certified all rules together" in section(page, "summary").words()
@@ -425,7 +425,7 @@ def test_a_certificate_is_told():
     evidence, _, _ = people(3000, seed=6)
     held, _, _ = people(3000, seed=7)
     problem = Problem(error(), [rejected() <= 0.1])
-    policy = solve(problem, evidence, guarantee="high_probability", certificate=held)
+    policy = solve(problem, evidence, guarantee="high_probability", held_out=held)
     text = parsed(report(policy, evidence, levels=0).html).words()
     assert "3,000 held-out cases certified that all rules hold together" in text
 

@@ -26,6 +26,7 @@ from bylaw import (
 )
 from bylaw.formulation.dual import Dual, Hessian, make_blocks
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.solvers import linear_program
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch, _first_damping, _root, _stages, minimize_quadratic
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
@@ -123,6 +124,38 @@ def test_the_linear_program_is_optimal_and_obeys():
     # Strong duality: the hard dual at the linear program's multipliers gives its cost.
     sharp = Dual(dual.form, dual.blocks, 1e7)
     assert -sharp.value_and_gradient(exact.multipliers)[0] == pytest.approx(exact.cost, abs=1e-6)
+
+
+def test_the_exact_optimum_is_reported_and_is_where_the_polishing_starts():
+    """Cold, the full batch solver looks at few rows first; from the exact multipliers, at all of them."""
+    rows = Rows(n=3000, K=2, S=2)
+    dual = dual_of([demographic_parity("hidden", tol=0.02), rejected() <= 0.1], beta=2000.0, rows=rows)
+    solution = LinearProgram()(dual, tol=1e-6)
+    reference = exact_policy(dual)
+    assert solution.exact.cost == reference.cost
+    assert (solution.exact.multipliers == reference.multipliers).all()
+    sharp = Dual(dual.form, dual.blocks, 1e7)  # strong duality
+    assert -sharp.value_and_gradient(solution.exact.multipliers)[0] == pytest.approx(
+        solution.exact.cost, abs=1e-5
+    )
+    assert {step.rows for step in solution.trace} == {dual.mass}
+    cold = FullBatch()(dual, tol=1e-6)
+    assert cold.exact is None
+    assert min(step.rows for step in cold.trace) < dual.mass
+
+
+def test_a_start_serves_where_the_linear_program_has_no_optimum(monkeypatch):
+    dual = dual_of([demographic_parity("hidden", tol=0.02), rejected() <= 0.1])
+    near = FullBatch()(dual, tol=1e-8).multipliers
+
+    def give_up(_):
+        raise ArithmeticError("HiGHS gave up")
+
+    monkeypatch.setattr(linear_program, "exact_policy", give_up)
+    warm = LinearProgram()(dual, tol=1e-6, start=near)
+    assert warm.steps == 0
+    assert warm.exact is None
+    assert LinearProgram()(dual, tol=1e-6).steps > 0
 
 
 def test_no_rules_need_no_steps():

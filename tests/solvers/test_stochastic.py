@@ -32,7 +32,7 @@ from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic
 from bylaw.solvers.acsa import Plan, Walk
 from bylaw.solvers.oracle import Oracle, kernels
-from bylaw.solvers.oracle import Rows as Steps
+from bylaw.solvers.oracle import SampledRows as Steps
 from helpers.generated_rows import Rows
 
 STOCHASTIC = {"sgd3": SGD3(), "acsa": ACSA(), "sgd": SGD()}
@@ -44,7 +44,7 @@ def steps_of(problem, evidence, beta=10.0):
     dual = Dual(form, make_blocks(form, evidence), beta)
     (block,) = dual.blocks
     weights = block.row_weights * (len(block.row_weights) / dual.mass)
-    return dual, Steps.of(dual, block.features.T.copy(), weights)
+    return dual, Steps.from_dual(dual, block.features.T.copy(), weights)
 
 
 def constant_slope(n):

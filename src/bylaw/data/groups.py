@@ -24,6 +24,9 @@ class KnownGroup:
     codes: NDArray[np.int64]  # (n_rows,) positions in `values`
     known: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        self.codes.flags.writeable = False
+
     def rows(self, part: Part) -> KnownGroup:
         return KnownGroup(self.values, self.codes[part])
 
@@ -45,6 +48,9 @@ class GroupProbabilities:
     values: tuple[Any, ...]  # tuples of values where several attributes go together
     probabilities: Floats  # (n_rows, n_values)
     known: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        self.probabilities.flags.writeable = False
 
     def rows(self, part: Part) -> GroupProbabilities:
         return GroupProbabilities(self.values, self.probabilities[part])

@@ -236,7 +236,7 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
             margin=self.margin if self.correction and held_out is None else 0.0,
             guarantee=self.guarantee,  # type: ignore[arg-type]
             confidence=self.confidence,
-            certificate=held_out,
+            held_out=held_out,
             solver=self.solver,
             beta=self.beta,
             tol=self.tol,

@@ -24,11 +24,10 @@ from bylaw.formulation.solution import Guarantee, Solution, Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.fingerprint import Fingerprint, make_fingerprint
-from bylaw.solvers.base import Solver, gradient_mapping
+from bylaw.solvers.base import Solver, gradient_mapping, resolve_beta
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.modified_newton import ModifiedNewton
 from bylaw.solvers.screening import Screen
-from bylaw.solvers.stochastic import resolve_beta
 
 _POINTS_AHEAD = (10, 2)  # that a screen of all rows should serve, and one of its near rows
 _TRIALS = 3  # before all rows are asked

@@ -24,13 +24,13 @@ from bylaw.formulation.solution import Solution, Status
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
-from bylaw.solvers.base import Callback, Solver
+from bylaw.solvers.base import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import LinearProgram
 from bylaw.solvers.oracle import Optimizer
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
-from bylaw.solvers.stochastic import Stochastic, resolve_beta
+from bylaw.solvers.stochastic import Stochastic
 
 SOLVERS: Mapping[str, Solver] = {
     "auto": FullBatch(),
@@ -54,11 +54,11 @@ def solve(
     margin: float = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = 0.95,
-    certificate: Evidence | HeldOut | None = None,
+    held_out: Evidence | HeldOut | None = None,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Policy:
-    """The randomised policy of least cost that obeys the rules on these rows.
+    """The randomised policy of least cost that satisfies the rules on these rows.
 
     The rules hold for the rates that the evidence's probabilities predict; where the true labels
     or groups of these rows are given too, for the rates that are observed.
@@ -75,24 +75,24 @@ def solve(
         0.5 sqrt(T) log sqrt(T).
     tol
         largest norm of the gradient mapping, which bounds the violation of the rules. A
-        stochastic solver takes its steps and then says whether it got there.
+        stochastic solver takes its steps and then reports whether it got there.
     labels
-        the true label of each row: rules that speak of labels then hold as observed.
+        the true label of each row: rules that refer to labels then hold as observed.
     groups
         the true groups, {name: one value per row} or a frame, of attributes that the evidence
-        knows only as probabilities: rules that speak of them then hold as observed.
+        knows only as probabilities: rules that refer to them then hold as observed.
     margin
         tighten every rule by this many standard errors of its rate on these rows, so that it is
         likelier to hold on others; at most half of what leaves a policy.
     guarantee
         "high_probability": all rules hold together on the population of the rows with this `confidence`,
-        by a test on the `certificate` rows, which must be others. Of the policies with smaller and smaller
+        by a test on the `held_out` rows, which must be others. Of the policies with smaller and smaller
         margins that are tested, the last that passes is returned.
     confidence
         of that guarantee.
-    certificate
-        evidence of rows that were held out, or `HeldOut(evidence, labels, groups)` where rules speak of
-        labels or of groups that are known only as probabilities.
+    held_out
+        evidence of rows that were held out, or `HeldOut(evidence, labels, groups)` where rules refer to
+        labels or to groups that are known only as probabilities.
     rng
         a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
         solvers sample rows (with seed 0 if none is given).
@@ -102,16 +102,16 @@ def solve(
     Raises
     ------
     InfeasibleRulesError
-        when no policy obeys all the rules.
+        when no policy satisfies all the rules.
     UncertifiedError
-        when the certificate rows do not suffice for any policy.
+        when the held-out rows do not suffice for any policy.
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
     as_evidence(evidence)
     check_positive(tol, "tol")
     check_margin(margin)
-    held_out = _held_out(guarantee, confidence, certificate, margin)
+    certifying = _check_guarantee(guarantee, confidence, held_out, margin)
     form = compile_problem(problem, evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=1.0)
     chosen = as_solver(solver)
@@ -124,33 +124,33 @@ def solve(
     solution = run(dual)
     shift = np.zeros(dual.n_rules)
     observing = labels is not None or groups is not None
-    if held_out and not dual.n_rules:
-        raise OptionError("there are no rules to certify; leave out guarantee and certificate")
-    if dual.n_rules and (observing or margin or held_out):
+    if certifying and not dual.n_rules:
+        raise OptionError("there are no rules to certify; leave out guarantee and held_out")
+    if dual.n_rules and (observing or margin or certifying):
         seen = compile_outcomes(problem, form, evidence, labels, groups)
         fitting = Fitting(problem, evidence, dual, seen, run)
         if begin := fitting.begin(solution):
-            if held_out:
-                return certify(fitting, begin, held_out, confidence)
+            if certifying:
+                return certify(fitting, begin, certifying, confidence)
             corrected = fitting.corrected(begin, margin)
             dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         if not shift.any():
             _raise_if_conflicting(problem, evidence, dual, solution, tol, observing)
         _warn(dual, solution, tol)
-    if held_out:
+    if certifying:
         raise OptionError("the solver found no policy that could be certified; use solver='auto'")
     return make_policy(problem, dual, solution, shift * form.scales)
 
 
-def _held_out(guarantee: Any, confidence: Any, certificate: Any, margin: float) -> HeldOut | None:
+def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: float) -> HeldOut | None:
     """The rows that must certify the policy, if it is to be certified."""
+    check_fraction(confidence, "confidence")
     if guarantee not in (None, "high_probability"):
         raise OptionError(f"guarantee must be None or 'high_probability', not {guarantee!r}")
-    if (guarantee is None) != (certificate is None):
+    if (guarantee is None) != (held_out is None):
         raise OptionError(
-            "guarantee='high_probability' and certificate= go together: pass evidence of rows that were held "
-            "out"
+            "guarantee='high_probability' and held_out= go together: pass evidence of rows that were held out"
         )
     if guarantee is None:
         return None
@@ -158,10 +158,9 @@ def _held_out(guarantee: Any, confidence: Any, certificate: Any, margin: float) 
         raise OptionError(
             "with guarantee='high_probability' the margins are found by the test; leave out margin"
         )
-    check_fraction(confidence, "confidence")
-    held_out = certificate if isinstance(certificate, HeldOut) else HeldOut(certificate)
-    as_evidence(held_out.evidence)
-    return held_out
+    rows = held_out if isinstance(held_out, HeldOut) else HeldOut(held_out)
+    as_evidence(rows.evidence)
+    return rows
 
 
 def as_solver(solver: str | Solver | Optimizer) -> Solver:
@@ -178,7 +177,7 @@ def as_solver(solver: str | Solver | Optimizer) -> Solver:
 def _raise_if_conflicting(
     problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float, observing: bool
 ) -> None:
-    """The doctor has the last word: a conflict that is no larger than rounding errors is none."""
+    """The diagnosis has the last word: a conflict that is no larger than rounding errors is none."""
     missed = -float(dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0)) > tol
     if not (missed or solution.status is Status.INFEASIBLE):
         return

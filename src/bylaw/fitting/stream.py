@@ -25,9 +25,9 @@ from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import NO_ROWS, Fingerprint, make_fingerprint
 from bylaw.policy.policy import Policy
-from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.oracle import Rows
-from bylaw.solvers.stochastic import OPTIMIZERS, resolve_beta, theory_beta
+from bylaw.solvers.base import gradient_mapping, resolve_beta
+from bylaw.solvers.oracle import SampledRows
+from bylaw.solvers.stochastic import OPTIMIZERS, theory_beta
 
 _WARM_UP = 1000
 
@@ -185,7 +185,9 @@ class Stream:
         block = make_block(fit.form, fit.form.feature_map.admit(evidence))
         fit.fingerprint += make_fingerprint([block.features])
         batch = Dual(fit.form, [block], self.beta)
-        fit.walk.advance(Rows.of(batch, block.features.T.copy(), block.row_weights / fit.mean_weight))
+        fit.walk.advance(
+            SampledRows.from_dual(batch, block.features.T.copy(), block.row_weights / fit.mean_weight)
+        )
         if not batch.mass:
             return
         fit.value, gradient = batch.value_and_gradient(fit.walk.answer)

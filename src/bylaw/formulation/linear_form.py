@@ -78,7 +78,10 @@ class FeatureMap:
                 f"the evidence has {list(evidence.classes)}"
             )
         groups = {name: _admit_group(name, fitted, evidence) for name, fitted in self.attributes.items()}
-        costs = {n: self._cost(n, evidence) for n in self.cost_names}
+        costs = {
+            name: evaluate_cost(name, self.functions.get(name), evidence, self.action_space)
+            for name in self.cost_names
+        }
         for name in self.reference_names:
             if name not in evidence.references:
                 raise EvidenceError(f"a rule speaks of {name!r}; pass references={{{name!r}: its labels}}")
@@ -100,21 +103,23 @@ class FeatureMap:
         """The earlier models that features read."""
         return _source_names(self.features, ReferenceColumn)
 
-    def _cost(self, name: str, evidence: RowData) -> Floats:
-        if name in self.functions:
-            known = evidence.predicted if isinstance(evidence, ObservedRows) else evidence
-            matrix = as_matrix(self.functions[name](known), f"custom({name!r})")[0]
-            matrix = check_cost(matrix, name, len(evidence))
-        elif name in evidence.costs:
-            matrix = evidence.costs[name]
-        else:
-            raise EvidenceError(f"a rule speaks of custom({name!r}); pass costs={{{name!r}: an array}}")
-        if matrix.shape[1] != len(self.action_space.actions):
-            raise EvidenceError(
-                f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, "
-                f"{list(self.action_space.actions)}"
-            )
-        return matrix
+
+def evaluate_cost(
+    name: str, function: Callable[..., Any] | None, rows: RowData, space: ActionSpace
+) -> Floats:
+    """(n_rows, n_actions): the cost array of `custom(name)`, or what its function makes of the rows."""
+    if function is not None:
+        known = rows.predicted if isinstance(rows, ObservedRows) else rows
+        matrix = check_cost(as_matrix(function(known), f"custom({name!r})")[0], name, len(rows))
+    elif name in rows.costs:
+        matrix = rows.costs[name]
+    else:
+        raise EvidenceError(f"a rule refers to custom({name!r}); pass costs={{{name!r}: an array}}")
+    if matrix.shape[1] != len(space.actions):
+        raise EvidenceError(
+            f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, {list(space.actions)}"
+        )
+    return matrix
 
 
 def _source_names(features: Sequence[Feature], kind: type[Source]) -> list[str]:
@@ -221,7 +226,7 @@ class _Compiler:
             conditions = self._own(atom.conditions)
             scale = factor / self._frequency(conditions)
             for term in meaning.terms:
-                event = _also(conditions, term.label)
+                event = add_label(conditions, term.label)
                 if event is not None:
                     key = self._feature(atom, term.source, event), self.space.position(term.action)
                     entries[key] = entries.get(key, 0.0) + scale * term.coefficient
@@ -249,20 +254,25 @@ class _Compiler:
 
     def _frequency(self, conditions: Conditions) -> float:
         if conditions and conditions not in self.frequencies:
-            chance = self.evidence.event_probability(conditions)
-            self.frequencies[conditions] = float(np.average(chance, weights=self.evidence.weights))
+            self.frequencies[conditions] = measure_frequency(conditions, self.evidence)
         frequency = self.frequencies[conditions] if conditions else 1.0
         if conditions:
             self.used[conditions] = frequency
-        if not frequency > 0:
-            raise EvidenceError(
-                f"a rule refers to rows with {format_conditions(conditions)}, but they have no weight here; "
-                "remove the rule, merge the group with another, or add rows"
-            )
         return frequency
 
 
-def _also(conditions: Conditions, label: Value | None) -> Conditions | None:
+def measure_frequency(conditions: Conditions, rows: RowData) -> float:
+    """P(event) on these rows; an error if they have no weight."""
+    frequency = float(np.average(rows.event_probability(conditions), weights=rows.weights))
+    if not frequency > 0:
+        raise EvidenceError(
+            f"a rule refers to rows with {format_conditions(conditions)}, but they have no weight here; "
+            "remove the rule, merge the group with another, or add rows"
+        )
+    return frequency
+
+
+def add_label(conditions: Conditions, label: Value | None) -> Conditions | None:
     """The conditions and this label; None if they contradict each other."""
     event = dict(conditions)
     if label is not None and event.setdefault(LABEL, label) != label:

@@ -9,10 +9,10 @@ import numpy as np
 from bylaw._base.typing import Floats, Value
 from bylaw.data.evidence import Evidence, RowData
 from bylaw.data.outcomes import Limits
-from bylaw.formulation.dual import BLOCK_ROWS, make_block
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.dual import make_block
+from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Conditions, CostColumn, Rate, Source
+from bylaw.language.expressions import Atom, Conditions, CostColumn, Meaning, Rate, Source
 from bylaw.language.problem import Problem
 
 _SAME_COST = 1e-12
@@ -30,14 +30,35 @@ def compute_row_rates(rate: Rate, rows: RowData, probabilities: Floats, space: A
 def _compute_row_rates(
     rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> tuple[Floats, float]:
-    form = compile_problem(Problem(rate, decisions=space.kind, reject=space.reject), rows)
-    rows = form.feature_map.admit(rows)
-    per_row = np.empty(len(rows))
-    for start in range(0, len(rows), BLOCK_ROWS):
-        part = slice(start, min(start + BLOCK_ROWS, len(rows)))
-        losses = form.base.T @ make_block(form, rows, part).features
-        per_row[part] = np.einsum("an,na->n", losses, probabilities[part])
-    return per_row, form.base_constant
+    """What varies between rows, (n_rows,), and the constant."""
+    varying, constant = np.zeros(len(rows)), rate.constant
+    for atom, coefficient in rate.terms:
+        meaning = atom.meaning(space)
+        constant += coefficient * meaning.constant
+        frequency = measure_frequency(atom.conditions, rows) if atom.conditions else 1.0
+        varying += (coefficient / frequency) * _sum_terms(atom, meaning, rows, probabilities, space)
+    return varying, constant
+
+
+def _sum_terms(
+    atom: Atom, meaning: Meaning, rows: RowData, probabilities: Floats, space: ActionSpace
+) -> Floats:
+    """(n_rows,): what the decisions pay on the rows of the atom's conditions."""
+    name = atom.reads("cost")
+    costs = None if name is None else evaluate_cost(name, atom.function, rows, space)
+    total = np.zeros(len(rows))
+    for term in meaning.terms:
+        event = add_label(atom.conditions, term.label)
+        if event is None:
+            continue
+        paid = term.coefficient * rows.event_probability(event)
+        if isinstance(term.source, CostColumn):
+            assert costs is not None
+            paid = paid * costs[:, term.source.item]
+        elif term.source is not None:
+            paid = paid * rows.column(term.source)
+        total += paid * probabilities[:, space.position(term.action)]
+    return total
 
 
 def decide_baseline(problem: Problem, evidence: Evidence) -> Floats:

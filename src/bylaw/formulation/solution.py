@@ -92,6 +92,13 @@ class Certificate:
         )
 
 
+class ExactOptimum(NamedTuple):
+    """The optimum of the exact linear program on the fitted rows."""
+
+    cost: float
+    multipliers: Floats  # (M,)
+
+
 @dataclass(frozen=True)
 class Solution:
     """Multipliers, and how good they are on the fitted rows."""
@@ -102,6 +109,7 @@ class Solution:
     value: float  # F(lambda)
     steps: int
     trace: tuple[Step, ...] = field(default=(), repr=False)
+    exact: ExactOptimum | None = field(default=None, repr=False)  # by solver="linear_program"; not saved
 
 
 class RulePrice(NamedTuple):

@@ -12,7 +12,7 @@ from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import OptionError
-from bylaw.solvers.oracle import Oracle, Rows, kernels
+from bylaw.solvers.oracle import Oracle, SampledRows, kernels
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Walk:
     def answer(self) -> Floats:
         return self.average
 
-    def advance(self, rows: Rows) -> None:
+    def advance(self, rows: SampledRows) -> None:
         """One step per row, in order; rows beyond the plan are left alone."""
         first = 0
         while first < len(rows.weights) and self.steps < self.plan.steps:
@@ -63,7 +63,7 @@ class Walk:
             self._run(rows, slice(first, first + count))
             first += count
 
-    def _run(self, rows: Rows, part: slice) -> None:
+    def _run(self, rows: SampledRows, part: slice) -> None:
         mus = np.array(self.plan.mus[: self.stage + 1])
         anchor = mus @ np.array(self.centres)
         kernels().accelerate(

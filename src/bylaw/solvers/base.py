@@ -1,13 +1,16 @@
-"""What every solver shares: its contract and its measure of success."""
+"""What every solver shares: its contract, its measure of success, and the choice of beta."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
 from bylaw._base.typing import Floats
+from bylaw._base.validation import check_positive
+from bylaw.errors import OptionError
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.solution import Solution, Step
 
@@ -36,3 +39,21 @@ class Solver(Protocol):
 def gradient_mapping(multipliers: Floats, gradient: Floats, alpha: float) -> Floats:
     """G_alpha(lambda) = (lambda - (lambda - alpha grad)_+) / alpha, (M,)."""
     return np.minimum(multipliers / alpha, gradient)
+
+
+def paper_beta(rows: int) -> float:
+    """beta = 0.5 sqrt(T) log sqrt(T), of the paper's experiments."""
+    if rows < 2:
+        raise OptionError(f"beta='paper' needs at least 2 rows, not {rows}")
+    return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
+
+
+def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
+    """A number, "paper", or what "auto" means here."""
+    if beta == "auto":
+        return auto()
+    if beta == "paper":
+        return paper_beta(rows)
+    if isinstance(beta, str):
+        raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
+    return check_positive(beta, "beta")

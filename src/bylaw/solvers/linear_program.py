@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.solution import Solution
+from bylaw.formulation.solution import ExactOptimum, Solution
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch
 
@@ -25,7 +25,7 @@ class ExactPolicy:
 
 
 def exact_policy(dual: Dual) -> ExactPolicy | None:
-    """Minimise the cost over every policy on these rows; None if no policy obeys the rules.
+    """Minimise the cost over every policy on these rows; None if no policy satisfies the rules.
 
     Raises ArithmeticError where HiGHS gives up.
     """
@@ -58,11 +58,12 @@ def exact_policy(dual: Dual) -> ExactPolicy | None:
 
 @dataclass(frozen=True)
 class LinearProgram:
-    """Start from the exact multipliers, then settle at the dual's beta.
+    """The exact linear program, whose multipliers are then polished at the dual's beta.
 
-    The linear program ties some rows between two actions and cannot say how to break the ties
-    on new rows; the entropy can. So its multipliers are polished until the soft policy itself
-    obeys the rules.
+    The linear program ties some rows between two actions and does not tell how to break the ties
+    on new rows; the entropy does. So its multipliers are the start of Newton steps, until the soft policy
+    itself satisfies the rules. The exact cost and multipliers are in `solution.exact`. A `start` serves where
+    the linear program has no optimum, or HiGHS gives up.
     """
 
     def auto_beta(self, dual: Dual) -> float:
@@ -81,6 +82,7 @@ class LinearProgram:
             exact = exact_policy(dual)
         except ArithmeticError:
             exact = None
-        # Without an optimum to start from, the full batch solver finds the proof of the conflict.
-        start = None if exact is None else exact.multipliers
-        return FullBatch()(dual, tol=tol, start=start, rng=rng, callback=callback)
+        if exact is None:  # the full batch solver finds the proof of the conflict
+            return FullBatch()(dual, tol=tol, start=start, rng=rng, callback=callback)
+        polished = FullBatch()(dual, tol=tol, start=exact.multipliers, rng=rng, callback=callback)
+        return replace(polished, exact=ExactOptimum(exact.cost, exact.multipliers))

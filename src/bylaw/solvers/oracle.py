@@ -17,7 +17,7 @@ from bylaw.formulation.dual import Block, Dual
 _CHUNK = 65_536  # rows sampled at a time
 
 
-class Rows(NamedTuple):
+class SampledRows(NamedTuple):
     """Rows in the order of their steps, as the compiled loops want them."""
 
     features: Floats  # (n_rows, n_features)
@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     problem: tuple[Any, ...]  # base, couplings (indptr, indices, data), bounds, beta, sets
 
     @classmethod
-    def of(cls, dual: Dual, features: Floats, weights: Floats) -> Rows:
+    def from_dual(cls, dual: Dual, features: Floats, weights: Floats) -> SampledRows:
         form, couplings = dual.form, dual.form.couplings
         indptr, indices = (np.asarray(a, dtype=np.int64) for a in (couplings.indptr, couplings.indices))
         sets = not form.action_space.exclusive
@@ -40,7 +40,7 @@ class Walking(Protocol):
     def answer(self) -> Floats: ...
     @property
     def steps(self) -> int: ...
-    def advance(self, rows: Rows) -> None: ...
+    def advance(self, rows: SampledRows) -> None: ...
     def state(self) -> dict[str, Any]: ...
 
 
@@ -93,7 +93,7 @@ class Oracle:
         """Let an optimiser that steps row by row take this many steps."""
         for done in range(0, steps, _CHUNK):
             drawn = self._next(min(_CHUNK, steps - done))
-            walking.advance(Rows.of(self.dual, self._features[drawn], self._weights[drawn]))
+            walking.advance(SampledRows.from_dual(self.dual, self._features[drawn], self._weights[drawn]))
             self.taken = walking.steps
             if self.on_rows is not None:
                 self.on_rows(self.taken, walking.answer)

@@ -10,7 +10,7 @@ from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import OptionError
-from bylaw.solvers.oracle import Oracle, Rows, kernels
+from bylaw.solvers.oracle import Oracle, SampledRows, kernels
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Descent:
     def answer(self) -> Floats:
         return self.average
 
-    def advance(self, rows: Rows) -> None:
+    def advance(self, rows: SampledRows) -> None:
         """One step per row, in order."""
         kernels().descend(
             rows.features, rows.weights, rows.problem, self.steps, self.size, self.point, self.average

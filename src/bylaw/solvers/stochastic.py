@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,24 +29,6 @@ def theory_beta(rows: int) -> float:
             f"a stochastic optimiser needs at least 2 rows, not {rows}; use solver='full_batch'"
         )
     return rows / (8 * math.log2(rows))
-
-
-def paper_beta(rows: int) -> float:
-    """beta = 0.5 sqrt(T) log sqrt(T), of the paper's experiments."""
-    if rows < 2:
-        raise OptionError(f"beta='paper' needs at least 2 rows, not {rows}")
-    return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
-
-
-def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
-    """A number, "paper", or what "auto" means here."""
-    if beta == "auto":
-        return auto()
-    if beta == "paper":
-        return paper_beta(rows)
-    if isinstance(beta, str):
-        raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
-    return check_positive(beta, "beta")
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def fit(
     if proof is not None:
         solving |= {
             "guarantee": "high_probability",
-            "certificate": proof.held_out(limits),
+            "held_out": proof.held_out(limits),
             "confidence": confidence,
         }
     with steps("solving") as callback:

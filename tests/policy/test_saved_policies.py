@@ -1,0 +1,48 @@
+"""Policies and streams that earlier versions saved load, and decide as they did then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bylaw import Evidence, Policy, Stream
+
+SAVED = Path(__file__).parent / "saved"
+DECIDED = json.loads((SAVED / "decided.json").read_text())
+ROWS = {name: np.array(column) for name, column in DECIDED["rows"].items()}
+
+
+def evidence(n_actions):
+    race = ROWS["race"]
+    return Evidence(
+        ROWS["probabilities"],
+        classes=["a", "b", "c"],
+        groups={"sex": ROWS["sex"], "race": {"x": race[:, 0], "z": race[:, 1]}},
+        joint={"race": race[:, :, None] * ROWS["probabilities"][:, None, :]},
+        references={"old": ROWS["old"]},
+        costs={"visit": ROWS["visit"][:, :n_actions]},
+        weights=np.r_[np.ones(200), 2 * np.ones(40)],
+    )
+
+
+def read_floats(rows):
+    return np.array([[float.fromhex(value) for value in row] for row in rows])
+
+
+@pytest.mark.parametrize("name", ["labels", "reject", "sets", "observed"])
+def test_a_saved_policy_decides_as_it_did(name, tmp_path):
+    policy = Policy.load(SAVED / f"{name}.json")
+    rows = evidence(len(policy.actions))
+    then = DECIDED["cases"][name]
+    assert policy.decide(rows, ids=range(240)).tolist() == then["decisions"]
+    np.testing.assert_allclose(policy.probabilities(rows), read_floats(then["probabilities"]), atol=1e-12)
+    policy.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (SAVED / f"{name}.json").read_text()
+
+
+def test_a_saved_stream_goes_on_as_it_did():
+    stream = Stream.load(SAVED / "stream.json").partial_fit(evidence(4).rows(slice(120, 240)))
+    np.testing.assert_allclose(stream.policy().score_matrix, read_floats(DECIDED["stream"]), atol=1e-10)
