@@ -29,7 +29,7 @@ from bylaw import (
     solve,
 )
 from bylaw.fitting.diagnosis import diagnose
-from bylaw.solvers.column_generation import Question
+from bylaw.solvers.column_generation import MixtureProgram
 from bylaw.solvers.full_batch import FullBatch
 from helpers.generated_rows import Rows
 from helpers.reference import churn, error_loss, on, one_hot, parity, rejection
@@ -434,7 +434,7 @@ def test_rows_of_the_fixture_are_needed():
 def test_prices_of_rules_never_exceed_the_price_of_their_slack():
     """Otherwise the bound from below would be none."""
     loosening = sparse.csr_array(np.array([[1.0, 0], [1, 0], [0, 2]]))
-    question = Question(np.arange(3), np.zeros(3), np.array([1.0, 3.0]), loosening)
-    assert question.admitted(np.array([3.0, 1.0, 1.0])) == pytest.approx([0.75, 0.25, 1.0])
-    assert question.admitted(np.array([0.25, -1.0, 6.0])) == pytest.approx([0.25, 0.0, 1.5])
-    assert question.cost(np.array([0.1, 0.3, 0.4])) == pytest.approx(0.3 + 3 * 0.2)
+    program = MixtureProgram(np.arange(3), np.zeros(3), np.array([1.0, 3.0]), loosening)
+    assert program.project_prices(np.array([3.0, 1.0, 1.0])) == pytest.approx([0.75, 0.25, 1.0])
+    assert program.project_prices(np.array([0.25, -1.0, 6.0])) == pytest.approx([0.25, 0.0, 1.5])
+    assert program.cost(np.array([0.1, 0.3, 0.4])) == pytest.approx(0.3 + 3 * 0.2)

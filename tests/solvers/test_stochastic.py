@@ -30,7 +30,7 @@ from bylaw import (
 from bylaw.formulation.dual import Block, Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic
-from bylaw.solvers.acsa import Plan, Walk
+from bylaw.solvers.acsa import AcceleratedState, Plan
 from bylaw.solvers.oracle import Oracle, kernels
 from bylaw.solvers.oracle import SampledRows as Steps
 from helpers.generated_rows import Rows
@@ -61,7 +61,7 @@ def test_three_steps_of_acsa_by_hand():
     t=3: alpha 1/2, gamma 1: lambda^md 4/7 17/63 + 3/7 1/3 = 131/441, lambda 1/2, average 97/252.
     """
     _, rows = constant_slope(3)
-    walk = Walk.begin(Plan((1.0,), 3, 3.0), np.zeros(1))
+    walk = AcceleratedState.begin(Plan((1.0,), 3, 3.0), np.zeros(1))
     expected = [(1 / 7, 1 / 7), (1 / 3, 17 / 63), (1 / 2, 97 / 252)]
     for t, (point, average) in enumerate(expected):
         walk.advance(rows._replace(features=rows.features[[t]], weights=rows.weights[[t]]))
@@ -102,7 +102,7 @@ def test_sgd3_is_acsa_again_and_again_with_every_centre():
     problem = Problem(error(), [demographic_parity("hidden", tol=0.01), rejected() <= 0.1])
     dual, rows = steps_of(problem, rows_.evidence())
     plan = Plan((0.5, 1.0, 2.0), 30, 7.0)
-    walk = Walk.begin(plan, np.zeros(dual.n_rules))
+    walk = AcceleratedState.begin(plan, np.zeros(dual.n_rules))
     walk.advance(rows)
     centre, centres = np.zeros(dual.n_rules), []
     for j, mu in enumerate(plan.mus):

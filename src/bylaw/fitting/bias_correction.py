@@ -89,7 +89,7 @@ def compile_outcomes(
 
 
 @dataclass(frozen=True)
-class Corrected:
+class CorrectedSolution:
     """A solution for shifted bounds, and what the observed rates make of it."""
 
     dual: Dual
@@ -107,25 +107,27 @@ class Corrected:
         return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
 
 
-def start(dual: Dual, first: Solution, seen: CompiledOutcomes, resolve: Resolve) -> Corrected | None:
+def start_correction(
+    dual: Dual, first: Solution, seen: CompiledOutcomes, resolve: Resolve
+) -> CorrectedSolution | None:
     """The plug-in answer. Where the rules conflict in the model's opinion, one for bounds shifted by its
     error, if such can be found: where it tried hardest to obey, or where it knew no rules."""
     none = np.zeros(dual.n_rules)
     if first.status is not Status.INFEASIBLE:
-        return _attempt(dual, first, seen, none)
+        return _evaluate(dual, first, seen, none)
     for solution in (first, replace(first, multipliers=none)):
         for _ in range(_MOST_STARTS):
-            shift = _attempt(dual, solution, seen, none).error
-            trial = _shifted(dual, shift)
+            shift = _evaluate(dual, solution, seen, none).error
+            trial = _shift_bounds(dual, shift)
             solution = resolve(trial, none)
             if solution.status is not Status.INFEASIBLE:
-                return _attempt(trial, solution, seen, shift)
+                return _evaluate(trial, solution, seen, shift)
     return None
 
 
-def correct(
-    dual: Dual, begin: Corrected, seen: CompiledOutcomes, margins: Floats, resolve: Resolve
-) -> Corrected:
+def correct_bounds(
+    dual: Dual, begin: CorrectedSolution, seen: CompiledOutcomes, margins: Floats, resolve: Resolve
+) -> CorrectedSolution:
     """Shift the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare, and
     no rule with a price is held further than that.
 
@@ -138,12 +140,12 @@ def correct(
         if max(best.measure(margins)) <= _CLOSE:
             break
         shift = here.shift + gain * (here.error + margins - here.shift)
-        trial = _shifted(dual, shift)
+        trial = _shift_bounds(dual, shift)
         answer = resolve(trial, here.solution.multipliers)
         if answer.status is Status.INFEASIBLE:
             here, gain, margins = best, gain / 2, margins / 2
             continue
-        here = _attempt(trial, answer, seen, shift)
+        here = _evaluate(trial, answer, seen, shift)
         if here.measure(margins) < best.measure(margins):
             best = here
         elif here.measure(margins) < tuple(_ASTRAY * m for m in best.measure(margins)):
@@ -153,7 +155,9 @@ def correct(
     return best
 
 
-def obey(dual: Dual, near: Corrected, seen: CompiledOutcomes, margins: Floats, resolve: Resolve) -> Corrected:
+def enforce_rules(
+    dual: Dual, near: CorrectedSolution, seen: CompiledOutcomes, margins: Floats, resolve: Resolve
+) -> CorrectedSolution:
     """From close to on the right side: what is still missed by a little is aimed at from further and
     further inside."""
     for push in _PUSHES:
@@ -161,31 +165,31 @@ def obey(dual: Dual, near: Corrected, seen: CompiledOutcomes, margins: Floats, r
         if over.max(initial=0.0) <= _EXACT:
             break
         aim = margins + np.where(over > 0, over + push * _CLOSE, 0.0)
-        inside = correct(dual, near, seen, aim, resolve)
+        inside = correct_bounds(dual, near, seen, aim, resolve)
         near = min(near, inside, key=lambda one: float((one.excess + margins).max()))
     return near
 
 
-def _shifted(dual: Dual, shift: Floats) -> Dual:
+def _shift_bounds(dual: Dual, shift: Floats) -> Dual:
     return replace(dual, form=replace(dual.form, bounds=dual.form.bounds - shift))
 
 
-def _attempt(dual: Dual, solution: Solution, seen: CompiledOutcomes, shift: Floats) -> Corrected:
+def _evaluate(dual: Dual, solution: Solution, seen: CompiledOutcomes, shift: Floats) -> CorrectedSolution:
     plug = -dual.value_and_gradient(solution.multipliers)[1] - shift
     excess = np.where(seen.rules, seen.excess(dual, solution.multipliers), plug)
-    return Corrected(dual, solution, shift, excess, excess - plug)
+    return CorrectedSolution(dual, solution, shift, excess, excess - plug)
 
 
-def affordable_margins(begin: Corrected, margins: Floats, resolve: Resolve) -> Floats:
+def find_affordable_margins(begin: CorrectedSolution, margins: Floats, resolve: Resolve) -> Floats:
     """The margins, or half of the largest part of them that leaves a policy, if that is less."""
-    return affordable_share(begin, margins, resolve, most=2.0) / 2 * margins
+    return find_affordable_share(begin, margins, resolve, most=2.0) / 2 * margins
 
 
-def affordable_share(begin: Corrected, margins: Floats, resolve: Resolve, most: float) -> float:
+def find_affordable_share(begin: CorrectedSolution, margins: Floats, resolve: Resolve, most: float) -> float:
     """The largest part of these margins, up to `most`, that leaves a policy."""
 
     def leaves_a_policy(share: float) -> bool:
-        answer = resolve(_shifted(begin.dual, share * margins), begin.solution.multipliers)
+        answer = resolve(_shift_bounds(begin.dual, share * margins), begin.solution.multipliers)
         return answer.status is not Status.INFEASIBLE
 
     if leaves_a_policy(most):

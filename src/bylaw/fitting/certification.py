@@ -27,8 +27,8 @@ from bylaw.auditing.hypotheses import (
 )
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
-from bylaw.fitting.bias_correction import Corrected, affordable_share
-from bylaw.fitting.refit import Fitting
+from bylaw.fitting.bias_correction import CorrectedSolution, find_affordable_share
+from bylaw.fitting.refit import Refitter
 from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import Rule
 from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
@@ -46,23 +46,23 @@ class _Failure(NamedTuple):
     rows_needed: float
 
 
-def certify(fitting: Fitting, begin: Corrected, held_out: HeldOut, confidence: float) -> Policy:
+def certify(refitter: Refitter, begin: CorrectedSolution, held_out: HeldOut, confidence: float) -> Policy:
     """The least cautious policy that the held-out rows certify."""
     delta, accepted, failure = 1 - confidence, None, None
-    feature_map = fitting.dual.form.feature_map
+    feature_map = refitter.dual.form.feature_map
     outcome = observe(feature_map.admit(held_out.evidence), held_out.labels, held_out.groups)
     prints = fingerprint_evidence(feature_map, held_out.evidence)
-    if shares_rows(prints, (fitting.fingerprint,)):
+    if shares_rows(prints, (refitter.fingerprint,)):
         raise EvidenceError(
             "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split "
             "the rows first"
         )
-    expanded = fitting.problem.expand(outcome.classes, outcome.group_values)
+    expanded = refitter.problem.expand(outcome.classes, outcome.group_values)
     rules = [found.rule for found in expanded]
-    for tried, (margin, found) in enumerate(_candidates(fitting, begin, len(outcome))):
+    for tried, (margin, found) in enumerate(_candidates(refitter, begin, len(outcome))):
         sample = HeldOutSample(
             outcome,
-            fitting.probabilities(found, held_out.evidence),
+            refitter.probabilities(found, held_out.evidence),
             feature_map.action_space,
             labelled=held_out.labels is not None,
             limits=check_limits(held_out.limits, outcome),
@@ -73,20 +73,22 @@ def certify(fitting: Fitting, begin: Corrected, held_out: HeldOut, confidence: f
             break
         accepted = found, Certificate(confidence, len(outcome), margin, tried + 1, p_value)
     if accepted is not None:
-        policy = fitting.policy(accepted[0])
+        policy = refitter.policy(accepted[0])
         return replace(policy, certificate=accepted[1], fingerprints=(*policy.fingerprints, prints))
     assert failure is not None
     raise UncertifiedError(failure.rule, failure.p_value, failure.rows_needed, len(outcome), confidence)
 
 
-def _candidates(fitting: Fitting, begin: Corrected, n_held_out: int) -> Iterator[tuple[float, Corrected]]:
+def _candidates(
+    refitter: Refitter, begin: CorrectedSolution, n_held_out: int
+) -> Iterator[tuple[float, CorrectedSolution]]:
     """From the widest margin that leaves a policy down to none. A rate differs between the fitted and the
     held-out rows by a standard error of both."""
-    units = fitting.standard_errors(begin) * math.sqrt(1 + len(fitting.evidence) / n_held_out)
-    share = affordable_share(begin, _WIDEST * units, fitting.resolve, most=1.0)
+    units = refitter.standard_errors(begin) * math.sqrt(1 + len(refitter.evidence) / n_held_out)
+    share = find_affordable_share(begin, _WIDEST * units, refitter.resolve, most=1.0)
     widest = _WIDEST * (share if share == 1.0 else _EDGE * share)
     for margin in [*np.arange(widest, _STEP / 2, -_STEP).tolist(), 0.0]:
-        begin = fitting.tightened(begin, margin * units)
+        begin = refitter.tighten(begin, margin * units)
         yield margin, begin
 
 

@@ -1,6 +1,6 @@
 """Diagnosis of infeasible rules: which conflict, what each could reach, and the smallest relaxation.
 
-Every question is a linear program over mixtures of policies, answered exactly by column generation.
+Every program is a linear program over mixtures of policies, answered exactly by column generation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.row_rates import count_effective
 from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
 from bylaw.language.problem import Problem
-from bylaw.solvers.column_generation import GAP, ROUNDING, Answer, ColumnGeneration, Question
+from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
 
 _GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
 
@@ -128,14 +128,14 @@ def examine(
     if not dual.n_rules:
         return healthy
     analysis = _ConflictAnalysis(dual, multipliers)
-    proof = analysis.dispute(np.arange(dual.n_rules), multipliers)
+    proof = analysis.prove_conflict(np.arange(dual.n_rules), multipliers)
     if proof is None:
         return healthy
     cheapest, unit = _relaxation(dual, prices)
-    relaxed = analysis.ask(cheapest, lambda a: a.within(_GAP_OF_SUMS * a.upper), proof)
-    conflict, proof = analysis.irreducible(analysis.shorter(proof, relaxed.multipliers))
+    relaxed = analysis.solve(cheapest, lambda a: a.within(_GAP_OF_SUMS * a.upper), proof)
+    conflict, proof = analysis.reduce_conflict(analysis.choose_shorter(proof, relaxed.multipliers))
     scales, names = dual.form.scales, dual.form.names
-    least = {int(j): float(analysis.least(int(j), conflict) * scales[j]) for j in conflict}
+    least = {int(j): float(analysis.min_violation(int(j), conflict) * scales[j]) for j in conflict}
     weight = proof.multipliers / scales
     return replace(
         healthy,
@@ -182,13 +182,13 @@ def _event_text(event: Conditions) -> str:
     return format_conditions(groups_first)
 
 
-def _worst(rules: NDArray[np.int64], n_rules: int) -> Question:
+def _worst(rules: NDArray[np.int64], n_rules: int) -> MixtureProgram:
     """The least possible violation of the most violated of these rules."""
     one = sparse.csr_array(np.ones((len(rules), 1)))
-    return Question(rules, np.zeros(n_rules), np.ones(1), one, least_slack=-math.inf)
+    return MixtureProgram(rules, np.zeros(n_rules), np.ones(1), one, least_slack=-math.inf)
 
 
-def _relaxation(dual: Dual, prices: Floats) -> tuple[Question, float]:
+def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
     """The cheapest slacks, one for each statement, and the unit of their cost."""
     which, scales = dual.form.places, dual.form.scales
     units = np.zeros(len(prices))
@@ -197,7 +197,7 @@ def _relaxation(dual: Dual, prices: Floats) -> tuple[Question, float]:
     loosening = sparse.csr_array((units[which] / scales, (rules, which)), shape=(len(rules), len(prices)))
     price = prices * np.where(units > 0, units, 1.0)
     unit = float(price.min())
-    return Question(rules, np.zeros(dual.n_rules), price / unit, loosening), unit
+    return MixtureProgram(rules, np.zeros(dual.n_rules), price / unit, loosening), unit
 
 
 def _slacks(dual: Dual, violations: Floats) -> dict[str, float]:
@@ -210,11 +210,11 @@ def _slacks(dual: Dual, violations: Floats) -> dict[str, float]:
     return slacks
 
 
-def _settled(answer: Answer) -> bool:
+def _settled(answer: MixtureBounds) -> bool:
     return answer.within(GAP * (1 + abs(answer.upper)))
 
 
-def _sign_known(answer: Answer) -> bool:
+def _sign_known(answer: MixtureBounds) -> bool:
     """Whether the rules conflict, or hold to within rounding errors."""
     return answer.lower > ROUNDING or answer.upper <= ROUNDING
 
@@ -222,39 +222,39 @@ def _sign_known(answer: Answer) -> bool:
 class _ConflictAnalysis(ColumnGeneration):
     """Questions about conflicts, each of which adds to the policies met."""
 
-    def dispute(self, rules: NDArray[np.int64], multipliers: Floats | None = None) -> Floats | None:
+    def prove_conflict(self, rules: NDArray[np.int64], multipliers: Floats | None = None) -> Floats | None:
         """Multipliers, (M,), that prove these rules to conflict; None if they do not."""
         if not len(rules):
             return None
         if multipliers is not None and not multipliers[rules].any():
             multipliers = None
-        answer = self.ask(_worst(rules, self.dual.n_rules), _sign_known, multipliers)
+        answer = self.solve(_worst(rules, self.dual.n_rules), _sign_known, multipliers)
         return answer.multipliers if answer.lower > ROUNDING else None
 
-    def shorter(self, proof: Floats, other: Floats) -> Floats:
+    def choose_shorter(self, proof: Floats, other: Floats) -> Floats:
         """The other, (M,), if it proves a conflict and needs fewer rules."""
         few = np.count_nonzero(other) < np.count_nonzero(proof)
-        return other if few and other @ self.meet(other) > ROUNDING * other.sum() else proof
+        return other if few and other @ self.add_best_response(other) > ROUNDING * other.sum() else proof
 
-    def irreducible(self, proof: Floats) -> tuple[NDArray[np.int64], Answer]:
+    def reduce_conflict(self, proof: Floats) -> tuple[NDArray[np.int64], MixtureBounds]:
         """A conflict of which every rule is needed, and its best proof: rules are dropped, the least
         important first, while the others still conflict."""
         needed: set[int] = set()
         while len(needed) < np.count_nonzero(proof):
             weakest = min((int(j) for j in np.flatnonzero(proof) if j not in needed), key=proof.__getitem__)
             without = np.where(np.arange(len(proof)) == weakest, 0.0, proof)
-            shorter = self.dispute(np.flatnonzero(without), without)
+            shorter = self.prove_conflict(np.flatnonzero(without), without)
             if shorter is None:
                 needed.add(weakest)
             else:
                 proof = shorter
         conflict = np.flatnonzero(proof)
-        return conflict, self.ask(_worst(conflict, len(proof)), _settled, proof)
+        return conflict, self.solve(_worst(conflict, len(proof)), _settled, proof)
 
-    def least(self, rule: int, conflict: NDArray[np.int64]) -> float:
+    def min_violation(self, rule: int, conflict: NDArray[np.int64]) -> float:
         """The least violation of one rule while the others of the conflict hold."""
         others = conflict[conflict != rule]
         goal = np.eye(1, self.dual.n_rules, rule)[0]
         nothing = sparse.csr_array((len(others), 0))
-        question = Question(others, goal, np.zeros(0), nothing, allowed=ROUNDING)
-        return max(self.ask(question, _settled).upper, 0.0)
+        program = MixtureProgram(others, goal, np.zeros(0), nothing, allowed=ROUNDING)
+        return max(self.solve(program, _settled).upper, 0.0)

@@ -14,12 +14,12 @@ from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning
 from bylaw.fitting.bias_correction import (
     CompiledOutcomes,
-    Corrected,
+    CorrectedSolution,
     Resolve,
-    affordable_margins,
-    correct,
-    obey,
-    start,
+    correct_bounds,
+    enforce_rules,
+    find_affordable_margins,
+    start_correction,
 )
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.row_rates import standard_error
@@ -30,7 +30,7 @@ from bylaw.policy.policy import Policy, compute_probabilities
 
 
 @dataclass(frozen=True)
-class Fitting:
+class Refitter:
     """A problem on its rows, as compiled and as observed, and the way to solve it."""
 
     problem: Problem
@@ -39,25 +39,25 @@ class Fitting:
     seen: CompiledOutcomes
     resolve: Resolve
 
-    def begin(self, first: Solution) -> Corrected | None:
+    def start(self, first: Solution) -> CorrectedSolution | None:
         """The first answer; None if the rules conflict, on what was seen too."""
-        return start(self.dual, first, self.seen, self.resolve)
+        return start_correction(self.dual, first, self.seen, self.resolve)
 
-    def corrected(self, begin: Corrected, margin: float) -> Corrected:
+    def correct(self, begin: CorrectedSolution, margin: float) -> CorrectedSolution:
         """The rules held on what was seen, with a margin of so many standard errors, as far as they can be
         afforded."""
         margins = np.zeros(self.dual.n_rules)
         if margin:
-            margins = affordable_margins(begin, margin * self.standard_errors(begin), self.resolve)
-        found = obey(self.dual, self.tightened(begin, margins), self.seen, margins, self.resolve)
+            margins = find_affordable_margins(begin, margin * self.standard_errors(begin), self.resolve)
+        found = enforce_rules(self.dual, self.tighten(begin, margins), self.seen, margins, self.resolve)
         self._warn_if_missed(found)
         return found
 
-    def tightened(self, begin: Corrected, margins: Floats) -> Corrected:
+    def tighten(self, begin: CorrectedSolution, margins: Floats) -> CorrectedSolution:
         """The rules held on what was seen, with margins (M,)."""
-        return correct(self.dual, begin, self.seen, margins, self.resolve)
+        return correct_bounds(self.dual, begin, self.seen, margins, self.resolve)
 
-    def standard_errors(self, found: Corrected) -> Floats:
+    def standard_errors(self, found: CorrectedSolution) -> Floats:
         """(M,): of each rule's rate on these rows, in the compiled form's units."""
         probabilities = self.probabilities(found, self.evidence)
         errors = [self._standard_error(j, probabilities) for j in range(self.dual.n_rules)]
@@ -67,14 +67,14 @@ class Fitting:
     def fingerprint(self) -> Fingerprint:
         return make_fingerprint(block.features for block in self.dual.blocks)
 
-    def policy(self, found: Corrected) -> Policy:
+    def policy(self, found: CorrectedSolution) -> Policy:
         form, guarantee = self.dual.form, make_guarantee(found.dual, found.solution)
         tightened = found.shift * form.scales
         return Policy.from_solution(
             self.problem, form, found.solution, guarantee, tightened, (self.fingerprint,)
         )
 
-    def probabilities(self, found: Corrected, evidence: Evidence) -> Floats:
+    def probabilities(self, found: CorrectedSolution, evidence: Evidence) -> Floats:
         """(n_rows, n_actions)."""
         form, beta = self.dual.form, self.dual.beta
         matrix = form.score_matrix(found.solution.multipliers)
@@ -85,7 +85,7 @@ class Fitting:
         rows = self.seen.evidence if self.seen.rules[j] else self.evidence
         return standard_error(self.seen.rates[j], rows, probabilities, self.dual.form.action_space)
 
-    def _warn_if_missed(self, found: Corrected) -> None:
+    def _warn_if_missed(self, found: CorrectedSolution) -> None:
         excess = found.excess * self.dual.form.scales
         worst = int(np.argmax(excess))
         if excess[worst] <= self._standard_error(worst, self.probabilities(found, self.evidence)):

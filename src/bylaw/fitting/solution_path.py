@@ -212,12 +212,12 @@ class Walk:
     def _settle(self, near: Dual, guess: Floats, share: float) -> tuple[Solution, Tally]:
         """On a share of the rows; gradients are larger there, as they are those of all rows."""
         assert isinstance(self.solver, FullBatch)
-        found = self.chords.settle(
+        found = self.chords.refine(
             near, guess, tol=_PRECISELY * self.tol / share, alpha=self.whole.loss_unit * share
         )
         if found is not None:
             return found
-        solution = self.solver.settle(near, guess, tol=0.5 * self.tol / share, look_first=True)
+        solution = self.solver.refine(near, guess, tol=0.5 * self.tol / share, look_first=True)
         return solution, near.tally(solution.multipliers)
 
     def _on_all_rows(self, dual: Dual, found: Solution, total: Tally) -> tuple[Solution, Floats] | None:

@@ -17,7 +17,7 @@ from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
 from bylaw.fitting.bias_correction import compile_outcomes
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
-from bylaw.fitting.refit import Fitting, make_policy
+from bylaw.fitting.refit import Refitter, make_policy
 from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Solution, Status
@@ -128,11 +128,11 @@ def solve(
         raise OptionError("there are no rules to certify; leave out guarantee and held_out")
     if dual.n_rules and (observing or margin or certifying):
         seen = compile_outcomes(problem, form, evidence, labels, groups)
-        fitting = Fitting(problem, evidence, dual, seen, run)
-        if begin := fitting.begin(solution):
+        refitter = Refitter(problem, evidence, dual, seen, run)
+        if begin := refitter.start(solution):
             if certifying:
-                return certify(fitting, begin, certifying, confidence)
-            corrected = fitting.corrected(begin, margin)
+                return certify(refitter, begin, certifying, confidence)
+            corrected = refitter.correct(begin, margin)
             dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         if not shift.any():

@@ -33,13 +33,13 @@ _WARM_UP = 1000
 
 
 @dataclass
-class Fit:
+class StreamState:
     """What is fixed after the warm-up, and the optimiser that walks on."""
 
     form: LinearForm
     mean_weight: float
     guarantee: Guarantee  # of the last batch
-    walk: Any
+    optimizer_state: Any
     value: float = 0.0
     fingerprint: Fingerprint = NO_ROWS
 
@@ -98,7 +98,7 @@ class Stream:
         self.frequencies = _events(frequencies or {})
         self.seen = 0
         self._waiting: list[Evidence] = []
-        self._fit: Fit | None = None
+        self._fit: StreamState | None = None
 
     def partial_fit(self, evidence: Evidence) -> Stream:
         """One step per row, in the order of the rows."""
@@ -131,8 +131,10 @@ class Stream:
         """The policy so far. Its gradient mapping is measured on the last batch."""
         fit = self._fitted()
         terms = fit.guarantee
-        steps = fit.walk.steps
-        solution = Solution(fit.walk.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps)
+        steps = fit.optimizer_state.steps
+        solution = Solution(
+            fit.optimizer_state.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps
+        )
         return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=(fit.fingerprint,))
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -146,17 +148,17 @@ class Stream:
         stream = cls(read["problem"], read["rows"], beta=read["beta"], warm_up=read["warm_up"])
         stream.optimizer = read["optimizer"]
         stream.seen = read["seen"]
-        stream._fit = Fit(**{field.name: read[field.name] for field in fields(Fit)})
+        stream._fit = StreamState(**{field.name: read[field.name] for field in fields(StreamState)})
         return stream
 
-    def _fitted(self) -> Fit:
+    def _fitted(self) -> StreamState:
         if self._fit is None:
             raise OptionError(
                 f"the warm-up of {self.warm_up} rows is not over ({self.seen} came); there is no policy yet"
             )
         return self._fit
 
-    def _begin(self, first: Evidence) -> Fit:
+    def _begin(self, first: Evidence) -> StreamState:
         if first.weights is not None and not first.weights.any():
             raise EvidenceError("the rows of the warm-up have no weight; make it longer")
         first = first.with_columns(groups={n: self._values_of(n, group) for n, group in first.groups.items()})
@@ -172,7 +174,7 @@ class Stream:
         start = np.zeros(dual.n_rules)
         walk = self.optimizer.begin(dual.sigma2, dual.smoothness, self.rows, start)
         empty = Solution(start, Status.SAMPLED, 0.0, 0.0, 0)
-        return Fit(form, mean_weight, make_guarantee(dual, empty), walk)
+        return StreamState(form, mean_weight, make_guarantee(dual, empty), walk)
 
     def _values_of(self, name: str, group: Any) -> Any:
         """A known group with the values of the warm-up and of the frequencies, and no later ones."""
@@ -181,21 +183,21 @@ class Stream:
         named = {value for event in self.frequencies for other, value in event if other == name}
         return group.seen().with_values(tuple(sorted({*group.seen().values, *named})))
 
-    def _advance(self, fit: Fit, evidence: Evidence) -> None:
+    def _advance(self, fit: StreamState, evidence: Evidence) -> None:
         block = make_block(fit.form, fit.form.feature_map.admit(evidence))
         fit.fingerprint += make_fingerprint([block.features])
         batch = Dual(fit.form, [block], self.beta)
-        fit.walk.advance(
+        fit.optimizer_state.advance(
             SampledRows.from_dual(batch, block.features.T.copy(), block.row_weights / fit.mean_weight)
         )
         if not batch.mass:
             return
-        fit.value, gradient = batch.value_and_gradient(fit.walk.answer)
-        mapping = gradient_mapping(fit.walk.answer, gradient, fit.guarantee.alpha)
+        fit.value, gradient = batch.value_and_gradient(fit.optimizer_state.answer)
+        mapping = gradient_mapping(fit.optimizer_state.answer, gradient, fit.guarantee.alpha)
         fit.guarantee = replace(
             fit.guarantee,
             gradient_mapping=float(np.linalg.norm(mapping)),
-            multiplier_norm=float(np.linalg.norm(fit.walk.answer)),
+            multiplier_norm=float(np.linalg.norm(fit.optimizer_state.answer)),
         )
 
 

@@ -26,13 +26,13 @@ from bylaw.policy.serialization import (
 from bylaw.solvers.stochastic import OPTIMIZERS
 
 if TYPE_CHECKING:
-    from bylaw.fitting.stream import Fit, Stream
+    from bylaw.fitting.stream import Stream, StreamState
 
 FORMAT = "bylaw-stream"
 VERSION = 1
 
 
-def to_dict(stream: Stream, fit: Fit) -> dict[str, Any]:
+def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
     """The state of a stream as plain values; floats read back to the last bit."""
     names = {optimizer: name for name, optimizer in OPTIMIZERS.items()}
     return {
@@ -49,7 +49,7 @@ def to_dict(stream: Stream, fit: Fit) -> dict[str, Any]:
         "value": fit.value,
         "fingerprint": fit.fingerprint.to_dict(),
         "guarantee": asdict(fit.guarantee),
-        "walk": fit.walk.state(),
+        "walk": fit.optimizer_state.state(),
     }
 
 
@@ -101,7 +101,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "value": root["value"].number(),
         "fingerprint": Fingerprint.from_node(root["fingerprint"]),
         "guarantee": read_guarantee(root["guarantee"], beta),
-        "walk": optimizer.resume(root["walk"], len(form.bounds)),
+        "optimizer_state": optimizer.resume(root["walk"], len(form.bounds)),
     }
 
 

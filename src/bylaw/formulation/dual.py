@@ -112,11 +112,11 @@ def tally(
     curvature at those places is tallied too."""
     scores = compute_scores(beta * score_matrix, block.features)
     potential = space.to_probabilities(scores)
-    bend = None if support is None else _curvature(block, scores, space, beta, support)
+    curvature = None if support is None else _curvature(block, scores, space, beta, support)
     if block.weights is None:
-        return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, bend)
+        return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, curvature)
     scores *= block.weights
-    return Tally(block.mass, float(potential @ block.weights) / beta, block.features @ scores.T, bend)
+    return Tally(block.mass, float(potential @ block.weights) / beta, block.features @ scores.T, curvature)
 
 
 def _curvature(
@@ -130,16 +130,16 @@ def _curvature(
     undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED) if space.exclusive else slice(None)
     probabilities, features = probabilities[:, undecided], block.features[:, undecided]
     mass = np.sqrt(beta if block.weights is None else beta * block.weights[undecided])
-    bend = probabilities
+    variances = probabilities
     if space.exclusive:
         spread = features[support.features] * (probabilities[support.actions] * mass)
         total -= spread @ spread.T  # of a matrix and itself: half the work
     else:
-        bend = probabilities * (1 - probabilities)
-    open_ = bend > _DECIDED
+        variances = probabilities * (1 - probabilities)
+    open_ = variances > _DECIDED
     for action, here in support.by_action:
         rows = np.flatnonzero(open_[action])
-        columns = features[support.features[here, None], rows] * (np.sqrt(bend[action]) * mass)[rows]
+        columns = features[support.features[here, None], rows] * (np.sqrt(variances[action]) * mass)[rows]
         total[here, here] += columns @ columns.T
     return total
 
@@ -155,7 +155,7 @@ class Hessian:
     def __matmul__(self, vector: Floats) -> Floats:
         return self.half @ (self.couplings.T @ vector) + self.ridge * vector
 
-    def among(self, rules: NDArray[np.bool_] | slice) -> Floats:
+    def restrict(self, rules: NDArray[np.bool_] | slice) -> Floats:
         """The part for some rules, dense."""
         part = self.couplings[rules] @ self.half[rules].T
         return part + self.ridge * np.eye(len(part))
@@ -219,7 +219,7 @@ class Dual:
 
     def hessian(self, multipliers: Floats) -> Floats:
         """(M, M)."""
-        return self.second_order(self.tally(multipliers, curvature=True)).among(slice(None))
+        return self.second_order(self.tally(multipliers, curvature=True)).restrict(slice(None))
 
     def second_order(self, total: Tally) -> Hessian:
         assert total.curvature is not None

@@ -33,7 +33,7 @@ class Plan:
 
 
 @dataclass
-class Walk:
+class AcceleratedState:
     """Where AC-SA is: everything it needs to go on, bit for bit."""
 
     plan: Plan
@@ -44,7 +44,7 @@ class Walk:
     centres: list[Floats] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, plan: Plan, start: Floats) -> Walk:
+    def begin(cls, plan: Plan, start: Floats) -> AcceleratedState:
         return cls(plan, start.copy(), start.copy(), centres=[start.copy()])
 
     @property
@@ -90,7 +90,7 @@ class Walk:
         }
 
     @classmethod
-    def from_state(cls, state: Node, n_rules: int) -> Walk:
+    def from_state(cls, state: Node, n_rules: int) -> AcceleratedState:
         mus = tuple(node.positive() for node in state["mus"].list())
         walk = cls(
             plan=Plan(mus, state["length"].count(), state["smoothness"].positive()),
@@ -108,7 +108,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Staged(ABC):
+class StagedOptimizer(ABC):
     """An optimiser that is a plan of AC-SA stages. mu defaults to 2 sigma^2 / beta."""
 
     mu: float | None = None
@@ -117,16 +117,16 @@ class Staged(ABC):
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
         """The stages, for these constants and this many steps."""
 
-    def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> Walk:
-        return Walk.begin(self.plan(sigma2, smoothness, steps), start)
+    def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> AcceleratedState:
+        return AcceleratedState.begin(self.plan(sigma2, smoothness, steps), start)
 
-    def resume(self, state: Node, n_rules: int) -> Walk:
-        return Walk.from_state(state, n_rules)
+    def resume(self, state: Node, n_rules: int) -> AcceleratedState:
+        return AcceleratedState.from_state(state, n_rules)
 
     def __call__(
         self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats
     ) -> Floats:
-        return oracle.walk(self.begin(sigma2, smoothness, steps, start), steps)
+        return oracle.run(self.begin(sigma2, smoothness, steps, start), steps)
 
     def _mu(self, sigma2: float, smoothness: float) -> float:
         """2 sigma^2 / beta, where L = 2 beta sigma^2."""
@@ -136,7 +136,7 @@ class Staged(ABC):
 
 
 @dataclass(frozen=True)
-class ACSA(Staged):
+class ACSA(StagedOptimizer):
     """One run of AC-SA, with a pull of mu/2 squared distance to the start: the first stage of SGD3."""
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:

@@ -22,15 +22,15 @@ from bylaw.formulation.dual import Dual
 
 ROUNDING = 1e-9  # violations up to this, in the unit of the form, may be rounding errors
 GAP = 1e-7  # between the bounds of an answer, relative
-_MOST_PASSES = 200  # for one question; its bounds are kept if they have not met by then
-_MOST_ENTRIES = 6e6  # of all the master programs for one question, likewise
+_MOST_PASSES = 200  # for one program; its bounds are kept if they have not met by then
+_MOST_ENTRIES = 6e6  # of all the master programs for one program, likewise
 _MOST_FIRST = 32  # rules whose own best policy is tried first
 _MOST_NEW = 64  # rules that a master program takes up at once
 _LEAST_ROOM = 100  # policies that it may hold
 
 
 @dataclass(frozen=True)
-class Question:
+class MixtureProgram:
     """Minimise goal'v + price'slack over policies, where v - loosening slack <= allowed, for some rules."""
 
     rules: NDArray[np.int64]  # (R,): which of the M
@@ -52,7 +52,7 @@ class Question:
         np.maximum.at(slack, needed.indices, needed.data)
         return float(self.goal @ violations + self.price @ slack)
 
-    def admitted(self, multipliers: Floats) -> Floats:
+    def project_prices(self, multipliers: Floats) -> Floats:
         """The nearest multipliers, (R,), under which no slack pays: loosening' lambda <= price, and
         equal to it where slack may be negative."""
         multipliers = np.maximum(multipliers, 0.0)
@@ -63,7 +63,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class MixtureBounds:
     upper: float  # what a mixture of policies achieves
     violations: Floats  # (M,), of that mixture
     lower: float  # no policy is better
@@ -73,38 +73,38 @@ class Answer:
         return self.upper - self.lower <= gap
 
 
-Stop = Callable[[Answer], bool]
+Stop = Callable[[MixtureBounds], bool]
 
 
-class Master:
-    """The small program of one question: mixtures of the policies met, under the rules that matter."""
+class MasterProgram:
+    """The small program of one program: mixtures of the policies met, under the rules that matter."""
 
-    def __init__(self, question: Question, known: list[Floats]) -> None:
-        self.question = question
+    def __init__(self, program: MixtureProgram, known: list[Floats]) -> None:
+        self.program = program
         self.known = np.array(known)  # (P, M)
-        first = self.known[:, question.rules].mean(axis=0)
-        self.watched = np.zeros(len(question.rules), dtype=bool)  # (R,): the others hold by themselves
+        first = self.known[:, program.rules].mean(axis=0)
+        self.watched = np.zeros(len(program.rules), dtype=bool)  # (R,): the others hold by themselves
         self._watch(first)
 
     def _watch(self, missed: Floats) -> None:
         """Also those rules that are missed most, (R,)."""
         worst = np.argsort(-missed)[:_MOST_NEW]
         self.watched[worst[missed[worst] > ROUNDING / 10]] = True
-        if not len(self.question.price):
+        if not len(self.program.price):
             self.watched[:] = True  # without slack, every rule must hold in every mixture
         self.watched[worst[:1]] = True  # and slack that may be negative needs one to hold it
 
     def mix(self) -> tuple[float, Floats, Floats] | None:
         """The best mixture: its value, its violations (M,), and the prices of the rules, (R,)."""
-        question, known = self.question, self.known
-        rules, n_slacks = question.rules[self.watched], len(question.price)
+        program, known = self.program, self.known
+        rules, n_slacks = program.rules[self.watched], len(program.price)
         best = linprog(
-            np.concatenate([known @ question.goal, question.price]),
-            A_ub=sparse.hstack([sparse.csr_array(known[:, rules].T), -question.loosening[self.watched]]),
-            b_ub=np.full(len(rules), question.allowed),
+            np.concatenate([known @ program.goal, program.price]),
+            A_ub=sparse.hstack([sparse.csr_array(known[:, rules].T), -program.loosening[self.watched]]),
+            b_ub=np.full(len(rules), program.allowed),
             A_eq=np.concatenate([np.ones(len(known)), np.zeros(n_slacks)])[None],
             b_eq=[1.0],
-            bounds=[(0, None)] * len(known) + [(question.least_slack, None)] * n_slacks,
+            bounds=[(0, None)] * len(known) + [(program.least_slack, None)] * n_slacks,
             method="highs",
             options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
         )
@@ -112,20 +112,20 @@ class Master:
             return None
         shares = np.maximum(best.x[: len(known)], 0.0)
         violations = shares @ known / shares.sum()
-        prices = np.zeros(len(question.rules))
+        prices = np.zeros(len(program.rules))
         prices[self.watched] = -best.ineqlin.marginals
-        self._watch(violations[question.rules] - question.loosening @ best.x[len(known) :])
-        return best.fun, violations, question.admitted(prices)
+        self._watch(violations[program.rules] - program.loosening @ best.x[len(known) :])
+        return best.fun, violations, program.project_prices(prices)
 
     def add(self, violations: Floats, prices: Floats) -> None:
         """One more policy; those that are dearest at these prices, (R,), make room."""
-        worth = self.known @ self.question.goal + self.known[:, self.question.rules] @ prices
+        worth = self.known @ self.program.goal + self.known[:, self.program.rules] @ prices
         room = _LEAST_ROOM + 2 * int(self.watched.sum())
         self.known = np.vstack([self.known[np.argsort(worth, kind="stable")[:room]], violations])
 
 
 class ColumnGeneration:
-    """The violations of the policies met so far, which every question adds to."""
+    """The violations of the policies met so far, which every program adds to."""
 
     def __init__(self, dual: Dual, multipliers: Floats | None) -> None:
         """With the policies that come to mind: the same answer for every row, the best for one rule, and
@@ -136,44 +136,44 @@ class ColumnGeneration:
         moments = [np.outer(mean, decision).ravel() for decision in constant]
         self.known = [dual.form.couplings @ moment - dual.form.bounds for moment in moments]  # (M,) each
         for j in np.unique(np.linspace(0, dual.n_rules - 1, _MOST_FIRST).astype(int)):
-            self.meet(np.eye(1, dual.n_rules, j)[0])
+            self.add_best_response(np.eye(1, dual.n_rules, j)[0])
         if multipliers is not None:
             self.known.append(-dual.value_and_gradient(multipliers)[1])
 
-    def meet(self, multipliers: Floats) -> Floats:
+    def add_best_response(self, multipliers: Floats) -> Floats:
         """The policy of least lambda'v: its violations, (M,)."""
         self.known.append(self.dual.best_response(multipliers))
         return self.known[-1]
 
-    def ask(self, question: Question, stop: Stop, multipliers: Floats | None = None) -> Answer:
+    def solve(self, program: MixtureProgram, stop: Stop, multipliers: Floats | None = None) -> MixtureBounds:
         """Meet policies until the bounds of the answer are good enough, or no policy helps."""
-        answer = Answer(math.inf, self.known[0], -math.inf, np.zeros(self.dual.n_rules))
+        answer = MixtureBounds(math.inf, self.known[0], -math.inf, np.zeros(self.dual.n_rules))
         if multipliers is not None:
-            answer = self._price(question, question.admitted(multipliers[question.rules]), answer)
-        master, entries = Master(question, self.known), 0.0
+            answer = self._price(program, program.project_prices(multipliers[program.rules]), answer)
+        master, entries = MasterProgram(program, self.known), 0.0
         for _ in range(_MOST_PASSES):
             mixed = master.mix()
             entries += len(master.known) * int(master.watched.sum())
             if mixed is None or entries > _MOST_ENTRIES:
                 break
             value, violations, outer = mixed
-            if (cost := question.cost(violations)) < answer.upper:
+            if (cost := program.cost(violations)) < answer.upper:
                 answer = replace(answer, upper=cost, violations=violations)
-            inner = answer.multipliers[question.rules] if math.isfinite(answer.lower) else outer
+            inner = answer.multipliers[program.rules] if math.isfinite(answer.lower) else outer
             new = len(self.known)
             if not stop(answer):  # halfway to the best prices known: without, they swing between extremes
-                answer = self._price(question, (inner + outer) / 2, answer)
-            if not stop(answer) and question.worth(self.known[-1], outer) > value - GAP / 10:
-                answer = self._price(question, outer, answer)  # so far inward, nothing new was met
+                answer = self._price(program, (inner + outer) / 2, answer)
+            if not stop(answer) and program.worth(self.known[-1], outer) > value - GAP / 10:
+                answer = self._price(program, outer, answer)  # so far inward, nothing new was met
             if stop(answer):
                 break
             for violations in self.known[new:]:
                 master.add(violations, outer)
         return answer
 
-    def _price(self, question: Question, prices: Floats, answer: Answer) -> Answer:
+    def _price(self, program: MixtureProgram, prices: Floats, answer: MixtureBounds) -> MixtureBounds:
         """Meet the best policy at these prices, (R,); they bound the answer from below."""
-        multipliers = question.goal.copy()
-        multipliers[question.rules] += prices
-        lower = question.worth(self.meet(multipliers), prices)
+        multipliers = program.goal.copy()
+        multipliers[program.rules] += prices
+        lower = program.worth(self.add_best_response(multipliers), prices)
         return answer if lower <= answer.lower else replace(answer, lower=lower, multipliers=multipliers)

@@ -55,7 +55,7 @@ class FullBatch:
     ) -> Solution:
         trace: list[Step] = []
         if start is not None:
-            near = self.settle(dual, start, tol=tol, callback=callback)
+            near = self.refine(dual, start, tol=tol, callback=callback)
             if near.status in (Status.CONVERGED, Status.INFEASIBLE):
                 return near
             trace += near.trace
@@ -66,7 +66,7 @@ class FullBatch:
         state, status = self._descend(dual, multipliers, tol, trace, callback)
         return state.solution(status, trace)
 
-    def settle(
+    def refine(
         self,
         dual: Dual,
         start: Floats,
@@ -97,21 +97,24 @@ class FullBatch:
             if state.multipliers.max() > _CAP * max(dual.loss_unit, 1 / dual.beta):
                 conflict = dual.conflict(state.multipliers) > 0
                 return state, Status.INFEASIBLE if conflict else Status.STALLED
-            state = state.bent(dual)
+            state = state.with_curvature(dual)
             if math.isnan(damping):
                 damping = _first_damping(state.hessian, dual.loss_unit)
             trial = state.step(dual, damping, curvature=not self.look_first)
             trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
             if callback is not None:
                 callback(trace[-1])
-            kept = state.promise_kept(trial)
-            if kept < 0.25:
+            ratio = state.gain_ratio(trial)
+            if ratio < 0.25:
                 damping *= 8
-            elif kept > 0.6:
+            elif ratio > 0.6:
                 damping = max(damping / 10, least, 1e-13 * state.hessian.trace)
-            if kept > 1e-3:
+            if ratio > 1e-3:
                 state = trial
-            elif trial.promised <= _ROUNDING * (1 + abs(state.value)) and damping > 1e12 / dual.loss_unit:
+            elif (
+                trial.predicted_decrease <= _ROUNDING * (1 + abs(state.value))
+                and damping > 1e12 / dual.loss_unit
+            ):
                 return state, Status.STALLED
         return state, Status.MAX_STEPS
 
@@ -125,22 +128,24 @@ class _State:
     gradient: Floats
     curvature: Hessian | None
     norm: float
-    promised: float = 0.0  # the decrease that the quadratic model promised for the step to here
+    predicted_decrease: float = 0.0  # by the quadratic model, for the step to here
 
     @classmethod
-    def at(cls, dual: Dual, multipliers: Floats, promised: float = 0.0, *, curvature: bool) -> _State:
+    def at(
+        cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0, *, curvature: bool
+    ) -> _State:
         total = dual.tally(multipliers, curvature=curvature)
         value, gradient = dual.first_order(total, multipliers)
         norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit)))
-        bend = dual.second_order(total) if curvature else None
-        return cls(multipliers, value, gradient, bend, norm, promised)
+        hessian = dual.second_order(total) if curvature else None
+        return cls(multipliers, value, gradient, hessian, norm, predicted_decrease)
 
     @property
     def hessian(self) -> Hessian:
         assert self.curvature is not None
         return self.curvature
 
-    def bent(self, dual: Dual) -> _State:
+    def with_curvature(self, dual: Dual) -> _State:
         """The same with curvature."""
         if self.curvature is not None:
             return self
@@ -151,18 +156,18 @@ class _State:
         guess = (self.multipliers > 0) | (self.gradient < 0)
         point = minimize_quadratic(model, model @ self.multipliers - self.gradient, guess)
         move = point - self.multipliers
-        promised = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
-        return _State.at(dual, point, promised, curvature=curvature)
+        predicted_decrease = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
+        return _State.at(dual, point, predicted_decrease, curvature=curvature)
 
     def solution(self, status: Status, trace: list[Step]) -> Solution:
         return Solution(self.multipliers, status, self.norm, self.value, len(trace), tuple(trace))
 
-    def promise_kept(self, trial: _State) -> float:
-        """The share of the promised decrease that came true. Near the optimum, where values
+    def gain_ratio(self, trial: _State) -> float:
+        """The actual decrease over the predicted one. Near the optimum, where values
         drown in rounding, the gradient mapping decides."""
-        if trial.promised <= _ROUNDING * (1 + abs(self.value)):
+        if trial.predicted_decrease <= _ROUNDING * (1 + abs(self.value)):
             return float(trial.norm < self.norm)
-        return (self.value - trial.value) / trial.promised
+        return (self.value - trial.value) / trial.predicted_decrease
 
 
 def _first_damping(hessian: Hessian, loss_unit: float) -> float:
@@ -179,7 +184,7 @@ def minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_])
     """
     point = np.zeros(len(target))
     while guess.any():
-        root = _root(model.among(guess))
+        root = _root(model.restrict(guess))
         point[guess] = nnls(root, solve_triangular(root, target[guess], trans=1))[0]
         missed = ~guess & (model @ point < target)
         if not missed.any():

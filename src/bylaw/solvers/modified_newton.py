@@ -24,7 +24,7 @@ class ModifiedNewton:
     def __init__(self) -> None:
         self._curvature: tuple[Hessian, float] | None = None  # and the mass of the rows it is a mean over
 
-    def settle(self, dual: Dual, start: Floats, *, tol: float, alpha: float) -> tuple[Solution, Tally] | None:
+    def refine(self, dual: Dual, start: Floats, *, tol: float, alpha: float) -> tuple[Solution, Tally] | None:
         """From a start near the optimum, with the sums over rows there; None if that is not near enough."""
         point, trace, last = start, list[Step](), math.inf
         for _ in range(_CHORDS):

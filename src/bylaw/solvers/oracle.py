@@ -33,7 +33,7 @@ class SampledRows(NamedTuple):
         return cls(features, weights, problem)
 
 
-class Walking(Protocol):
+class OptimizerState(Protocol):
     """The state of an optimiser that takes one step per row and can be stopped anywhere."""
 
     @property
@@ -89,15 +89,15 @@ class Oracle:
         block = Block(self._features[drawn].T, self._weights[drawn])
         return self.dual.stochastic_gradient(multipliers, block)
 
-    def walk(self, walking: Walking, steps: int) -> Floats:
+    def run(self, state: OptimizerState, steps: int) -> Floats:
         """Let an optimiser that steps row by row take this many steps."""
         for done in range(0, steps, _CHUNK):
             drawn = self._next(min(_CHUNK, steps - done))
-            walking.advance(SampledRows.from_dual(self.dual, self._features[drawn], self._weights[drawn]))
-            self.taken = walking.steps
+            state.advance(SampledRows.from_dual(self.dual, self._features[drawn], self._weights[drawn]))
+            self.taken = state.steps
             if self.on_rows is not None:
-                self.on_rows(self.taken, walking.answer)
-        return walking.answer
+                self.on_rows(self.taken, state.answer)
+        return state.answer
 
     def _next(self, count: int) -> NDArray[np.intp]:
         while len(self._order) < count:

@@ -14,7 +14,7 @@ from bylaw.solvers.oracle import Oracle, SampledRows, kernels
 
 
 @dataclass
-class Descent:
+class DescentState:
     """Where SGD is."""
 
     size: float
@@ -48,17 +48,17 @@ class SGD:
 
     size: float | None = None
 
-    def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> Descent:
+    def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> DescentState:
         if self.size is None and not sigma2 > 0:
             raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
         size = 1 / math.sqrt(sigma2) if self.size is None else check_positive(self.size, "size")
-        return Descent(size, start.copy(), start.copy())
+        return DescentState(size, start.copy(), start.copy())
 
-    def resume(self, state: Node, n_rules: int) -> Descent:
+    def resume(self, state: Node, n_rules: int) -> DescentState:
         point, average = (state[name].vector(n_rules) for name in ("point", "average"))
-        return Descent(state["size"].positive(), point, average, state["steps"].count())
+        return DescentState(state["size"].positive(), point, average, state["steps"].count())
 
     def __call__(
         self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats
     ) -> Floats:
-        return oracle.walk(self.begin(sigma2, smoothness, steps, start), steps)
+        return oracle.run(self.begin(sigma2, smoothness, steps, start), steps)

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 from bylaw.errors import OptionError
-from bylaw.solvers.acsa import Plan, Staged
+from bylaw.solvers.acsa import Plan, StagedOptimizer
 
 
 @dataclass(frozen=True)
-class SGD3(Staged):
+class SGD3(StagedOptimizer):
     """J = floor(log2(L / mu)) stages of AC-SA with T / J steps each; mu doubles, and every answer
     becomes one more centre of regularisation."""
 
