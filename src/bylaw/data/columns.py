@@ -15,26 +15,33 @@ from bylaw.errors import EvidenceError
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table hold what.
+    """The roles of the columns of a table.
 
     Parameters
     ----------
-    probabilities
+    probabilities : list of str
         the columns of P(label | x), in the order of the classes.
-    classes
+    classes : list, optional
         the labels; default the columns' names.
-    groups
+    groups : dict
         for each attribute, its column of values; or, unknown, a dict {value: column of P(value | x)}.
-    joint
+    joint : dict
         for each unknown attribute, one row of columns per value, one column per class.
-    references
+    references : dict
         for each earlier model, the column of its labels, or one column per class.
-    costs
+    costs : dict
         for each custom cost, one column per action.
-    weights
+    weights : str, optional
         a column.
-    normalize
+    normalize : bool
         divide each row of probabilities by its sum, where they were rounded.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> table = pandas.DataFrame({"no": [0.7, 0.2], "yes": [0.3, 0.8], "sex": ["F", "M"]})
+    >>> Columns(["no", "yes"], groups={"sex": "sex"}).evidence(table)
+    Evidence(2 rows, 2 classes, sex: ['F', 'M'])
     """
 
     probabilities: Sequence[str]

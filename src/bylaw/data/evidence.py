@@ -195,31 +195,46 @@ class RowData:
 
 
 class Evidence(RowData):
-    """What is known about each row when a decision is made. Validated once, then trusted.
+    """What is known about each row when a decision is made. Validated once, then frozen.
+
+    Arrays are copied and read-only. A large array that is read-only already is shared instead of copied.
 
     Parameters
     ----------
-    probabilities
-        (n_rows, n_classes) array or frame. Rows sum to one within 1e-4.
-    classes
-        the labels in the order of the columns; default range(K), or the frame's columns.
-    groups
-        for each attribute either one value per row (known), or a frame or dict with one
+    probabilities : array or frame of shape (n_rows, n_classes)
+        P(label | x). Rows sum to one within 1e-4.
+    classes : list, optional
+        the labels in the order of the columns; by default range(n_classes), or the frame's columns.
+    groups : dict or frame, optional
+        for each attribute either one value per row, (n_rows,) (known), or a frame or dict with one
         column of P(value | x) per value (unknown). A frame serves as a dict of known attributes.
         For rules on several unknown attributes together, a tuple of names with a dict of
         columns for tuples of values: {("sex", "race"): {("F", "black"): ..., ...}}.
-    joint
-        for an unknown attribute, P(value, label | x), (n_rows, n_values, n_classes).
-    references
-        an earlier model's labels (n_rows,) or its probabilities (n_rows, n_classes). Where it
-        said "reject", nothing agrees with it.
-    costs
-        (n_rows, n_actions) arrays for `custom(name)`.
-    weights
-        (n_rows,) non-negative; default one per row.
-    normalize
-        divide each row of probabilities by its sum instead of refusing it, also those of
-        groups, joint and references.
+    joint : dict, optional
+        for an unknown attribute, P(value, label | x), an array of shape (n_rows, n_values, n_classes).
+    references : dict or frame, optional
+        for each earlier model its labels, (n_rows,), or its probabilities, (n_rows, n_classes). Where it
+        rejected ("reject"), nothing agrees with it.
+    costs : dict, optional
+        arrays of shape (n_rows, n_actions) for `custom(name)`.
+    weights : array of shape (n_rows,), optional
+        sample weights, not negative; by default one per row.
+    normalize : bool
+        divide each row of probabilities by its sum instead of refusing it, also those of groups, joint and
+        references.
+
+    Raises
+    ------
+    EvidenceError
+        if a column has missing or impossible values, or another number of rows.
+
+    Examples
+    --------
+    >>> evidence = Evidence([[0.7, 0.3], [0.2, 0.8]], classes=["deny", "approve"], groups={"sex": ["F", "M"]})
+    >>> evidence
+    Evidence(2 rows, 2 classes, sex: ['F', 'M'])
+    >>> evidence.event_probability((("label", "approve"),))
+    array([0.3, 0.8])
     """
 
     def __init__(

@@ -48,6 +48,11 @@ class HeldOut:
         the least and the most of costs in `custom`, by name.
     largest_weight : float, optional
         that any row can have; by default the largest of these rows.
+
+    Examples
+    --------
+    >>> HeldOut(Evidence([[0.7, 0.3], [0.2, 0.8]]), labels=[0, 1]).labels
+    [0, 1]
     """
 
     evidence: Evidence
@@ -58,7 +63,26 @@ class HeldOut:
 
 
 def observe(evidence: Evidence, labels: Any = None, groups: Any = None) -> ObservedRows:
-    """The rows with observed labels and groups in place of their probabilities."""
+    """The rows with observed labels and groups in place of their probabilities.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    labels : array of shape (n_rows,), optional
+        the true labels.
+    groups : dict or frame, optional
+        the true groups, {name: one value per row}.
+
+    Returns
+    -------
+    ObservedRows
+
+    Examples
+    --------
+    >>> observe(Evidence([[0.7, 0.3], [0.2, 0.8]]), labels=[1, 1]).probabilities
+    array([[0., 1.],
+           [0., 1.]])
+    """
     codes = None if labels is None else _label_codes(evidence, labels)
     columns = as_columns(groups, "groups")
     seen = {name: _seen_group(evidence, name, column) for name, column in columns.items()}

@@ -33,8 +33,8 @@ _GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
 class Diagnosis:
     """Whether the rules can hold together on these rows and, if not, what to do about it.
 
-    All figures are in the units of the rules as they are written, and are about the rates that
-    the evidence's probabilities predict.
+    Made by `diagnose`. All figures are in the units of the rules as they are written, and refer to the
+    rates that the evidence's probabilities predict.
     """
 
     feasible: bool
@@ -102,9 +102,27 @@ def diagnose(
 
     Parameters
     ----------
-    relaxation_costs
+    problem : Problem
+    evidence : Evidence
+    relaxation_costs : dict, optional
         {rule or family, or its text: a positive number}, one by default: a statement of cost 2 is
         twice as dear to loosen.
+
+    Returns
+    -------
+    Diagnosis
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, error, rejected, selected
+    >>> scores = np.linspace(0.05, 0.95, 19)
+    >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+    >>> found = diagnose(Problem(error(), [selected(0) <= 0.3, selected(1) <= 0.6]), evidence)
+    >>> found.feasible, found.conflict
+    (False, ('selected(0) <= 0.3', 'selected(1) <= 0.6'))
+    >>> round(sum(found.relaxation.values()), 4)
+    0.1
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")

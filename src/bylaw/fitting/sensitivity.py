@@ -35,7 +35,8 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity:
-    """The price of each statement at the present levels, and how far it can be trusted."""
+    """The price of each statement at the present levels, and the range in which it is right. Made by
+    `sensitivity`; `to_frame()` gives a table."""
 
     minimize: str
     cost: float
@@ -78,14 +79,15 @@ def sensitivity(
     beta: float | Literal["auto", "paper"] = "auto",
     tol: float = 1e-6,
 ) -> Sensitivity:
-    """What the level of each rule costs at the margin, how far that price reaches, and what one more
-    step would cost.
+    """The shadow price of each rule's level, the range in which it is right, and the cost of one step.
 
     Parameters
     ----------
-    step
+    problem : Problem
+    evidence : Evidence
+    step : float
         how much tighter, in units of the level. The ends of ranges are found to a hundredth of it.
-    within
+    within : float
         a price is right as long as it stays within this share of its present value; the price of a
         rule that does not bind, as long as it is zero.
     solver, beta, tol
@@ -95,6 +97,20 @@ def sensitivity(
     ------
     InfeasibleRulesError
         when the rules conflict as they are.
+
+    Returns
+    -------
+    Sensitivity
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, error, rejected
+    >>> scores = np.linspace(0.05, 0.95, 19)
+    >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+    >>> found = sensitivity(Problem(error(), [rejected() <= 0.1]), evidence)
+    >>> found.statements[0].status
+    'binds'
     """
     step, within = check_positive(step, "step"), check_positive(within, "within")
     levers = _levers(problem)

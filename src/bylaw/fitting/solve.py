@@ -61,43 +61,51 @@ def solve(
     """The randomised policy of least cost that satisfies the rules on these rows.
 
     The rules hold for the rates that the evidence's probabilities predict; where the true labels
-    or groups of these rows are given too, for the rates that are observed.
+    or groups of these rows are given too, for the observed rates.
 
     Parameters
     ----------
-    solver
+    problem : Problem
+        what to minimise under which rules.
+    evidence : Evidence
+        the rows, as they are known when they are decided.
+    solver : str, Solver or Optimizer
         "auto" (full_batch), "full_batch", "linear_program", "sgd3", "acsa", "sgd", or any
         `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimiser alone makes one pass.
-    beta
+    beta : float, "auto" or "paper"
         inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
         optimum. "auto" makes that 0.1 % of the mean spread between the best and the worst
         decision, or T / (8 log2 T) for stochastic solvers on T rows; "paper" is
         0.5 sqrt(T) log sqrt(T).
-    tol
+    tol : float
         largest norm of the gradient mapping, which bounds the violation of the rules. A
         stochastic solver takes its steps and then reports whether it got there.
-    labels
+    labels : array of shape (n_rows,), optional
         the true label of each row: rules that refer to labels then hold as observed.
-    groups
-        the true groups, {name: one value per row} or a frame, of attributes that the evidence
-        knows only as probabilities: rules that refer to them then hold as observed.
-    margin
+    groups : dict or frame, optional
+        the true groups, {name: one value per row}, of attributes that the evidence knows only as
+        probabilities: rules that refer to them then hold as observed.
+    margin : float
         tighten every rule by this many standard errors of its rate on these rows, so that it is
         likelier to hold on others; at most half of what leaves a policy.
-    guarantee
-        "high_probability": all rules hold together on the population of the rows with this `confidence`,
-        by a test on the `held_out` rows, which must be others. Of the policies with smaller and smaller
-        margins that are tested, the last that passes is returned.
-    confidence
+    guarantee : None or "high_probability"
+        with "high_probability", all rules hold together on the population of the rows with this
+        `confidence`, by a test on the `held_out` rows (learn then test). Of the policies with smaller and
+        smaller margins that are tested, the last that passes is returned.
+    confidence : float
         of that guarantee.
-    held_out
-        evidence of rows that were held out, or `HeldOut(evidence, labels, groups)` where rules refer to
-        labels or to groups that are known only as probabilities.
-    rng
-        a generator or a seed; the full batch solver shuffles blocks of rows with it, stochastic
-        solvers sample rows (with seed 0 if none is given).
-    callback
+    held_out : Evidence or HeldOut, optional
+        rows that were held out; `HeldOut(evidence, labels, groups)` where rules refer to labels or to
+        groups that are known only as probabilities.
+    rng : Generator or int, optional
+        the full batch solver shuffles blocks of rows with it, stochastic solvers sample rows (with seed 0
+        if none is given).
+    callback : callable, optional
         called with each `Step`.
+
+    Returns
+    -------
+    Policy
 
     Raises
     ------
@@ -105,6 +113,16 @@ def solve(
         when no policy satisfies all the rules.
     UncertifiedError
         when the held-out rows do not suffice for any policy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, error, rejected
+    >>> scores = np.linspace(0.05, 0.95, 19)
+    >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+    >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+    >>> policy.prices["rejected() <= 0.1"].__round__(2)
+    0.45
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")

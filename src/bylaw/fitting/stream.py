@@ -45,28 +45,39 @@ class StreamState:
 
 
 class Stream:
-    """The paper's setting: T unlabelled rows that come in batches, one stochastic step per row.
+    """Stochastic fitting, the paper's setting: T unlabelled rows in batches, one gradient step per row.
 
     Parameters
     ----------
-    problem
+    problem : Problem
         what to minimise under which rules.
-    rows
+    rows : int
         T, the number of rows that will come; beta and the steps' sizes depend on it.
-    optimizer
+    optimizer : str or Optimizer
         "sgd3", "acsa", "sgd", or one of their objects, such as `SGD3(mu=0.01)`.
-    beta
+    beta : float, "auto" or "paper"
         "auto" is T / (8 log2 T), "paper" 0.5 sqrt(T) log sqrt(T); or a number.
-    frequencies
+    frequencies : dict, optional
         P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or,
         for two together, {("sex", "label"): {("F", 1): .1, ...}}. What is not given is read off
         the warm-up.
-    warm_up
+    warm_up : int, optional
         the first rows, on which sigma^2, the groups' values and missing frequencies are
         estimated; 1,000 by default. They are kept until they are complete, and then used like
         all others.
 
     The result depends on the rows and their order alone: not on how they are cut into batches.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, error, rejected
+    >>> scores = np.random.default_rng(0).random(2000)
+    >>> stream = Stream(Problem(error(), [rejected() <= 0.2]), rows=2000)
+    >>> for part in np.split(scores, 4):
+    ...     stream = stream.partial_fit(Evidence(np.column_stack([1 - part, part])))
+    >>> stream.policy().actions
+    (0, 1, 'reject')
     """
 
     def __init__(
@@ -101,7 +112,18 @@ class Stream:
         self._fit: StreamState | None = None
 
     def partial_fit(self, evidence: Evidence) -> Stream:
-        """One step per row, in the order of the rows."""
+        """One step per row, in the order of the rows.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            the next batch.
+
+        Returns
+        -------
+        Stream
+            itself.
+        """
         as_evidence(evidence)
         if self.seen + len(evidence) > self.rows:
             raise OptionError(
@@ -121,7 +143,20 @@ class Stream:
         return self
 
     def fit(self, batches: Iterable[Any], columns: Columns | None = None) -> Stream:
-        """Every batch in turn: evidence, or any frames or Arrow record batches with these columns."""
+        """One step per row of every batch.
+
+        Parameters
+        ----------
+        batches : iterable
+            of Evidence, or of frames or Arrow record batches with these columns.
+        columns : Columns, optional
+            the roles of their columns.
+
+        Returns
+        -------
+        Stream
+            itself.
+        """
         for batch in batches:
             if len(batch):
                 self.partial_fit(batch if columns is None else columns.evidence(batch))

@@ -1,4 +1,4 @@
-"""What a solver returns: multipliers, how good they are, and what they say of each rule."""
+"""What a solver returns: multipliers, how good they are, and the price of each rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from bylaw._base.typing import Floats
 
 
 class Status(Enum):
-    """How a solver ended, with advice."""
+    """How a solver ended; the value is advice.
+
+    Examples
+    --------
+    >>> Status.INFEASIBLE.value
+    'the rules conflict; loosen or remove one'
+    """
 
     CONVERGED = "the gradient mapping is within the tolerance"
     MAX_STEPS = "the steps ran out; raise max_steps, raise tol, or lower beta"
@@ -23,12 +29,29 @@ class Status(Enum):
 
 
 class Step(NamedTuple):
-    """One step of a solver, for callbacks and traces."""
+    """One step of a solver, for callbacks and traces.
+
+    Attributes
+    ----------
+    number : int
+    rows : float
+        total weight of the rows that this step used.
+    beta : float
+    value : float
+        of the dual.
+    gradient_mapping : float
+        its norm.
+
+    Examples
+    --------
+    >>> Step(0, 2000.0, 30.0, -0.2, 1e-3).rows
+    2000.0
+    """
 
     number: int
-    rows: float  # weight of the rows this step looked at
+    rows: float
     beta: float
-    value: float  # of the dual
+    value: float
     gradient_mapping: float
 
 
@@ -40,6 +63,13 @@ class Guarantee:
     Two terms are about the model and not about the solver, and cannot be known from scores
     alone: delta_loss = E max_a abs(l - l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in
     the estimated loss and rules. The bounds here are what is added to them.
+
+    Attributes
+    ----------
+    gradient_mapping, multiplier_norm, alpha, beta, sigma, smoothness, mean_norm, entropy : float
+        the terms; see the page on the method.
+    violation, excess_cost : float
+        the bounds that they give.
     """
 
     gradient_mapping: float  # ||G_alpha(lambda)||
@@ -58,7 +88,7 @@ class Guarantee:
 
     @property
     def excess_cost(self) -> float:
-        """Cost beyond the best policy that obeys the rules; 2 delta_loss + delta_constr ||lambda||
+        """Cost beyond the best policy that satisfies the rules; 2 delta_loss + delta_constr ||lambda||
         comes on top."""
         reach = self.multiplier_norm + self.alpha * self.mean_norm
         return reach * self.gradient_mapping + 2 * self.entropy / self.beta
@@ -77,13 +107,31 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Certificate:
-    """That all rules hold together, tested on rows that were held out."""
+    """That all rules hold together on the population, tested on held-out rows.
+
+    Attributes
+    ----------
+    confidence : float
+    rows : int
+        that were held out.
+    margin : float
+        by how many standard errors the rules were tightened.
+    tested : int
+        policies, the most cautious first; the last that passed is this one.
+    p_value : float
+        the largest of all rules.
+
+    Examples
+    --------
+    >>> print(Certificate(0.95, 200, 1, 4, 0.03))
+    all rules hold with 95 % confidence, tested on 200 held-out rows (p = 0.03, margin of 1 standard errors)
+    """
 
     confidence: float
-    rows: int  # that were held out
-    margin: float  # by how many standard errors the rules were tightened
-    tested: int  # policies, the most cautious first; the last that passed is this one
-    p_value: float  # the largest of all rules
+    rows: int
+    margin: float
+    tested: int
+    p_value: float
 
     def __str__(self) -> str:
         return (
@@ -101,15 +149,30 @@ class ExactOptimum(NamedTuple):
 
 @dataclass(frozen=True)
 class Solution:
-    """Multipliers, and how good they are on the fitted rows."""
+    """Multipliers, and how good they are on the fitted rows.
 
-    multipliers: Floats  # (M,), lambda in the paper
+    Attributes
+    ----------
+    multipliers : array of shape (n_rules,)
+        lambda in the paper.
+    status : Status
+    gradient_mapping : float
+        norm of G_alpha(lambda), which bounds every violation.
+    value : float
+        of the dual, F(lambda).
+    steps : int
+    trace : tuple of Step
+    exact : ExactOptimum or None
+        cost and multipliers of the exact linear program, by solver="linear_program"; not saved.
+    """
+
+    multipliers: Floats
     status: Status
-    gradient_mapping: float  # ||G_alpha(lambda)||, which bounds every violation
-    value: float  # F(lambda)
+    gradient_mapping: float
+    value: float
     steps: int
     trace: tuple[Step, ...] = field(default=(), repr=False)
-    exact: ExactOptimum | None = field(default=None, repr=False)  # by solver="linear_program"; not saved
+    exact: ExactOptimum | None = field(default=None, repr=False)
 
 
 class RulePrice(NamedTuple):
@@ -118,4 +181,4 @@ class RulePrice(NamedTuple):
     statement: str  # the rule or family as its author wrote it
     rule: str
     multiplier: float
-    tightened: float = 0.0  # how much further its rate was held, to make what is observed obey
+    tightened: float = 0.0  # how much further its rate was held, so that the observed rate satisfies it

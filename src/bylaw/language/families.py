@@ -161,57 +161,188 @@ class FamilyDefinition(NamedTuple):
 def demographic_parity(
     attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
 ) -> Family:
-    """abs(P(decision = y | group) - P(decision = y)) <= tol, for every group and label.
+    """Demographic (statistical) parity: abs(P(decision = y | group) - P(decision = y)) <= tol,
+    for every group and label y.
 
     Parameters
     ----------
-    attributes
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), intersections.
-    tol
-        a number, or one per group as a dict {"Female": .01, "Male": .02}; for families that
-        range over true labels, also {("Female", 1): .01, ...}.
-    between
-        "overall" compares each group with everybody, "groups" all pairs of groups.
-    labels
-        the labels the rule speaks of; all by default.
+    attributes : str, list or tuple
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+    tol : float or dict
+        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+    between : {"overall", "groups"}
+        compare each group with all rows, or all pairs of groups.
+    labels : list, optional
+        the labels that the rules refer to; all by default.
+
+    Returns
+    -------
+    Family
+
+    Examples
+    --------
+    >>> demographic_parity('sex', tol=0.02)
+    demographic_parity('sex', tol=0.02)
     """
     return _family("demographic_parity", attributes, tol, between, labels)
 
 
 def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None) -> Family:
-    """abs(P(decision = y | group, Y = t) - P(decision = y | Y = t)) <= tol, for every group, y and t."""
+    """Equalized odds: abs(P(decision = y | group, Y = t) - P(decision = y | Y = t)) <= tol, for every group,
+    decision y and true label t.
+
+    Parameters
+    ----------
+    attributes : str, list or tuple
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+    tol : float or dict
+        a number, or one per group, {"Female": 0.01, "Male": 0.02}; also one per group and true label,
+        {("Female", 1): 0.01, ...}.
+    between : {"overall", "groups"}
+        compare each group with all rows, or all pairs of groups.
+    labels : list, optional
+        the labels that the rules refer to; all by default.
+
+    Returns
+    -------
+    Family
+
+    Examples
+    --------
+    >>> equalized_odds(['sex', 'race'], tol=0.05, between='groups')
+    equalized_odds(['sex', 'race'], tol=0.05, between='groups')
+    """
     return _family("equalized_odds", attributes, tol, between, labels)
 
 
 def equal_opportunity(
     attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
 ) -> Family:
-    """abs(P(decision = y | group, Y = y) - P(decision = y | Y = y)) <= tol, for every group and y."""
+    """Equal opportunity: abs(P(decision = y | group, Y = y) - P(decision = y | Y = y)) <= tol, for every
+    group and label y.
+
+    Parameters
+    ----------
+    attributes : str, list or tuple
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+    tol : float or dict
+        a number, or one per group, {"Female": 0.01, "Male": 0.02}; also one per group and true label,
+        {("Female", 1): 0.01, ...}.
+    between : {"overall", "groups"}
+        compare each group with all rows, or all pairs of groups.
+    labels : list, optional
+        the labels that the rules refer to; all by default.
+
+    Returns
+    -------
+    Family
+
+    Examples
+    --------
+    >>> equal_opportunity('race', tol=0.03, labels=['hire'])
+    equal_opportunity('race', tol=0.03, labels=['hire'])
+    """
     return _family("equal_opportunity", attributes, tol, between, labels)
 
 
 def disparate_impact(
     attributes: Any, *, ratio: Any = 0.8, between: Between = "groups", labels: Any = None
 ) -> Family:
-    """P(decision = y | group) >= ratio * P(decision = y | other group): the four-fifths rule.
+    """Disparate impact, the four-fifths rule: P(decision = y | group) >= ratio * P(decision = y | other
+    group), for every pair of groups.
 
-    Name the favourable outcome with `labels=[...]`; otherwise the rule holds for every label.
+    Parameters
+    ----------
+    attributes : str, list or tuple
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+    ratio : float or dict
+        a number, or one per group.
+    between : {"groups", "overall"}
+        compare all pairs of groups, or each group with all rows.
+    labels : list, optional
+        the labels that the rules refer to; all by default. Name the favourable outcome.
+
+    Returns
+    -------
+    Family
+
+    Examples
+    --------
+    >>> disparate_impact('sex', labels=['hire'])
+    disparate_impact('sex', labels=['hire'])
     """
     return _family("disparate_impact", attributes, ratio, between, labels)
 
 
 def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """abs(error().given(group) - error()) <= tol, for every group."""
+    """Error parity: abs(error().given(group) - error()) <= tol, for every group.
+
+    Parameters
+    ----------
+    attributes : str, list or tuple
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+    tol : float or dict
+        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+    between : {"overall", "groups"}
+        compare each group with all rows, or all pairs of groups.
+
+    Returns
+    -------
+    Family
+
+    Examples
+    --------
+    >>> error_parity('sex', tol=0.01)
+    error_parity('sex', tol=0.01)
+    """
     return _family("error_parity", attributes, tol, between, None)
 
 
 def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """abs(rejected().given(group) - rejected()) <= tol, for every group."""
+    """Rejection parity: abs(rejected().given(group) - rejected()) <= tol, for every group.
+
+    Parameters
+    ----------
+    attributes : str, list or tuple
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+    tol : float or dict
+        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+    between : {"overall", "groups"}
+        compare each group with all rows, or all pairs of groups.
+
+    Returns
+    -------
+    Family
+
+    Examples
+    --------
+    >>> rejection_parity(('sex', 'race'), tol=0.03)
+    rejection_parity(('sex', 'race'), tol=0.03)
+    """
     return _family("rejection_parity", attributes, tol, between, None)
 
 
 def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """abs(miscoverage().given(group) - miscoverage()) <= tol, for every group (sets)."""
+    """Coverage parity of sets: abs(miscoverage().given(group) - miscoverage()) <= tol, for every group.
+
+    Parameters
+    ----------
+    attributes : str, list or tuple
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+    tol : float or dict
+        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+    between : {"overall", "groups"}
+        compare each group with all rows, or all pairs of groups.
+
+    Returns
+    -------
+    Family
+
+    Examples
+    --------
+    >>> coverage_parity('sex', tol=0.01)
+    coverage_parity('sex', tol=0.01)
+    """
     return _family("coverage_parity", attributes, tol, between, None)
 
 

@@ -32,10 +32,28 @@ def list_words() -> dict[str, Callable[..., Any]]:
 
 
 def parse(text: str) -> Rate | Statement:
-    """The rate, rule or family that this text states.
+    """The rate, rule or family that this text states. Nothing is evaluated.
 
-    >>> parse("rejected() <= 0.1") == (rejected() <= 0.1)
-    True
+    Parameters
+    ----------
+    text : str
+        as `str(rule)` prints it.
+
+    Returns
+    -------
+    Rate, Rule, Band or Family
+
+    Raises
+    ------
+    RuleSyntaxError
+        if the text is not in the language of rules; it shows the place.
+
+    Examples
+    --------
+    >>> parse("rejected()<=.1")
+    rejected() <= 0.1
+    >>> parse("demographic_parity('sex', tol=0.02)").expand(["no", "yes"], {"sex": ("F", "M")})[0]
+    selected('no').given(sex='F') - selected('no') <= 0.02
     """
     if not isinstance(text, str):
         raise RuleError(f"a rule is parsed from text, not from {text!r}")

@@ -33,21 +33,29 @@ class ExpandedRule(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """Minimise a rate subject to rules.
+    """Minimise a rate subject to rules. Frozen, and free of data.
 
     Parameters
     ----------
-    minimize
+    minimize : Rate or str
         a rate, or its text.
-    rules
+    rules : list of Rule, Band, Family or str
         rules and families, or their texts.
-    classes
-        the labels, when they should be checked against the evidence's.
-    decisions
-        "labels", "reject" (a label or a rejection) or "sets"; "auto" infers it from
-        the rates used.
-    reject
+    classes : list, optional
+        the labels, if they should be checked against the evidence's.
+    decisions : {"auto", "labels", "reject", "sets"}
+        one label per row, a label or a rejection, or a set of labels; "auto" infers it from the rates used.
+    reject : str, int, float or bool
         the label that a rejection gets in the decisions.
+
+    Examples
+    --------
+    >>> from bylaw import demographic_parity, error, rejected
+    >>> Problem(error(), [demographic_parity("sex", tol=0.02), rejected() <= 0.1])
+    minimize error()
+    subject to
+      demographic_parity('sex', tol=0.02)
+      rejected() <= 0.1
     """
 
     minimize: Rate

@@ -75,7 +75,19 @@ def define_rate(
 
 
 def error() -> Rate:
-    """P(decision != Y and not rejected)."""
+    """The error rate, P(decision != Y and not rejected). A rejection is no error.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> error() <= 0.05
+    error() <= 0.05
+    >>> error().given(sex="Female") - error()
+    error().given(sex='Female') - error()
+    """
     return make_rate("error")
 
 
@@ -91,7 +103,17 @@ def _error(*, space: ActionSpace) -> Meaning:
 
 
 def rejected() -> Rate:
-    """P(decision is a rejection)."""
+    """The rejection (abstention, referral) rate, P(decision is a rejection).
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> rejected() <= 0.1
+    rejected() <= 0.1
+    """
     return make_rate("rejected")
 
 
@@ -108,7 +130,19 @@ def _rejected(*, space: ActionSpace) -> Meaning:
 
 
 def accepted() -> Rate:
-    """P(decision is a label)."""
+    """The rate of answers (coverage in selective classification), P(decision is a label).
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    The selective error, at most 5 % of what is answered:
+
+    >>> error() <= 0.05 * accepted()
+    error() <= 0.05 * accepted()
+    """
     return make_rate("accepted")
 
 
@@ -124,7 +158,22 @@ def _accepted(*, space: ActionSpace) -> Meaning:
 
 
 def selected(label: Value) -> Rate:
-    """P(decision == label); for sets, P(label in the set)."""
+    """The selection rate, P(decision == label); for sets, P(label in the set).
+
+    Parameters
+    ----------
+    label : str, int, float or bool
+        one of the classes.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> selected("approve").given(sex="F") >= 0.8 * selected("approve").given(sex="M")
+    selected('approve').given(sex='F') >= 0.8 * selected('approve').given(sex='M')
+    """
     return make_rate("selected", as_scalar(label, "the label of selected()"))
 
 
@@ -139,10 +188,24 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
 
 
 def cost(matrix: Sequence[Sequence[float]]) -> Rate:
-    """E[matrix[Y, decision]]: one row per true class, one column per action.
+    """The expected cost, E[matrix[Y, decision]].
 
-    A matrix without a column for "reject" makes rejections free; for sets, each label in the
-    set pays its own entry.
+    Parameters
+    ----------
+    matrix : array-like of shape (n_classes, n_classes) or (n_classes, n_classes + 1)
+        one row per true class, one column per action. Without a column for "reject", rejections are free;
+        for sets, each label in the set pays its own entry.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    A missed fraud costs 20, a false alarm 1, a referral 0.5:
+
+    >>> cost([[0, 1, 0.5], [20, 0, 0.5]])
+    cost([[0, 1, 0.5], [20, 0, 0.5]])
     """
     if hasattr(matrix, "to_numpy"):  # a frame iterates over its columns' names
         matrix = matrix.to_numpy()  # type: ignore[attr-defined]
@@ -184,12 +247,42 @@ def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meani
 
 
 def disagreement(reference: str) -> Rate:
-    """P(decision != the reference model's); a rejection disagrees."""
+    """Churn, P(decision != the reference model's). A rejection disagrees.
+
+    Parameters
+    ----------
+    reference : str
+        a name in `Evidence(references=...)`.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> disagreement("last release") <= 0.05
+    disagreement('last release') <= 0.05
+    """
     return make_rate("disagreement", _column_name(reference, "disagreement"))
 
 
 def omits(reference: str) -> Rate:
-    """P(the reference model's label is not in the set)."""
+    """Churn of sets, P(the reference model's label is not in the set).
+
+    Parameters
+    ----------
+    reference : str
+        a name in `Evidence(references=...)`.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> omits("old") <= 0.02
+    omits('old') <= 0.02
+    """
     return make_rate("omits", _column_name(reference, "omits"))
 
 
@@ -215,7 +308,17 @@ def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
 
 
 def miscoverage() -> Rate:
-    """P(Y not in the set)."""
+    """The miscoverage of prediction sets, P(Y not in the set).
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> miscoverage().given(label=3) <= 0.1
+    miscoverage().given(label=3) <= 0.1
+    """
     return make_rate("miscoverage")
 
 
@@ -232,7 +335,17 @@ def _miscoverage(*, space: ActionSpace) -> Meaning:
 
 
 def size() -> Rate:
-    """E[number of labels in the set]."""
+    """The mean size of prediction sets, E[number of labels in the set].
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> size() <= 2
+    size() <= 2
+    """
     return make_rate("size")
 
 
@@ -250,11 +363,25 @@ def _size(*, space: ActionSpace) -> Meaning:
 
 
 def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
-    """E[c(x, decision)] for any c: an (n, actions) array named in `Evidence(costs=...)`, or a
-    function of the evidence that returns one.
+    """The expected value E[c(x, decision)] of any cost c.
 
-    A function goes by its own name, or `name`. It is not written to files: a policy that was
-    loaded, or a rule that was parsed, reads the array `costs[name]` instead.
+    Parameters
+    ----------
+    column : str or callable
+        the name of an (n_rows, n_actions) array in `Evidence(costs=...)`, or a function of the evidence that
+        returns such an array. A function is not written to files: a policy that was loaded, or a rule that
+        was parsed, reads the array `costs[name]` instead.
+    name : str, optional
+        of a function; by default its own.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> custom("visit") <= 0.2
+    custom('visit') <= 0.2
     """
     if isinstance(column, str):
         if name is not None:

@@ -20,7 +20,8 @@ from bylaw.policy.policy import Policy
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """score = baseline + pulls, summed over rules; the probabilities are softmax(beta * score).
+    """Exact shares of each rule in each score: score = baseline + pulls, summed over rules; the probabilities
+    are softmax(beta * score). Made by `explain`.
 
     All in the unit of what is minimised: `baseline` is minus the cost of an action, and a pull of 0.1
     towards it is worth as much as 0.1 less cost. For sets, a label with a score above zero is likelier
@@ -83,7 +84,29 @@ class Explanation:
 
 
 def explain(policy: Policy, evidence: Evidence) -> Explanation:
-    """For each row, how each rule pulls at each action."""
+    """For each row, how each rule pulls at each action.
+
+    Parameters
+    ----------
+    policy : Policy
+    evidence : Evidence
+        the rows to explain.
+
+    Returns
+    -------
+    Explanation
+        `baseline` (n_rows, n_actions), `pulls` (n_rows, n_rules, n_actions), `before`, `after`, `moved`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> scores = np.linspace(0.05, 0.95, 19)
+    >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+    >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+    >>> explain(policy, evidence)
+    Explanation of 19 rows, 1 of them moved by 1 rules
+    """
     admitted = policy.feature_map.admit(as_evidence(evidence))
     form = compile_problem(policy.problem, admitted, policy.frequencies)
     features = make_block(form, form.feature_map.admit(admitted)).features

@@ -38,7 +38,42 @@ _SHOWN_RULES = 20  # in a notebook
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """pi(a | x) = softmax(beta * features(x)' score_matrix), or a sigmoid per label for sets."""
+    """A randomised decision rule: pi(a | x) = softmax(beta * features(x)' score_matrix), or a sigmoid per
+    label for sets. Made by `solve`; read from a file by `Policy.load`.
+
+    Attributes
+    ----------
+    problem : Problem
+        what it was fitted for.
+    feature_map : FeatureMap
+        how evidence becomes features.
+    score_matrix : array of shape (n_features, n_actions)
+        read-only.
+    rule_prices : tuple of RulePrice
+        one for each single rule: its statement, text, multiplier, and by how much it was tightened.
+    solution : Solution
+        status, gradient mapping, steps.
+    guarantee : Guarantee
+        the terms of the paper's bounds on the fitted rows.
+    certificate : Certificate or None
+        that the rules hold on new rows, if it was asked for.
+    card : Card
+        when, with what and from which columns the policy was made.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> scores = np.linspace(0.05, 0.95, 19)
+    >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+    >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+    >>> policy.actions
+    (0, 1, 'reject')
+    >>> round(policy.expected(rejected(), evidence), 4)
+    0.1
+    >>> policy.decide(evidence, ids=range(19))[:3]
+    array([0, 0, 0], dtype=object)
+    """
 
     problem: Problem
     feature_map: FeatureMap
@@ -118,8 +153,33 @@ class Policy:
         return self.action_space.entropy / self.beta
 
     def probabilities(self, evidence: Evidence) -> Floats:
-        """The probabilities of each action on each row, (n_rows, n_actions); for sets, the probability
-        that each label is included, (n_rows, n_classes)."""
+        """The probabilities of each action on each row.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            with the columns that the policy was fitted on.
+
+        Returns
+        -------
+        array of shape (n_rows, n_actions)
+            for sets, the probability that each label is included, (n_rows, n_classes).
+
+        Raises
+        ------
+        EvidenceError
+            if a column is missing, or a group has a value that the policy was not fitted on.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bylaw import Evidence, Problem, error, rejected, solve
+        >>> scores = np.linspace(0.05, 0.95, 19)
+        >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+        >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+        >>> policy.probabilities(evidence).shape
+        (19, 3)
+        """
         return compute_probabilities(self.feature_map, self.score_matrix, self.beta, evidence).T
 
     def decide(
@@ -131,23 +191,39 @@ class Policy:
         method: Literal["sample", "systematic", "argmax"] = "sample",
         key: str | None = None,
     ) -> NDArray[Any]:
-        """One decision per row, (n_rows,), drawn from `probabilities`; for sets, membership
-        (n_rows, n_classes) as booleans.
+        """One decision per row, sampled from `probabilities`.
 
         Parameters
         ----------
-        rng
+        evidence : Evidence
+            the rows to decide.
+        rng : Generator or int, optional
             a generator or a seed; for "sample" and "systematic".
-        ids
-            one id per row, for "sample": the same id and policy give the same decision in any
-            batch and on any machine.
-        method
-            "sample" draws each row by itself; "systematic" draws all rows together, so that
-            counts stay within a few units of their expectation; "argmax" takes the likeliest
+        ids : array of shape (n_rows,), optional
+            one id per row, strings or whole numbers, for "sample": the same id and policy give the same
+            decision in any batch and on any machine.
+        method : {"sample", "systematic", "argmax"}
+            "sample" draws each row independently; "systematic" draws all rows together (pivotal sampling),
+            so that counts stay within a few units of their expectation; "argmax" takes the likeliest
             action, which the guarantee does not cover.
-        key
+        key : str, optional
             with ids, the key of the hash; by default the policy's own digest. Keep one key
             over releases to keep their draws alike.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+            for sets, membership as booleans, (n_rows, n_classes).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bylaw import Evidence, Problem, error, rejected, solve
+        >>> scores = np.linspace(0.05, 0.95, 19)
+        >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+        >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+        >>> (policy.decide(evidence, ids=range(19)) == policy.decide(evidence, ids=range(19))).all()
+        np.True_
         """
         sampler = self._make_sampler(rng, ids, method, key)
         return self.action_space.sample(self.probabilities(evidence).T, sampler)
@@ -191,6 +267,20 @@ class Policy:
             the rate is the one that the evidence predicts, or the observed one.
         probabilities : array of shape (n_rows, n_actions), optional
             of each action, where they are at hand or those of other decisions; needed for `ObservedRows`.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bylaw import Evidence, Problem, error, rejected, solve
+        >>> scores = np.linspace(0.05, 0.95, 19)
+        >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+        >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+        >>> round(policy.expected(rejected(), evidence), 4)
+        0.1
         """
         if not isinstance(rate, Rate):
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
@@ -208,12 +298,44 @@ class Policy:
         )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy as JSON; an older file stays until the new one is whole."""
+        """Write the policy as JSON. An older file stays until the new one is complete.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bylaw import Evidence, Problem, error, rejected, solve
+        >>> scores = np.linspace(0.05, 0.95, 19)
+        >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
+        >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "policy.json"
+        >>> policy.save(path)
+        >>> Policy.load(path).digest == policy.digest
+        True
+        """
         write_json(serialization.to_dict(self), Path(path))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Policy:
-        """Read a policy; whatever is wrong with the file becomes a `PolicyFileError`."""
+        """Read a policy that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Returns
+        -------
+        Policy
+
+        Raises
+        ------
+        PolicyFileError
+            if the file is damaged, was changed, or is of another version.
+        """
         return cls(**serialization.read(Path(path)))
 
     def __repr__(self) -> str:

@@ -34,8 +34,23 @@ _ROUNDING = 1e-13  # relative precision of the dual's value
 
 @dataclass(frozen=True)
 class FullBatch:
-    """Projected Newton with continuation in beta and in the number of rows, with at most
-    `max_steps` in each stage."""
+    """Projected Newton steps with continuation in beta and in the number of rows.
+
+    Parameters
+    ----------
+    max_steps : int
+        in each stage.
+    look_first : bool
+        look at a point before its curvature is computed: cheaper where most rows are undecided.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> rows = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), rows, solver=FullBatch(max_steps=100))
+    >>> policy.solution.status.name
+    'CONVERGED'
+    """
 
     max_steps: int = 1000
     look_first: bool = False

@@ -37,10 +37,20 @@ class Stochastic:
 
     Parameters
     ----------
-    optimizer
-        `SGD3()`, `ACSA()`, `SGD()`, or any `Optimizer`.
-    passes
+    optimizer : Optimizer
+        `SGD3()`, `ACSA()`, `SGD()`, or any other.
+    passes : float
         steps per row; more than one samples rows again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> scores = np.random.default_rng(0).random(2000)
+    >>> rows = Evidence(np.column_stack([1 - scores, scores]))
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), rows, solver=Stochastic(SGD3(), passes=2))
+    >>> policy.solution.status.name
+    'SAMPLED'
     """
 
     optimizer: Optimizer = field(default_factory=SGD3)
