@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test lint bench rates paper peers showcases observed fairlearn certificates guarantee fuzz docs clean
+.PHONY: help setup demo test quick lint bench rates paper peers showcases observed fairlearn certificates guarantee fuzz docs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
 	@echo "make test    linters, type checks, import contract and all tests"
+	@echo "make quick   linters and the fast tests, in about a minute"
 	@echo "make bench   speed, as ratios measured in one run"
 	@echo "make rates   how fast the paper's algorithm learns: table and figure"
 	@echo "make paper   the paper's experiments: tables and figures"
@@ -46,11 +47,15 @@ lint: $(VENV)/.installed-test
 test: lint
 	$(BIN)/pytest -n auto
 
+quick: lint
+	$(BIN)/pytest -n auto -m "not slow"
+
 bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/stochastic.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/frontier.py
 	$(BIN)/python benchmarks/decide.py
+	$(BIN)/python benchmarks/imports.py
 
 rates: $(VENV)/.installed-test
 	$(BIN)/python experiments/rates/run.py

@@ -17,8 +17,8 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import SGD3
-from bylaw.solvers.acsa import Plan, Walk
-from bylaw.solvers.oracle import Rows
+from bylaw.solvers.acsa import AcceleratedState, Plan
+from bylaw.solvers.oracle import SampledRows
 from core import evidence_of, scores, seconds, show
 
 RESULTS = Path(__file__).parent / "results" / "stochastic.md"
@@ -51,13 +51,13 @@ def step_costs(n_classes: int, n_groups: int, target: float) -> list[tuple[str, 
     form = compile_problem(Problem(error(), [demographic_parity("group", tol=0.01)]), evidence)
     dual = Dual(form, make_blocks(form, evidence), 100.0)
     features = np.concatenate([block.features for block in dual.blocks], axis=1).T.copy()
-    rows = Rows.of(dual, features, np.ones(STEPS))
+    rows = SampledRows.from_dual(dual, features, np.ones(STEPS))
     few = rows._replace(features=features[:LOOP_STEPS], weights=rows.weights[:LOOP_STEPS])
     full, one_stage = SGD3().plan(dual.sigma2, dual.smoothness, STEPS), Plan((0.1,), LOOP_STEPS, 100.0)
     start = np.zeros(dual.n_rules)
 
-    def compiled(plan: Plan, steps: Rows) -> Floats:
-        walk = Walk.begin(plan, start)
+    def compiled(plan: Plan, steps: SampledRows) -> Floats:
+        walk = AcceleratedState.begin(plan, start)
         walk.advance(steps)
         return walk.answer
 

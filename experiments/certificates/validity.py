@@ -30,7 +30,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.auditing.hypotheses import SPENT, Claim, Judge, Rows
+from bylaw.auditing.hypotheses import SPENT, HeldOutSample, Hypothesis, HypothesisTest
 from bylaw.data.outcomes import observe
 from bylaw.language.expressions import Rate
 
@@ -96,15 +96,17 @@ def measure(case: Case) -> list[dict[str, Any]]:
     wrong, widths = {m: np.zeros(2) for m in METHODS}, dict.fromkeys(METHODS, 0.0)
     for _ in range(case.repetitions):
         part = rng.integers(case.population, size=case.rows)
-        rows = Rows(there.seen.rows(part), there.distribution[part], there.policy.action_space, labelled=True)
-        claim = rows.claim(rate <= truth, SPENT * DELTA)
-        assert isinstance(claim, Claim)
+        rows = HeldOutSample(
+            there.seen.rows(part), there.distribution[part], there.policy.action_space, labelled=True
+        )
+        hypothesis = rows.make_hypothesis(rate <= truth, SPENT * DELTA)
+        assert isinstance(hypothesis, Hypothesis)
         for method in METHODS:
-            judge = Judge(claim, method, DELTA)
+            test = HypothesisTest(hypothesis, method, DELTA)
             for i, target in enumerate((truth, truth - BEYOND)):
-                least = min(curve.evidence(target) for curve in judge.curves)
-                wrong[method][i] += math.exp(-least) + claim.spent <= DELTA
-            widths[method] += judge.upper - claim.estimate
+                least = min(bound.log_e_value(target) for bound in test.bounds)
+                wrong[method][i] += math.exp(-least) + hypothesis.spent <= DELTA
+            widths[method] += test.upper - hypothesis.estimate
     return [
         {
             "kind": case.kind,

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bylaw import Evidence, Problem, error, rejected, solve
-from bylaw.solvers.stochastic import paper_beta
+from bylaw.solvers.base import paper_beta
 
 THRESHOLDS = (0.2, 0.1, 0.05, 0.025, 0.0125)
 FULL, COPT_800, COPT_100, ARGMAX = "full batch", "COPT, T = 800", "COPT, T = 100", "COPT, T = 100, argmax"
