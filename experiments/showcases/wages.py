@@ -78,7 +78,7 @@ def policies(choose: Part, certify: Part) -> dict[str, Policy]:
         SAFER: solve(problem, choose.evidence, groups=choose.gender, margin=1),
     }
     with suppress(UncertifiedError):
-        sure = {"guarantee": "high_probability", "certificate": held_out}
+        sure = {"guarantee": "high_probability", "held_out": held_out}
         found[CERTIFIED] = solve(problem, choose.evidence, groups=choose.gender, **sure)
     return found
 
