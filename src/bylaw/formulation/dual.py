@@ -127,19 +127,17 @@ def _curvature(
     For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a).
     """
     total = np.zeros((len(support.actions), len(support.actions)))
-    undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED) if space.exclusive else slice(None)
-    probabilities, features = probabilities[:, undecided], block.features[:, undecided]
-    mass = np.sqrt(beta if block.weights is None else beta * block.weights[undecided])
-    variances = probabilities
+    features, mass = block.features, np.sqrt(beta * block.row_weights)
     if space.exclusive:
+        undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED)
+        probabilities, features, mass = probabilities[:, undecided], features[:, undecided], mass[undecided]
         spread = features[support.features] * (probabilities[support.actions] * mass)
         total -= spread @ spread.T  # of a matrix and itself: half the work
-    else:
-        variances = probabilities * (1 - probabilities)
-    open_ = variances > _DECIDED
+    diagonal = space.curvature_diagonal(probabilities)
+    open_ = diagonal > _DECIDED
     for action, here in support.by_action:
         rows = np.flatnonzero(open_[action])
-        columns = features[support.features[here, None], rows] * (np.sqrt(variances[action]) * mass)[rows]
+        columns = features[support.features[here, None], rows] * (np.sqrt(diagonal[action]) * mass)[rows]
         total[here, here] += columns @ columns.T
     return total
 

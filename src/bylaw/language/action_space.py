@@ -78,6 +78,10 @@ class ActionSpace:
         """
         return softmax(scores)
 
+    def curvature_diagonal(self, probabilities: Floats) -> Floats:
+        """(n_actions, n_rows): pi_a of the potential's second derivative, pi_a 1{a = b} - pi_a pi_b."""
+        return probabilities
+
     def decision_confidence(self, probabilities: Floats) -> Floats:
         """(n_rows,): the probability of the likeliest action, for probabilities (n_rows, n_actions)."""
         return probabilities.max(axis=1)
@@ -168,6 +172,10 @@ class SetSpace(ActionSpace):
 
     def to_probabilities(self, scores: Floats) -> Floats:
         return sigmoid(scores)
+
+    def curvature_diagonal(self, probabilities: Floats) -> Floats:
+        """(n_actions, n_rows): pi_a (1 - pi_a), with nothing between labels."""
+        return probabilities * (1 - probabilities)
 
     def decision_confidence(self, probabilities: Floats) -> Floats:
         """(n_rows,): of the label that is least certain to be in or out."""
