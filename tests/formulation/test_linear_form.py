@@ -7,6 +7,7 @@ from bylaw import (
     Evidence,
     EvidenceError,
     Problem,
+    cost,
     custom,
     demographic_parity,
     disagreement,
@@ -88,3 +89,13 @@ def test_costs_need_a_column_per_action():
     evidence = rows.evidence(costs={"visit": np.zeros((rows.n, 2))})
     with pytest.raises(EvidenceError, match=r"2 columns; it needs one per action, \[0, 1, 'reject'\]"):
         solve(Problem(error(), [custom("visit") <= 1, rejected() <= 0.1]), evidence)
+
+
+def test_rules_in_unusual_units_are_scaled_and_ordinary_ones_are_not():
+    rows = Rows(n=50, K=2)
+    millions = Problem(error(), [cost([[0, 2e6], [2e6, 0]]) <= 4e5, selected(1) <= 0.4])
+    form = compile_problem(millions, rows.evidence())
+    assert form.scales[1] == 1.0
+    assert 1e5 < form.scales[0] < 1e7
+    assert form.bounds[0] * form.scales[0] == pytest.approx(4e5)
+    assert abs(form.couplings[[0]]).max() < 10

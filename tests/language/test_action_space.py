@@ -62,3 +62,30 @@ def test_bad_spaces():
         make_action_space("reject", (0, 1), reject="1")
     with pytest.raises(RuleError, match="'labels', 'reject' or 'sets'"):
         make_action_space("nothing", (0, 1))
+
+
+def test_the_confidence_of_a_decision():
+    """Of one label, that of the likeliest; of a set, that of the label which is least settled."""
+    probabilities = np.array([[0.7, 0.2, 0.1], [0.0, 1.0, 0.0]])
+    assert LABELS.decision_confidence(probabilities).tolist() == [0.7, 1.0]
+    assert SETS.decision_confidence(probabilities).tolist() == [0.7, 1.0]
+    assert SETS.decision_confidence(np.array([[0.99, 0.5, 0.01]])).tolist() == [0.5]
+
+
+def test_best_hard_and_constant_decisions():
+    losses = np.array([[0.3, -1.0], [0.1, -2.0], [0.2, 5.0]])  # (n_actions, n_rows)
+    assert LABELS.best_decision(losses).T.tolist() == [[0, 1, 0], [0, 1, 0]]
+    assert SETS.best_decision(losses).T.tolist() == [[0, 0, 0], [1, 1, 0]]
+    assert LABELS.hard_decision(-losses.T).tolist() == [1, 1]
+    assert SETS.hard_decision(-losses.T).tolist() == [[False] * 3, [True, True, False]]
+    assert LABELS.constant_decisions().tolist() == np.eye(3).tolist()
+    assert SETS.constant_decisions()[3:].tolist() == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_ranges_and_norms_of_decisions():
+    low, high = np.array([[-1.0, 0.5]]), np.array([[2.0, 3.0]])
+    assert [end.tolist() for end in LABELS.combine_ranges(low, high)] == [[-1.0], [3.0]]
+    assert [end.tolist() for end in SETS.combine_ranges(low, high)] == [[-1.0], [5.0]]
+    squares, crosses = np.array([[4.0], [9.0]]), np.array([[0.0], [6.0]])
+    assert LABELS.combine_norms(squares, crosses, 1.0) == pytest.approx([np.sqrt(5.0)])
+    assert SETS.combine_norms(squares, crosses, 1.0) == pytest.approx([2.0 + 3.0 + 1.0])

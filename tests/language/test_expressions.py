@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from bylaw import RuleError, custom, demographic_parity, error, rejected, selected
+from bylaw import RuleError, custom, demographic_parity, error, parse, rejected, selected
 from bylaw._base.validation import as_scalar
 from bylaw.language.expressions import Band, Rule
 
@@ -150,3 +150,22 @@ def test_a_rule_with_several_numbers_has_no_level(rule):
         _ = rule.level
     with pytest.raises(RuleError, match="no single level"):
         rule.at(0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "template", "loosening"),
+    [
+        ("rejected() <= 0.1", "rejected() <= level", 1),
+        ("selected('a') >= 0.3", "selected('a') >= level", -1),
+        ("error() <= 0.05 * accepted()", "error() <= level * accepted()", 1),
+        ("abs(selected(1) - selected(0)) <= 0.02", "abs(selected(1) - selected(0)) <= level", 1),
+        ("demographic_parity('sex', tol=0.02)", "demographic_parity('sex', tol=level)", 1),
+        ("disparate_impact('sex')", "disparate_impact('sex', ratio=level)", -1),
+    ],
+)
+def test_the_level_of_a_statement_its_place_and_its_direction(text, template, loosening):
+    statement = parse(text)
+    assert statement.template == template
+    assert statement.loosening == loosening
+    tighter, looser = (statement.at(statement.level - step * loosening * 0.01) for step in (1, -1))
+    assert tighter != looser != statement

@@ -137,3 +137,13 @@ def test_ratios_are_fractions_too():
     assert disparate_impact("sex", ratio=1).level == 1
     with pytest.raises(RuleError, match=r"write 0\.8 for four fifths"):
         disparate_impact("sex", ratio=80)
+
+
+def test_pairs_of_groups_are_compared_both_ways():
+    rules = demographic_parity("sex", tol=0.1, between="groups", labels=[1]).expand(
+        [0, 1], {"sex": ("F", "M")}
+    )
+    assert [str(rule) for rule in rules] == [
+        "selected(1).given(sex='F') - selected(1).given(sex='M') <= 0.1",
+        "selected(1).given(sex='M') - selected(1).given(sex='F') <= 0.1",
+    ]

@@ -106,3 +106,9 @@ def test_what_a_problem_speaks_of():
     assert problem.references == ("old", "older")
     assert Problem(miscoverage(), [omits("old") <= 0.1]).references == ("old",)
     assert Problem(error()).attributes == Problem(error()).references == ()
+
+
+@pytest.mark.parametrize("rule", ["rejected() <= 1.5", "error() <= 5", "selected(0) >= -0.1"])
+def test_a_rule_that_can_never_be_broken_is_refused(rule):
+    with pytest.raises(RuleError, match="can never be broken: rates are fractions"):
+        Problem("error()", [rule]).expand([0, 1], {})
