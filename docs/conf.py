@@ -1,14 +1,63 @@
-"""Sphinx: pages in Markdown, the API from docstrings."""
+"""Sphinx: pages in Markdown with formulas, the API from docstrings and annotations."""
+
+import inspect
+from typing import Any, Generic, TypeVar
+
+import numpy.typing
+
+Scalar = TypeVar("Scalar")
+
+
+class NDArray(Generic[Scalar]):
+    """Signatures show NDArray[float64], not ndarray[tuple[Any, ...], dtype[float64]]."""
+
+
+numpy.typing.NDArray = NDArray  # before bylaw is imported
 
 project = "bylaw"
 author = "The bylaw developers"
 copyright = "2026, the bylaw developers"  # noqa: A001
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "bylaw"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+default_role = "py:obj"  # in docstrings, `name` is code, and a link where it can be
+smartquotes_action = "D"  # dashes; quotes in docstrings are those of Python
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
 autodoc_mock_imports = ["onnx"]
+autodoc_preserve_defaults = True
+autodoc_typehints = "both"
+autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "short"
+napoleon_google_docstring = False
+napoleon_custom_sections = [("Attributes", "params_style")]
+python_maximum_signature_line_length = 120
+python_trailing_comma_in_multi_line_signatures = False
+toc_object_entries_show_parents = "hide"
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]
+
+# What functions return: no one constructs these, so their signatures would only distract.
+RESULTS = {
+    *("Audit", "Certificate", "Diagnosis", "Explanation", "Frontier", "Guarantee", "Policy", "Report"),
+    *("RuleAudit", "Sensitivity", "Solution", "Status", "Step", "Verdict"),
+}
+
+
+def hide_signature(_app: Any, what: str, name: str, *_: Any) -> tuple[str, None] | None:
+    return ("", None) if what == "class" and name.rpartition(".")[2] in RESULTS else None
+
+
+def restore_property(_app: Any, what: str, _name: str, found: Any, _options: Any, lines: list[str]) -> None:
+    """Napoleon takes a sentence with a colon for "type: description"."""
+    if what == "property":
+        getter = getattr(found, "fget", None) or getattr(found, "func", None)
+        lines[:] = [*(inspect.getdoc(getter) or "").splitlines(), ""]
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-signature", hide_signature)
+    app.connect("autodoc-process-docstring", restore_property, priority=900)

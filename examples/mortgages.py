@@ -40,7 +40,7 @@ def observed_error(policy: Policy, new: Evidence, outcome: np.ndarray) -> float:
 
 
 def table(before: Policy, after: Policy, fitted: Evidence, new: Evidence, outcome: np.ndarray) -> str:
-    lines = [f"{'':34}{'model alone':>14}{'with rules':>14}{'on new files':>14}"]
+    lines = [f"{'':34}{'baseline':>14}{'with rules':>14}{'on new files':>14}"]
     rates = {
         "expected error": error(),
         "referred to a human": rejected(),
@@ -68,7 +68,7 @@ def plot(before: Policy, after: Policy, fitted: Evidence, path: Path) -> None:
             nudge = 0.008 * (1 if group == OTHERS else -1) * x
             left.text(x + (0.07 if x else -0.07), rate + nudge, f"{group} {rate:.0%}",
                       color=colour, ha=side, va="center")  # fmt: skip
-    left.set(xlim=(-0.6, 1.6), xticks=[0, 1], xticklabels=["model alone", "with the rules"])
+    left.set(xlim=(-0.6, 1.6), xticks=[0, 1], xticklabels=["baseline", "with the rules"])
     left.set_title("Approval rate", loc="left", fontweight="bold")
     left.yaxis.set_major_locator(mpl.ticker.MultipleLocator(0.05))
     left.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
