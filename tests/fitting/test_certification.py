@@ -28,6 +28,7 @@ from bylaw import (
     selected,
     solve,
 )
+from bylaw.errors import Remedy
 from bylaw.fitting import certification as module
 from bylaw.solvers import FullBatch
 from helpers.scored import people
@@ -135,7 +136,7 @@ def test_labels_and_hidden_groups_are_passed_with_the_rows():
 
 
 def test_too_few_rows_say_which_rule_and_how_many_it_would_take():
-    with pytest.raises(UncertifiedError, match="certificate rows would do") as caught:
+    with pytest.raises(UncertifiedError, match="held-out rows would do") as caught:
         guaranteed(
             Problem(error(), [error() <= 0.31 * accepted(), rejected() <= 0.2]),
             held=HeldOut(HELD.rows(slice(0, 300)), HELD_Y[:300]),
@@ -184,8 +185,12 @@ def test_a_solver_that_finds_nothing_certifies_nothing():
         def __call__(self, dual, **options):
             return replace(super().__call__(dual, **options), status=Status.INFEASIBLE)
 
-    with pytest.warns(ConvergenceWarning), pytest.raises(OptionError, match="no policy that could be"):
+    with (
+        pytest.warns(ConvergenceWarning),
+        pytest.raises(OptionError, match=r"no policy that could be.*use solver='auto'") as caught,
+    ):
         guaranteed(solver=Gloomy())
+    assert caught.value.remedy == Remedy("choose_solver", "auto")
 
 
 def test_custom_costs_are_certified_within_their_limits():
@@ -197,8 +202,9 @@ def test_custom_costs_are_certified_within_their_limits():
 
     problem = Problem(error(), [custom("fee") <= 0.5])
     fit, held = rows(2000), rows(2000)
-    with pytest.raises(EvidenceError, match="nobody knows how large 'fee'"):
+    with pytest.raises(EvidenceError, match="no one knows how large 'fee'") as caught:
         guaranteed(problem, fit, held)
+    assert caught.value.remedy == Remedy("pass_limits", "fee")
     assert guaranteed(problem, fit, HeldOut(held, limits={"fee": (0, 1)})).certificate.p_value <= 0.05
 
 

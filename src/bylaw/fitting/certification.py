@@ -54,8 +54,8 @@ def certify(fitting: Fitting, begin: Corrected, held_out: HeldOut, confidence: f
     prints = fingerprint_evidence(feature_map, held_out.evidence)
     if shares_rows(prints, (fitting.fingerprint,)):
         raise EvidenceError(
-            "the certificate rows are rows on which the policy is chosen, and they cannot certify it; split "
-            "the rows first"
+            "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
+            "rows first"
         )
     expanded = fitting.problem.expand(outcome.classes, outcome.group_values)
     rules = [found.rule for found in expanded]
@@ -97,7 +97,9 @@ def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[flo
     for rule in rules:
         hypothesis = rows.make_hypothesis(rule, SPENT * delta)
         if isinstance(hypothesis, Untestable):
-            raise EvidenceError(f"the certificate rows cannot test {str(rule)!r}: {hypothesis.reason}")
+            raise EvidenceError(
+                f"the held-out rows cannot test {str(rule)!r}: {hypothesis.reason}", hypothesis.remedy
+            )
         hypotheses.append((hypothesis.estimate * math.sqrt(hypothesis.rows), str(rule), hypothesis))
     largest = 0.0
     for _, name, hypothesis in sorted(hypotheses, key=lambda item: -item[0]):
