@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Columns, Evidence, Policy, Problem, rejected, solve
-from bylaw.data.table_files import TableFile, table_writer
+from bylaw.data.table_files import TableFile, open_writer
 
 
 def evidence(path):
@@ -78,7 +78,7 @@ def test_decisions_do_not_depend_on_the_format_or_the_order(ending, policy, byla
     expected = parquet.read_table("decisions.parquet")
     rows = parquet.read_table("new.parquet").take(np.arange(1999, -1, -1))
     source, target = policy.with_name(f"rows.{ending}"), policy.with_name(f"out.{ending}")
-    with table_writer(source, rows.schema) as write:
+    with open_writer(source, rows.schema) as write:
         for batch in rows.to_batches(max_chunksize=300):
             write(batch)
     assert bylaw("decide", "policy.json", source, "--id-column", "id", "-o", target).code == 0
@@ -135,7 +135,7 @@ def test_an_audit_reads_what_decide_writes(kind, ending, folder, bylaw):
     assert bylaw("decide", "p.json", "rest.parquet", "-o", f"d.{ending}").code == 0
     taken = TableFile(folder / f"d.{ending}").read()["decision"]
     log = rows.slice(5000).append_column("decision", taken)
-    with table_writer(folder / f"log.{ending}", log.schema) as write:
+    with open_writer(folder / f"log.{ending}", log.schema) as write:
         for batch in log.combine_chunks().to_batches():
             write(batch)
     answer = bylaw("audit", "p.json", f"log.{ending}", "--decisions", "decision", "--json")
@@ -183,7 +183,10 @@ def test_frontier_costs_less_where_more_is_allowed(folder, bylaw):
     assert costs == sorted(costs, reverse=True)
     assert pyarrow.csv.read_csv("frontier.csv")["cost"].to_pylist() == costs
     assert (folder / "frontier.png").stat().st_size > 5000
-    assert "no rule reads" in bylaw("frontier", "scores.parquet", "--rules", "rules.toml", "--sweep", "x").err
+    assert (
+        "--sweep: the problem has no rule 'x'"
+        in bylaw("frontier", "scores.parquet", "--rules", "rules.toml", "--sweep", "x").err
+    )
     assert (
         "first:last:count"
         in bylaw("frontier", "scores.parquet", "--rules", "rules.toml", "--levels", "a").err
