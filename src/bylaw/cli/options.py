@@ -22,7 +22,7 @@ Rule = Annotated[
     list[str] | None, typer.Option("--rule", help="One rule, such as 'rejected() <= 0.1'; may be repeated.")
 ]
 Minimize = Annotated[
-    str | None, typer.Option("--minimize", help="The rate to minimise.", show_default="error()")
+    str | None, typer.Option("--minimize", help="The rate to minimise; by default the file's, or error().")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
 Confidence = Annotated[

@@ -82,7 +82,11 @@ def run_rules(
     if example:
         tell(FILE.rstrip())
         return
-    show_table("Words", ("", ""), [(f"  {call}", meaning) for call, meaning in list_calls().items()])
+    show_table(
+        "Words: rates and families",
+        ("", ""),
+        [(f"  {call}", meaning) for call, meaning in list_calls().items()],
+    )
     tell("")
     for title, words in EXAMPLES.items():
         show_table(title, ("", ""), [(f"  {text}", meaning) for text, meaning in words.items()])
@@ -92,10 +96,12 @@ def run_rules(
 
 
 def list_calls() -> dict[str, str]:
-    """Each rate and family with its arguments, and the first line of its docstring."""
+    """Each rate and family with its arguments, and the first paragraph of its docstring."""
     from bylaw.language.parser import list_words
 
     return {
-        f"{name}({', '.join(inspect.signature(word).parameters)})": (word.__doc__ or "").split("\n")[0]
+        f"{name}({', '.join(inspect.signature(word).parameters)})": " ".join(
+            (word.__doc__ or "").partition("\n\n")[0].split()
+        )
         for name, word in list_words().items()
     }
