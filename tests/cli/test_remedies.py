@@ -36,10 +36,10 @@ IN_SHELL = {
     "file",
     Remedy("choose_reject"): 'choose another with reject = "refer" at the top of the rules file',
     Remedy("choose_probabilities"): "name them with --scores 'p_*' or --scores COLUMN,COLUMN",
-    Remedy("choose_group", "race"): "say --group race or --group-probabilities 'race=race_*'",
-    Remedy("choose_column", "label", ("y", "outcome")): "say --label y, for instance",
-    Remedy("choose_column", "weight", ("w", "v")): "say --weight w, for instance",
-    Remedy("choose_column", "id", ("id", "key")): "say --id-column id, for instance",
+    Remedy("choose_group", "race"): "pass --group race or --group-probabilities 'race=race_*'",
+    Remedy("choose_column", "label", ("y", "outcome")): "pass --label y, for instance",
+    Remedy("choose_column", "weight", ("w", "v")): "pass --weight w, for instance",
+    Remedy("choose_column", "id", ("id", "key")): "pass --id-column id, for instance",
     Remedy("list_columns"): "name the columns one by one, in the order of the classes, with "
     "--scores COLUMN,COLUMN",
     Remedy("normalize"): "correct it, or pass --normalize to divide each row by its sum",
@@ -128,11 +128,11 @@ def test_columns_that_are_not_obvious_are_asked_for(rows, bylaw):
     assert "name them with --scores 'p_*'" in fit(bylaw, "rejected() <= 0.1", table="odd.parquet").err
     labels = make_rows(y=["no"] * 600, outcome=["yes"] * 600)
     parquet.write_table(labels, "labels.parquet")
-    assert "? Say --label y, for instance" in fit(bylaw, "rejected() <= 0.1", table="labels.parquet").err
+    assert "? Pass --label y, for instance" in fit(bylaw, "rejected() <= 0.1", table="labels.parquet").err
     known = make_rows(sex=["F"] * 600)
     parquet.write_table(known, "known.parquet")
     answer = fit(bylaw, "demographic_parity('sex', tol=0.1)", table="known.parquet")
-    assert "? Say --group sex or --group-probabilities 'sex=sex_*'" in answer.err
+    assert "? Pass --group sex or --group-probabilities 'sex=sex_*'" in answer.err
     file = 'rules = "rejected() <= 0.1"\n[columns]\nclasses = ["si", "non"]\nprobabilities = "p_*"\n'
     assert "in the order of the classes, with --scores COLUMN,COLUMN" in fit(bylaw, file=file).err
 

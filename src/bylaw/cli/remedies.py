@@ -25,8 +25,8 @@ _IN_SHELL: dict[Action, str] = {
     "choose_decisions": 'for other decisions set decisions = "{subject}" at the top of the rules file',
     "choose_reject": 'choose another with reject = "refer" at the top of the rules file',
     "choose_probabilities": "name them with --scores 'p_*' or --scores COLUMN,COLUMN",
-    "choose_group": "say --group {subject} or --group-probabilities '{subject}={subject}_*'",
-    "choose_column": "say {flag} {choices[0]}, for instance",
+    "choose_group": "pass --group {subject} or --group-probabilities '{subject}={subject}_*'",
+    "choose_column": "pass {flag} {choices[0]}, for instance",
     "list_columns": "name the columns one by one, in the order of the classes, with --scores COLUMN,COLUMN",
     "normalize": "correct it, or pass --normalize to divide each row by its sum",
     "estimate_fitted_rows": "give rows that were held out; `bylaw audit --fitted-rows estimate` gives an "

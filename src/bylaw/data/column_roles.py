@@ -50,7 +50,7 @@ class Roles:
         """The columns of evidence, each once."""
         columns = self.columns
         nested = [columns.probabilities, columns.groups, columns.joint, columns.references, columns.costs]
-        return list(dict.fromkeys(_leaves([*nested, columns.weights])))
+        return list(dict.fromkeys(_list_names([*nested, columns.weights])))
 
     @property
     def numbers(self) -> list[str]:
@@ -59,7 +59,7 @@ class Roles:
         unknown = [names for names in columns.groups.values() if not isinstance(names, str)]
         models = [names for names in columns.references.values() if not isinstance(names, str)]
         nested = [columns.probabilities, unknown, columns.joint, models, columns.costs, columns.weights]
-        return list(dict.fromkeys(_leaves(nested)))
+        return list(dict.fromkeys(_list_names(nested)))
 
     def values(self, groups: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
         """Columns that hold labels or groups, and the values that they may have: `groups` has those known."""
@@ -137,13 +137,13 @@ class Roles:
         return roles
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def _list_names(value: Any) -> Iterator[str]:
     """The column names in nested lists and dicts."""
     if isinstance(value, str):
         yield value
     elif value is not None and not isinstance(value, str):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _leaves(item)
+            yield from _list_names(item)
 
 
 def find_roles(
