@@ -39,3 +39,16 @@ def test_help_imports_nothing_heavy():
 def test_help_names_every_dialect(bylaw):
     text = bylaw("export", "sql", "--help").out
     assert [name for name in DIALECTS if name not in text] == []
+
+
+def test_what_is_not_installed_is_named(bylaw, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    answer = bylaw("frontier", "scores.parquet", "--rules", "rules.toml")
+    assert (answer.code, answer.err) == (
+        2,
+        "error: the command line needs pyarrow: pip install 'bylaw[cli]'\n",
+    )
+    script = "import sys; sys.modules['typer'] = None; from bylaw.cli import main; main()"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "the command line needs typer: pip install 'bylaw[cli]'\n"

@@ -11,6 +11,7 @@ def main() -> None:
         from bylaw.cli.app import run
     except ModuleNotFoundError as missing:
         if missing.name and missing.name.split(".")[0] in ("typer", "rich"):
-            sys.exit(f"the command line needs {missing.name}: pip install 'bylaw[cli]'")
+            sys.stderr.write(f"the command line needs {missing.name}: pip install 'bylaw[cli]'\n")
+            sys.exit(2)
         raise
     sys.exit(run())
