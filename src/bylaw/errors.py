@@ -1,14 +1,155 @@
-"""Exceptions and warnings: each names the thing and says what to do."""
+"""Exceptions and warnings: each names the thing, and carries a remedy that each interface words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from bylaw.fitting.diagnosis import Diagnosis
+
+Action = Literal[
+    "pass_labels",
+    "pass_groups",
+    "pass_group_probabilities",
+    "pass_true_groups",
+    "pass_combinations",
+    "pass_joint",
+    "pass_limits",
+    "pass_reference",
+    "pass_costs",
+    "pass_decisions",
+    "choose_method",
+    "choose_solver",
+    "choose_decisions",
+    "choose_reject",
+    "choose_probabilities",
+    "choose_group",
+    "choose_column",
+    "list_columns",
+    "normalize",
+    "estimate_fitted_rows",
+    "add_steps",
+    "loosen_tolerance",
+    "refit",
+]
 
 
-class BylawError(Exception):
-    """Anything that bylaw refuses."""
+@dataclass(frozen=True)
+class Remedy:
+    """What to do about an error, a warning, or a rule that could not be judged, in no interface's words.
+
+    Attributes
+    ----------
+    action : str
+        what to do, such as "pass_labels".
+    subject : str
+        the name of the group, cost, earlier model, role, method or solver that it is about.
+    choices : tuple of str
+        the names among which to choose, or that belong together.
+
+    Examples
+    --------
+    >>> word_for_python(Remedy("pass_groups", "sex"))
+    "pass groups={'sex': ...}"
+    """
+
+    action: Action
+    subject: str = ""
+    choices: tuple[str, ...] = ()
+
+
+_IN_PYTHON: dict[Action, str] = {
+    "pass_labels": "pass labels=",
+    "pass_groups": "pass groups={{{subject!r}: ...}}",
+    "pass_group_probabilities": "pass groups={{{subject!r}: {{value: its probabilities, ...}}}}",
+    "pass_true_groups": "pass the observed values, groups={{{subject!r}: ...}}",
+    "pass_combinations": "pass the probabilities of their combinations, groups={{{choices!r}: {{...}}}}",
+    "pass_joint": "pass joint={{{subject!r}: ...}}, or give {subject!r} at decision time",
+    "pass_limits": "pass limits={{{subject!r}: (least, most)}}",
+    "pass_reference": "pass references={{{subject!r}: its labels}}",
+    "pass_costs": "pass costs={{{subject!r}: an array}}",
+    "pass_decisions": "pass the decisions that were taken, decisions=, or use method='betting'",
+    "choose_method": "use method={subject!r}",
+    "choose_solver": "otherwise use solver={subject!r}",
+    "choose_decisions": "for other decisions use Problem(decisions={subject!r})",
+    "choose_reject": "choose another with reject=",
+    "choose_probabilities": "pass probabilities='p_*', or a list of columns, one for each class",
+    "choose_group": "pass groups=[{subject!r}] or group_probabilities={{{subject!r}: '{subject}_*'}}",
+    "choose_column": "pass {subject}={choices[0]!r}, for instance",
+    "list_columns": "give the columns as a list, in the order of the classes",
+    "normalize": "correct it, or pass normalize=True to divide each row by its sum",
+    "estimate_fitted_rows": "pass rows that were held out, or fitted_rows='estimate' for an estimate without "
+    "a certificate",
+    "add_steps": "raise max_steps, raise tol, or lower beta",
+    "loosen_tolerance": "raise tol or lower beta",
+    "refit": "fit it again",
+}
+
+
+def word_for_python(remedy: Remedy) -> str:
+    """A remedy in the words of somebody who calls the library from Python."""
+    return _IN_PYTHON[remedy.action].format(subject=remedy.subject, choices=remedy.choices)
+
+
+def join_remedy(message: str, remedy: Remedy | None, word: Callable[[Remedy], str] = word_for_python) -> str:
+    """A message with its remedy, in the words of an interface; a question is followed by a new sentence.
+
+    Parameters
+    ----------
+    message : str
+        what is wrong.
+    remedy : Remedy, optional
+        what to do about it.
+    word : callable, optional
+        puts the remedy into words; by default, those of Python.
+    """
+    if remedy is None:
+        return message
+    advice = word(remedy)
+    return f"{message} {advice[0].upper()}{advice[1:]}" if message.endswith("?") else f"{message}; {advice}"
+
+
+class _Advising(Exception):  # noqa: N818, since warnings have it in common with errors
+    """A message, and a remedy that each interface words for its callers.
+
+    Attributes
+    ----------
+    message : str
+        what is wrong, without advice.
+    remedy : Remedy or None
+        what to do about it.
+    """
+
+    def __init__(self, message: object = "", remedy: Remedy | None = None) -> None:
+        super().__init__(message)
+        self.message = str(message)
+        self.remedy = remedy
+
+    def describe(self, word: Callable[[Remedy], str]) -> str:
+        """The message with its remedy, in the words of an interface."""
+        return join_remedy(self.message, self.remedy, word)
+
+    def add_place(self, place: object) -> None:
+        """Put the file or the rows that it is about before the message."""
+        self.message = f"{place}: {self.message}"
+
+    def __str__(self) -> str:
+        return self.describe(word_for_python)
+
+
+class BylawError(_Advising):
+    """Anything that bylaw refuses.
+
+    Attributes
+    ----------
+    message : str
+        what is wrong, without advice.
+    remedy : Remedy or None
+        what to do about it; `str(error)` has it in the words of Python.
+    """
 
 
 class RuleError(BylawError, ValueError):
@@ -16,19 +157,34 @@ class RuleError(BylawError, ValueError):
 
 
 class RuleSyntaxError(RuleError):
-    """Text that is not in the language of rules; shows the place with a caret."""
+    """Text that is not in the language of rules; shows the place with a caret.
+
+    Attributes
+    ----------
+    text : str
+        the text that was parsed.
+    line : int
+        where the error is, counted from 1.
+    column : int
+        where in that line, counted from 0.
+    """
 
     def __init__(self, message: str, text: str, line: int = 1, column: int = 0) -> None:
+        super().__init__(message)
+        self.args = (message, text, line, column)
         self.text = text
         self.line = line
         self.column = column
-        lines = text.splitlines() or [""]
-        shown = lines[min(line, len(lines)) - 1]
-        super().__init__(f"{message}\n  {shown}\n  {' ' * column}^")
+
+    def describe(self, word: Callable[[Remedy], str]) -> str:
+        """The message, the line of the text, and a caret."""
+        lines = self.text.splitlines() or [""]
+        shown = lines[min(self.line, len(lines)) - 1]
+        return f"{super().describe(word)}\n  {shown}\n  {' ' * self.column}^"
 
 
 class OptionError(BylawError, ValueError):
-    """A setting that is out of range, or goes with no other."""
+    """An option that is out of range, or has no effect beside the others."""
 
 
 class EvidenceError(BylawError, ValueError):
@@ -44,24 +200,24 @@ class InfeasibleRulesError(BylawError):
 
     Attributes
     ----------
-    diagnosis
-        the `Diagnosis`, of which the others are parts.
-    conflict
+    diagnosis : Diagnosis
+        of which the others are parts.
+    conflict : tuple of str
         the rules that conflict, by name; without any one of them, the others can hold.
-    least
+    least : dict of str to float
         for each rule of the conflict, the best its rate can reach while the others of it hold.
-    violations
+    violations : dict of str to float
         for each rule of the conflict, how far it is off while the others of it hold.
-    relaxation
+    relaxation : dict of str to float
         the smallest change that lets all rules hold: by how much to loosen which statement.
-    small_cells
-        conditions in the rules that too few rows meet.
-    least_violation
+    small_cells : dict of str to float
+        conditions in the rules that too few rows meet, with how many do.
+    least_violation : float
         whatever the policy, at least one rule of the conflict is missed
         by this much; the diagnosis holds the proof (a Farkas certificate).
     """
 
-    def __init__(self, diagnosis: Any) -> None:
+    def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis)
         self.diagnosis = diagnosis
         self.conflict: tuple[str, ...] = diagnosis.conflict
@@ -71,49 +227,64 @@ class InfeasibleRulesError(BylawError):
         self.small_cells: Mapping[str, float] = diagnosis.small_cells
         self.least_violation: float = diagnosis.least_violation
 
-    def __str__(self) -> str:
-        return str(self.diagnosis)
-
 
 class UncertifiedError(BylawError):
-    """Not even the most cautious policy could be certified on the rows that were held out.
+    """Not even the most cautious policy could be certified on the held-out rows.
 
     Attributes
     ----------
-    rule
+    rule : str
         the rule that failed.
-    p_value
+    p_value : float
         of the hypothesis that it does not hold.
-    rows_needed
-        about how many certificate rows it would take; infinite if it is missed on these.
+    rows_needed : float
+        about how many held-out rows it would take; infinite if it is missed on these.
+    rows : int
+        how many held-out rows there were.
+    confidence : float
+        that was asked for.
     """
 
     def __init__(self, rule: str, p_value: float, rows_needed: float, rows: int, confidence: float) -> None:
-        super().__init__(rule, p_value, rows_needed, rows, confidence)
+        advice = (
+            f"about {rows_needed:,.0f} held-out rows would do; or loosen the rule, or accept a lower "
+            "confidence"
+            if math.isfinite(rows_needed)
+            else "it is missed or just met on these rows even so. All rules are tightened together, and a "
+            "tight one beside it may leave it no room. Give more rows or better probabilities, loosen this "
+            "rule or the tightest, or give labels and groups of the fitting rows, if they were not given"
+        )
+        super().__init__(
+            f"the rule {rule!r} cannot be certified with {100 * confidence:g} % confidence on "
+            f"{rows:,} held-out rows (p = {p_value:.2g}), not even with the widest margin: {advice}"
+        )
+        self.args = (rule, p_value, rows_needed, rows, confidence)
         self.rule = rule
         self.p_value = p_value
         self.rows_needed = rows_needed
         self.rows = rows
         self.confidence = confidence
 
-    def __str__(self) -> str:
-        advice = (
-            f"about {self.rows_needed:,.0f} held-out rows would do; or loosen the rule, or accept a lower "
-            "confidence"
-            if math.isfinite(self.rows_needed)
-            else "it is missed or just met on these rows even so. All rules are tightened together, and a "
-            "tight one beside it may leave it no room. Give more rows or better probabilities, loosen this "
-            "rule or the tightest, or give labels and groups of the fitting rows, if they were not given"
-        )
-        return (
-            f"the rule {self.rule!r} cannot be certified with {100 * self.confidence:g} % confidence on "
-            f"{self.rows:,} held-out rows (p = {self.p_value:.2g}), not even with the widest margin: {advice}"
-        )
+
+class ConvergenceWarning(_Advising, UserWarning):
+    """The solver stopped before its tolerance; the message states by how much, the remedy what to do.
+
+    Attributes
+    ----------
+    message : str
+        what was reached, without advice.
+    remedy : Remedy or None
+        what to do about it.
+    """
 
 
-class ConvergenceWarning(UserWarning):
-    """The solver stopped before its tolerance; the message says by how much and what to do."""
+class GuaranteeWarning(_Advising, UserWarning):
+    """Decisions were made in a way that the guarantee of the rules does not cover.
 
-
-class GuaranteeWarning(UserWarning):
-    """Decisions were made in a way that the rules' guarantee does not cover."""
+    Attributes
+    ----------
+    message : str
+        what is not covered, without advice.
+    remedy : Remedy or None
+        what to do about it.
+    """

@@ -33,6 +33,7 @@ from bylaw import (
 )
 from bylaw.auditing.hypotheses import HeldOutSample, Hypothesis, HypothesisTest
 from bylaw.data.outcomes import observe
+from bylaw.errors import Remedy
 from helpers.scored import people
 
 FIT = people(4000, 0)[0]
@@ -206,6 +207,11 @@ def test_without_labels_some_rules_are_not_judged():
     verdicts = {rule.rule: rule for rule in blind.rules}
     assert verdicts["error() <= 0.32 * accepted()"].verdict == "not judged"
     assert "labels" in verdicts["error() <= 0.32 * accepted()"].reason
+    assert verdicts["error() <= 0.32 * accepted()"].remedy == Remedy("pass_labels")
+    assert "it refers to labels; pass labels=" in str(blind)
+    assert {"action": "pass_labels", "subject": "", "choices": ()} in [
+        rule["remedy"] for rule in blind.to_dict()["rules"]
+    ]
     assert math.isnan(verdicts["error() <= 0.32 * accepted()"].p_value)
     assert not math.isnan(verdicts["rejected() <= 0.15"].p_value)
     assert blind.verdict == "undecided"
@@ -219,6 +225,8 @@ def test_hidden_groups_are_judged_by_their_true_values():
     unseen = audit(policy, held, labels=labels)
     assert {rule.verdict for rule in unseen.rules} == {"not judged"}
     assert "only probabilities" in unseen.rules[0].reason
+    assert unseen.rules[0].remedy == Remedy("pass_true_groups", "sex")
+    assert "pass the observed values, groups={'sex': ...}" in str(unseen)
     seen = audit(policy, held, labels=labels, groups={"sex": sex})
     distribution = policy.probabilities(held)
     gap = {rule.rule: rule.estimate for rule in seen.rules}[
@@ -250,6 +258,7 @@ def test_decisions_that_were_taken_are_judged_by_themselves():
     assert by_name["rejected() <= 0.15"].estimate == pytest.approx((taken == "reject").mean())
     assert found.random == 0
     assert "more than two values" in by_name["error() <= 0.32 * accepted()"].reason
+    assert by_name["error() <= 0.32 * accepted()"].remedy == Remedy("choose_method", "betting")
     assert by_name["selected(1).given(sex='F') - selected(1) <= 0.06"].verdict != "not judged"
     with pytest.raises(OptionError, match="not random"):
         audit(POLICY, HELD, labels=Y, method="clopper_pearson")
@@ -371,7 +380,9 @@ def test_unlabelled_rows_with_weights_are_refused():
 def test_costs_are_judged_within_limits_and_not_without():
     """A rare large cost that no row shows would make anything look certain."""
     rule = custom("visit") <= 0.6
-    assert "pass limits=" in audit(POLICY, HELD, rules=rule).rules[0].reason
+    blind = audit(POLICY, HELD, rules=rule)
+    assert blind.rules[0].remedy == Remedy("pass_limits", "visit")
+    assert "pass limits={'visit': (least, most)}" in str(blind)
     narrow, wide = (audit(POLICY, HELD, rules=rule, limits={"visit": (0, top)}).rules[0] for top in (1, 500))
     assert narrow.upper < wide.upper
     assert narrow.estimate == pytest.approx((HELD.costs["visit"] * LAW).sum(axis=1).mean())
@@ -469,6 +480,12 @@ def test_the_sense_of_a_rule_is_not_read_off_its_text():
 def test_rows_that_chose_the_policy_are_refused(part):
     with pytest.raises(EvidenceError, match="held out"):
         audit(POLICY, FIT.rows(part))
+
+
+def test_fitted_rows_are_refused_with_a_remedy():
+    with pytest.raises(EvidenceError, match="cannot certify it; pass rows that were held out, or") as caught:
+        audit(POLICY, FIT)
+    assert caught.value.remedy == Remedy("estimate_fitted_rows")
 
 
 def test_or_give_an_estimate_that_is_no_certificate():

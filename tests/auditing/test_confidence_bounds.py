@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import beta, binomtest
 
 from bylaw.auditing.confidence_bounds import Sample, holm, make_bound
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, Remedy
 
 LEVEL = 0.05
 
@@ -196,8 +196,17 @@ def test_other_units_scale_the_bound():
 
 
 def test_clopper_pearson_refuses_chances():
-    with pytest.raises(OptionError, match="not random"):
+    with pytest.raises(OptionError, match=r"not random.*decisions=, or use method='betting'") as caught:
         make_bound([Sample(np.array([0.0, 0.5]), 0.0, 1.0)], "clopper_pearson", LEVEL, True)
+    assert caught.value.remedy == Remedy("pass_decisions")
+
+
+@pytest.mark.parametrize("method", ["hoeffding_bentkus", "clopper_pearson"])
+def test_weights_are_for_betting(method):
+    weighted = Sample(np.array([0.0, 1.0]), 0.0, 1.0, np.array([0.5, 1.0]))
+    with pytest.raises(OptionError, match=f"{method} takes no weights; use method='betting'") as caught:
+        make_bound([weighted], method, LEVEL, True)
+    assert caught.value.remedy == Remedy("choose_method", "betting")
 
 
 def test_holm_by_hand():

@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from bylaw import Columns, Evidence, Policy, Problem, solve
-from bylaw.data.table_files import TableFile, table_writer
+from bylaw.data.table_files import TableFile, open_writer
 
 
 def test_ids_in_csv_keep_their_text(policy, folder, bylaw):
@@ -17,7 +17,7 @@ def test_ids_in_csv_keep_their_text(policy, folder, bylaw):
     ids = [f"{i:06d}" for i in range(2000)]
     rows = rows.set_column(0, "id", pyarrow.array(ids))
     for ending in ("parquet", "csv", "jsonl"):
-        with table_writer(folder / f"t.{ending}", rows.schema) as write:
+        with open_writer(folder / f"t.{ending}", rows.schema) as write:
             for batch in rows.to_batches():
                 write(batch)
         assert bylaw("decide", "policy.json", f"t.{ending}", "-o", f"d.{ending}").code == 0

@@ -13,7 +13,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Columns, Evidence, Policy, Problem, rejected, solve
-from bylaw.data.table_files import TableFile, table_writer
+from bylaw.data.table_files import TableFile, open_writer
+from bylaw.errors import EvidenceError, Remedy
+from bylaw.language.expressions import DEFINITIONS
+from bylaw.language.parser import list_words
 
 
 def evidence(path):
@@ -78,7 +81,7 @@ def test_decisions_do_not_depend_on_the_format_or_the_order(ending, policy, byla
     expected = parquet.read_table("decisions.parquet")
     rows = parquet.read_table("new.parquet").take(np.arange(1999, -1, -1))
     source, target = policy.with_name(f"rows.{ending}"), policy.with_name(f"out.{ending}")
-    with table_writer(source, rows.schema) as write:
+    with open_writer(source, rows.schema) as write:
         for batch in rows.to_batches(max_chunksize=300):
             write(batch)
     assert bylaw("decide", "policy.json", source, "--id-column", "id", "-o", target).code == 0
@@ -135,7 +138,7 @@ def test_an_audit_reads_what_decide_writes(kind, ending, folder, bylaw):
     assert bylaw("decide", "p.json", "rest.parquet", "-o", f"d.{ending}").code == 0
     taken = TableFile(folder / f"d.{ending}").read()["decision"]
     log = rows.slice(5000).append_column("decision", taken)
-    with table_writer(folder / f"log.{ending}", log.schema) as write:
+    with open_writer(folder / f"log.{ending}", log.schema) as write:
         for batch in log.combine_chunks().to_batches():
             write(batch)
     answer = bylaw("audit", "p.json", f"log.{ending}", "--decisions", "decision", "--json")
@@ -171,6 +174,33 @@ def test_a_certified_policy_gets_its_report(folder, bylaw):
     assert "For &lt;Ann&gt;" in (folder / "s.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (ZeroDivisionError("a chart"), "its report failed by a fault in bylaw; please report it"),
+        (
+            EvidenceError("no labels", Remedy("pass_labels")),
+            "no labels; name their column with --label COLUMN",
+        ),
+        (PermissionError("r.html is locked"), "its report failed: r.html is locked"),
+    ],
+)
+def test_a_report_that_fails_does_not_lose_the_policy(fault, message, folder, bylaw, monkeypatch):
+    def fail(*_, **__):
+        raise fault
+
+    monkeypatch.setattr("bylaw.report.report", fail)
+    answer = bylaw(
+        "fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--report", "r.html", "--json"
+    )
+    assert (answer.code, answer.out) == (2, "")
+    assert "the policy is saved as p.json, but its report failed" in answer.err
+    assert message in answer.err
+    assert ("Traceback" in answer.err) == isinstance(fault, ZeroDivisionError)
+    assert Policy.load("p.json").card.source == "scores.parquet"
+    assert not (folder / "r.html").exists()
+
+
 def test_frontier_costs_less_where_more_is_allowed(folder, bylaw):
     pytest.importorskip("matplotlib")
     answer = bylaw(
@@ -183,7 +213,10 @@ def test_frontier_costs_less_where_more_is_allowed(folder, bylaw):
     assert costs == sorted(costs, reverse=True)
     assert pyarrow.csv.read_csv("frontier.csv")["cost"].to_pylist() == costs
     assert (folder / "frontier.png").stat().st_size > 5000
-    assert "no rule reads" in bylaw("frontier", "scores.parquet", "--rules", "rules.toml", "--sweep", "x").err
+    assert (
+        "--sweep: the problem has no rule 'x'"
+        in bylaw("frontier", "scores.parquet", "--rules", "rules.toml", "--sweep", "x").err
+    )
     assert (
         "first:last:count"
         in bylaw("frontier", "scores.parquet", "--rules", "rules.toml", "--levels", "a").err
@@ -284,6 +317,22 @@ def test_rules_is_the_language(bylaw, folder):
     assert bylaw("fit", "scores.parquet", "--rules", "mine.toml", "-o", "p.json").code == 0
 
 
+def test_a_new_rate_is_listed_by_itself(bylaw, monkeypatch):
+    def surprised(column):
+        """P(the decision surprises
+        whoever reads `column`).
+
+        More about it.
+        """
+
+    invented = DEFINITIONS["error"]._replace(constructor=surprised)
+    monkeypatch.setitem(DEFINITIONS, "surprised", invented)
+    text = bylaw("rules").out
+    assert re.search(r"surprised\(column\) +P\(the decision surprises whoever reads `column`\)\.\s", text)
+    for word in list_words():
+        assert f"  {word}(" in text
+
+
 def test_sets_are_lists_of_labels(folder, bylaw):
     rules = ["--minimize", "miscoverage()", "--rule", "size() <= 1.2"]
     assert bylaw("fit", "scores.parquet", *rules, "-o", "p.json").code == 0
@@ -324,3 +373,24 @@ def test_numbers_beside_a_rejection_are_text(folder, bylaw):
     bylaw("fit", "numbers.parquet", "--rule", str(rejected() <= 0.1), "-o", "p.json")
     bylaw("decide", "p.json", "numbers.parquet", "-o", "d.parquet")
     assert set(parquet.read_table("d.parquet")["decision"].to_pylist()) == {"0", "1", "reject"}
+
+
+def test_an_export_without_columns_of_both_asks_for_a_fit(folder, bylaw):
+    """A policy of Python that reads P(group, label | x), whose columns have no obvious names."""
+    rows = parquet.read_table("scores.parquet")
+    yes, female = np.array(rows["p_yes"]), np.where(np.array(rows["sex"]) == "F", 0.8, 0.3)
+    scores, groups = np.column_stack([1 - yes, yes]), np.column_stack([female, 1 - female])
+    unknown = Evidence(
+        scores,
+        classes=["no", "yes"],
+        groups={"sex": {"F": female, "M": 1 - female}},
+        joint={"sex": groups[:, :, None] * scores[:, None, :]},
+    )
+    solve(Problem("error()", ["equalized_odds('sex', tol=0.1)"]), unknown).save("api.json")
+    answer = bylaw("export", "python", "api.json", "-o", "policy.py")
+    assert answer.code == 2
+    assert "does not state which columns it reads; fit it with `bylaw fit`" in answer.err
+    solve(Problem("error()", ["demographic_parity('sex', tol=0.1)"]), unknown).save("api.json")
+    answer = bylaw("export", "python", "api.json", "-o", "policy.py")
+    assert answer.code == 0
+    assert "the export reads ['p_no', 'p_yes', 'sex_F', 'sex_M']" in answer.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bylaw import demographic_parity, error, rejected
-from bylaw.cli.commands.rules import EXAMPLE, LANGUAGE
+from bylaw.cli.commands.rules import EXAMPLES, FILE
 from bylaw.cli.rules_file import RulesFile
 from bylaw.errors import OptionError, RuleError
 from bylaw.language.parser import parse
@@ -18,7 +18,7 @@ def read(tmp_path, text):
 
 
 def test_a_rules_file_is_a_problem_and_roles(tmp_path):
-    file = read(tmp_path, EXAMPLE)
+    file = read(tmp_path, FILE)
     assert file.problem.minimize == error()
     assert file.problem.rules == (demographic_parity("race", tol=0.02), rejected() <= 0.1)
     assert file.columns == {"probabilities": "p_*", "groups": ["race"], "label": "outcome", "id": "id"}
@@ -28,7 +28,7 @@ def test_a_rules_file_is_a_problem_and_roles(tmp_path):
 
 
 def test_every_example_of_the_language_is_in_it():
-    for words in LANGUAGE.values():
+    for words in EXAMPLES.values():
         for text in words:
             parse(text)
 

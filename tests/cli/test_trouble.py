@@ -179,7 +179,7 @@ def test_nothing_that_is_read_is_written_over(arguments, policy, folder, bylaw):
 
 
 def test_a_fault_is_no_verdict(policy, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.cli.commands.audit.audit", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("bylaw.auditing.audit.audit", lambda *_, **__: 1 / 0)
     answer = bylaw("audit", "policy.json", "new.parquet")
     assert answer.code == 3
     assert "ZeroDivisionError" in answer.err
@@ -225,7 +225,7 @@ def test_a_card_of_nonsense_is_refused(columns, policy, bylaw):
     policy.write_text(json.dumps(content))
     answer = bylaw("decide", "policy.json", "new.parquet", "-o", "d.csv")
     assert answer.code == 2
-    assert "does not say which columns" in answer.err
+    assert "does not state which columns" in answer.err
 
 
 def test_nobody_listening_leaves_the_exit_code(policy, folder):

@@ -319,8 +319,7 @@ def test_flags_that_contradict_each_other(folder, bylaw):
     answer = bylaw("fit", "scores.parquet", *flags, "-o", "p.json")
     assert answer.code == 2
     assert "either known" in answer.err
-    answer = bylaw(
-        "fit", "scores.parquet", "--rule", "rejected() <= 0.1", "--limit", "visit=0:1", "-o", "p.json"
-    )
+    fit = ["fit", "scores.parquet", "--rule", "rejected() <= 0.1", "--certify", "held.parquet"]
+    answer = bylaw(*fit, "--limit", "visit=0:1", "-o", "p.json")
     assert answer.code == 2
-    assert "no rule speaks of custom('visit')" in answer.err
+    assert "no rule refers to custom('visit')" in answer.err

@@ -1,4 +1,4 @@
-"""Which column is what: said, or obvious."""
+"""Which column is what: stated, or obvious."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import pytest
 
 from bylaw import Problem
 from bylaw.data.column_roles import Roles, find_roles
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, Remedy
 
 NAMES = ["id", "p_no", "p_yes", "sex", "race_black", "race_white", "old", "w", "y"]
 
 
-def roles(rules, said=None, names=NAMES, minimize="error()"):
-    return find_roles(said or {}, names, Problem(minimize, rules))
+def roles(rules, stated=None, names=NAMES, minimize="error()"):
+    return find_roles(stated or {}, names, Problem(minimize, rules))
 
 
-def test_what_is_obvious_is_guessed_and_said():
+def refuse(*arguments, **options):
+    """What is refused, in the words of Python, and its remedy."""
+    with pytest.raises(EvidenceError) as caught:
+        roles(*arguments, **options)
+    return str(caught.value), caught.value.remedy
+
+
+def test_what_is_obvious_is_guessed_and_reported():
     found = roles(
         [
             "demographic_parity('sex', tol=.1)",
@@ -39,8 +46,8 @@ def test_what_could_be_two_things_is_asked_for():
     """A group and columns that begin with its name, two labels, two weights: nothing is chosen in silence."""
     with pytest.raises(EvidenceError, match="is race the column race, or known only by its probabilities"):
         roles(["demographic_parity('race', tol=.1)"], names=[*NAMES, "race"])
-    said = {"group_probabilities": {"race": "race_*"}}
-    assert roles(["demographic_parity('race', tol=.1)"], said, [*NAMES, "race"]).true_groups == {
+    stated = {"group_probabilities": {"race": "race_*"}}
+    assert roles(["demographic_parity('race', tol=.1)"], stated, [*NAMES, "race"]).true_groups == {
         "race": "race"
     }
     with pytest.raises(EvidenceError, match="which column is the label, y or outcome"):
@@ -48,12 +55,12 @@ def test_what_could_be_two_things_is_asked_for():
     with pytest.raises(EvidenceError, match="which column is the weight"):
         roles([], names=[*NAMES, "weight", "sample_weight"])
     assert find_roles({}, [*NAMES, "outcome"], Problem("error()"), without=("label",)).label is None
-    with pytest.raises(EvidenceError, match="stands in groups and in group_probabilities"):
-        roles(["demographic_parity('race', tol=.1)"], {**said, "groups": ["race"]}, [*NAMES, "race"])
+    with pytest.raises(EvidenceError, match="is in groups and in group_probabilities"):
+        roles(["demographic_parity('race', tol=.1)"], {**stated, "groups": ["race"]}, [*NAMES, "race"])
 
 
-def test_what_is_said_goes_first():
-    said = {
+def test_what_is_stated_goes_first():
+    stated = {
         "probabilities": ["p_yes", "p_no"],
         "classes": ["si", "non"],
         "groups": {"sex": "old"},
@@ -61,7 +68,7 @@ def test_what_is_said_goes_first():
         "weight": "w",
         "id": "y",
     }
-    found = roles(["demographic_parity('sex', tol=.1)"], said)
+    found = roles(["demographic_parity('sex', tol=.1)"], stated)
     assert (found.columns.probabilities, found.columns.classes) == (["p_yes", "p_no"], ["si", "non"])
     assert found.columns.groups == {"sex": "old"}
     assert (found.label, found.id, found.columns.weights) == ("old", "y", "w")
@@ -69,16 +76,16 @@ def test_what_is_said_goes_first():
 
 
 def test_classes_and_a_pattern_go_by_name():
-    said = {"probabilities": "p_*", "classes": ["yes", "no"]}
-    assert roles([], said).columns.probabilities == ["p_yes", "p_no"]
+    stated = {"probabilities": "p_*", "classes": ["yes", "no"]}
+    assert roles([], stated).columns.probabilities == ["p_yes", "p_no"]
     with pytest.raises(EvidenceError, match="give the columns as a list"):
         roles([], {"probabilities": "p_*", "classes": ["si", "non"]})
 
 
-def test_what_no_rule_speaks_of_is_refused():
-    for said in ({"references": {"old": "old"}}, {"costs": {"visit": "v_*"}}):
-        with pytest.raises(EvidenceError, match="no rule speaks of"):
-            roles([], said)
+def test_what_no_rule_refers_to_is_refused():
+    for stated in ({"references": {"old": "old"}}, {"costs": {"visit": "v_*"}}):
+        with pytest.raises(EvidenceError, match="no rule refers to"):
+            roles([], stated)
     with pytest.raises(EvidenceError, match="goes with group_probabilities"):
         roles(["demographic_parity('sex', tol=.1)"], {"true_groups": ["sex"]})
 
@@ -126,37 +133,37 @@ def test_odd_names_are_no_trouble():
     assert found.columns.groups == {"a*b": "a*b"}
     with pytest.raises(EvidenceError, match="two classes or more"):
         roles([], {"probabilities": []})
-    said = {"group_probabilities": {"race": "race_*"}, "joint": {"race": [["p_no", "p_yes"], ["p_no"]]}}
+    stated = {"group_probabilities": {"race": "race_*"}, "joint": {"race": [["p_no", "p_yes"], ["p_no"]]}}
     with pytest.raises(EvidenceError, match="must have 2 lists"):
-        roles(["equalized_odds('race', tol=.1)"], said)
+        roles(["equalized_odds('race', tol=.1)"], stated)
 
 
 def test_joint_probabilities_are_named_by_two_stars():
     cells = [f"j_{value}_{label}" for value in ("black", "white") for label in ("no", "yes")]
-    said = {"group_probabilities": {"race": "race_*"}, "joint": {"race": "j_*_*"}}
-    found = roles(["equalized_odds('race', tol=.1)"], said, NAMES + cells)
+    stated = {"group_probabilities": {"race": "race_*"}, "joint": {"race": "j_*_*"}}
+    found = roles(["equalized_odds('race', tol=.1)"], stated, NAMES + cells)
     assert found.columns.joint == {"race": [cells[:2], cells[2:]]}
     with pytest.raises(EvidenceError, match="no column 'j_white_yes'"):
-        roles(["equalized_odds('race', tol=.1)"], said, NAMES + cells[:3])
+        roles(["equalized_odds('race', tol=.1)"], stated, NAMES + cells[:3])
     with pytest.raises(EvidenceError, match="two stars"):
-        roles([], {**said, "joint": {"race": "j_*"}})
+        roles([], {**stated, "joint": {"race": "j_*"}})
     with pytest.raises(EvidenceError, match="goes with group_probabilities"):
         roles([], {"joint": {"race": "j_*_*"}})
 
 
 @pytest.mark.parametrize(
-    ("rules", "said", "message"),
+    ("rules", "stated", "message"),
     [
-        (["demographic_parity('age', tol=.1)"], {}, "a rule speaks of 'age', but there is no column 'age'"),
+        (["demographic_parity('age', tol=.1)"], {}, "a rule refers to 'age', but there is no column 'age'"),
         (["disagreement('new') <= .1"], {}, r"the earlier model 'new'"),
         ([], {"label": "truth"}, "label: the table has no column 'truth'"),
         ([], {"probabilities": "q_*"}, r"'q_\*' must be a pattern"),
         ([], {"probabilities": "p_*", "classes": ["a"]}, "1 classes, but 2 columns"),
     ],
 )
-def test_what_no_column_has_is_named(rules, said, message):
+def test_what_no_column_has_is_named(rules, stated, message):
     with pytest.raises(EvidenceError, match=message):
-        roles(rules, said)
+        roles(rules, stated)
 
 
 def test_probabilities_that_are_not_obvious_are_asked_for():
@@ -166,14 +173,14 @@ def test_probabilities_that_are_not_obvious_are_asked_for():
 
 def test_roles_survive_as_plain_values():
     cells = [f"j_{value}_{label}" for value in ("black", "white") for label in ("no", "yes")]
-    said = {"group_probabilities": {"race": "race_*"}, "joint": {"race": "j_*_*"}, "weight": "w"}
+    stated = {"group_probabilities": {"race": "race_*"}, "joint": {"race": "j_*_*"}, "weight": "w"}
     found = roles(
-        ["equalized_odds('race', tol=.1)", "demographic_parity('sex', tol=.1)"], said, NAMES + cells
+        ["equalized_odds('race', tol=.1)", "demographic_parity('sex', tol=.1)"], stated, NAMES + cells
     )
     again = Roles.from_dict(found.to_dict())
     assert again.to_dict() == found.to_dict()
     assert again.columns == found.columns
-    with pytest.raises(EvidenceError, match="does not say which columns"):
+    with pytest.raises(EvidenceError, match="does not state which columns"):
         Roles.from_dict({"probabilities": 3})
 
 
@@ -182,3 +189,79 @@ def test_group_values_that_are_numbers_survive():
     again = Roles.from_dict(found.to_dict())
     table = pyarrow.table({"p_a": [0.5], "p_b": [0.5], "age_1": [0.4], "age_2": [0.6]})
     assert again.columns.evidence(table).group_values == {"age": (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("rules", "stated", "names", "remedy", "advice"),
+    [
+        (
+            ["demographic_parity('age', tol=.1)"],
+            {},
+            NAMES,
+            Remedy("pass_groups", "age"),
+            "pass groups={'age': ...}",
+        ),
+        (
+            ["disagreement('new') <= .1"],
+            {},
+            NAMES,
+            Remedy("pass_reference", "new"),
+            "pass references={'new': its labels}",
+        ),
+        (
+            ["custom('visit') <= .1"],
+            {},
+            NAMES,
+            Remedy("pass_costs", "visit"),
+            "pass costs={'visit': an array}",
+        ),
+        (
+            ["demographic_parity('race', tol=.1)"],
+            {},
+            [*NAMES, "race"],
+            Remedy("choose_group", "race"),
+            "? Pass groups=['race'] or group_probabilities={'race': 'race_*'}",
+        ),
+        (
+            [],
+            {},
+            [*NAMES, "outcome"],
+            Remedy("choose_column", "label", ("y", "outcome")),
+            "? Pass label='y', for instance",
+        ),
+        (
+            [],
+            {},
+            ["a", "b"],
+            Remedy("choose_probabilities"),
+            "; pass probabilities='p_*', or a list of columns, one for each class",
+        ),
+        (
+            [],
+            {"probabilities": "p_*", "classes": ["si", "non"]},
+            NAMES,
+            Remedy("list_columns"),
+            "; give the columns as a list, in the order of the classes",
+        ),
+    ],
+)
+def test_what_to_state_is_a_remedy(rules, stated, names, remedy, advice):
+    message, found = refuse(rules, stated, names)
+    assert found == remedy
+    assert message.endswith(advice)
+
+
+def test_a_card_without_columns_asks_for_another_fit():
+    with pytest.raises(EvidenceError, match="; fit it again") as caught:
+        Roles.from_dict({})
+    assert caught.value.remedy == Remedy("refit")
+
+
+def test_no_message_names_a_flag_of_the_command_line():
+    for rules, names in (
+        (["demographic_parity('race', tol=.1)"], [*NAMES, "race"]),
+        (["demographic_parity('age', tol=.1)"], NAMES),
+        ([], [*NAMES, "outcome"]),
+        ([], ["a"]),
+    ):
+        assert "--" not in refuse(rules, names=names)[0]

@@ -7,6 +7,7 @@ import pyarrow
 import pytest
 
 from bylaw import Evidence, EvidenceError, Policy, Problem, demographic_parity, disagreement, error, solve
+from bylaw.errors import Remedy
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]])
 T = {"F": [0.1, 0.5, 1.0], "M": [0.9, 0.5, 0.0]}
@@ -255,3 +256,10 @@ def test_a_policy_on_attributes_that_go_together_survives_its_file(tmp_path):
 def test_bad_combinations(groups, message):
     with pytest.raises(EvidenceError, match=message):
         Evidence(P, groups=groups)
+
+
+def test_probabilities_that_were_rounded_can_be_normalized():
+    with pytest.raises(EvidenceError) as caught:
+        Evidence([[0.5, 0.4]])
+    assert caught.value.remedy == Remedy("normalize")
+    assert str(caught.value).endswith("; correct it, or pass normalize=True to divide each row by its sum")

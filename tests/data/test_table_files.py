@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from bylaw._base.atomic_files import write_atomically
-from bylaw.data.table_files import TableFile, as_values, table_writer
+from bylaw.data.table_files import TableFile, open_writer, parse_column
 from bylaw.errors import EvidenceError, OptionError
 
 ENDINGS = ["csv", "parquet", "arrow", "jsonl"]
@@ -32,7 +32,7 @@ def names_in(folder):
 
 
 def written(path, table=ROWS, times=1):
-    with table_writer(path, table.schema) as write:
+    with open_writer(path, table.schema) as write:
         for batch in table.to_batches() * times:
             write(batch)
     return TableFile(path)
@@ -116,7 +116,7 @@ def test_a_column_is_what_its_reader_says_however_it_begins(tmp_path):
     ],
 )
 def test_cells_of_text_become_the_values_they_spell(cells, known, values):
-    found = as_values(pyarrow.array(cells, pyarrow.string()), known).to_pylist()
+    found = parse_column(pyarrow.array(cells, pyarrow.string()), known).to_pylist()
     assert found == values
     assert [type(value) for value in found] == [type(value) for value in values]
 
@@ -171,7 +171,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "rows.parquet"
     written(path)
     before = path.read_bytes()
-    with pytest.raises(HalfwayError), table_writer(path, ROWS.schema) as write:
+    with pytest.raises(HalfwayError), open_writer(path, ROWS.schema) as write:
         half_written(write)
     assert path.read_bytes() == before
     assert names_in(tmp_path) == ["rows.parquet"]
@@ -205,7 +205,7 @@ def test_a_new_file_keeps_the_permissions_of_the_old_one(tmp_path):
 def test_reading_holds_a_batch_not_the_file(tmp_path):
     path = tmp_path / "many.parquet"
     schema = pyarrow.schema([("x", pyarrow.float64())])
-    with table_writer(path, schema) as write:
+    with open_writer(path, schema) as write:
         for i in range(40):
             column = pyarrow.array([float(i * 50_000 + j) for j in range(50_000)])
             write(pyarrow.record_batch([column], schema=schema))

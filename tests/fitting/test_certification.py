@@ -28,6 +28,7 @@ from bylaw import (
     selected,
     solve,
 )
+from bylaw.errors import Remedy
 from bylaw.fitting import certification as module
 from bylaw.solvers import FullBatch
 from helpers.scored import people
@@ -184,8 +185,12 @@ def test_a_solver_that_finds_nothing_certifies_nothing():
         def __call__(self, dual, **options):
             return replace(super().__call__(dual, **options), status=Status.INFEASIBLE)
 
-    with pytest.warns(ConvergenceWarning), pytest.raises(OptionError, match="no policy that could be"):
+    with (
+        pytest.warns(ConvergenceWarning),
+        pytest.raises(OptionError, match=r"no policy that could be.*use solver='auto'") as caught,
+    ):
         guaranteed(solver=Gloomy())
+    assert caught.value.remedy == Remedy("choose_solver", "auto")
 
 
 def test_custom_costs_are_certified_within_their_limits():
@@ -197,8 +202,9 @@ def test_custom_costs_are_certified_within_their_limits():
 
     problem = Problem(error(), [custom("fee") <= 0.5])
     fit, held = rows(2000), rows(2000)
-    with pytest.raises(EvidenceError, match="nobody knows how large 'fee'"):
+    with pytest.raises(EvidenceError, match="no one knows how large 'fee'") as caught:
         guaranteed(problem, fit, held)
+    assert caught.value.remedy == Remedy("pass_limits", "fee")
     assert guaranteed(problem, fit, HeldOut(held, limits={"fee": (0, 1)})).certificate.p_value <= 0.05
 
 

@@ -29,6 +29,7 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.errors import Remedy
 from bylaw.fitting import bias_correction
 from bylaw.fitting import solve as solve_module
 from bylaw.formulation import row_rates
@@ -208,15 +209,17 @@ def test_a_huge_beta_stays_finite(rows):
 
 def test_short_of_steps_says_so_and_names_the_rule(rows):
     with pytest.warns(
-        ConvergenceWarning, match=r"above tol=1e-06: the steps ran out; raise max_steps.*missed"
-    ):
+        ConvergenceWarning, match=r"above tol=1e-06: the steps ran out.*missed.*; raise max_steps"
+    ) as caught:
         policy = solve(PARITY, rows.evidence(), solver=FullBatch(max_steps=1))
+    assert caught[0].message.remedy == Remedy("add_steps")
     assert policy.solution.status is Status.MAX_STEPS
 
 
 def test_an_unreachable_tolerance_is_admitted(rows):
-    with pytest.warns(ConvergenceWarning, match="raise tol"):
+    with pytest.warns(ConvergenceWarning, match="raise tol") as caught:
         solve(PARITY, rows.evidence(), tol=1e-300)
+    assert caught[0].message.remedy == Remedy("loosen_tolerance")
 
 
 def test_rows_in_any_order_give_the_same_policy():

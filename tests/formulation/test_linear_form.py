@@ -17,6 +17,7 @@ from bylaw import (
     selected,
     solve,
 )
+from bylaw.errors import Remedy
 from bylaw.formulation.linear_form import compile_problem
 from helpers.generated_rows import Rows
 
@@ -45,33 +46,41 @@ def test_frequencies_are_frozen_or_given():
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    ("rule", "message", "remedy"),
     [
-        (selected(1).given(age=3) <= 0.1, "pass groups={'age': ...}"),
-        (selected(1).given(known=9) <= 0.1, "known=9, but no row has it; the values are"),
-        (selected(1).given(label=9) <= 0.1, "label=9, which is no class"),
-        (disagreement("new") <= 0.1, "pass references={'new': its labels}"),
-        (custom("visit") <= 0.1, "pass costs={'visit': an array}"),
+        (selected(1).given(age=3) <= 0.1, "pass groups={'age': ...}", Remedy("pass_groups", "age")),
+        (selected(1).given(known=9) <= 0.1, "known=9, but no row has it; the values are", None),
+        (selected(1).given(label=9) <= 0.1, "label=9, which is no class", None),
+        (
+            disagreement("new") <= 0.1,
+            "pass references={'new': its labels}",
+            Remedy("pass_reference", "new"),
+        ),
+        (custom("visit") <= 0.1, "pass costs={'visit': an array}", Remedy("pass_costs", "visit")),
     ],
 )
-def test_a_rule_on_what_is_not_there(rule, message):
-    with pytest.raises(EvidenceError, match=message):
+def test_a_rule_on_what_is_not_there(rule, message, remedy):
+    with pytest.raises(EvidenceError, match=message) as caught:
         solve(Problem(error(), [rule]), Rows().evidence())
+    assert caught.value.remedy == remedy
 
 
 def test_a_joint_is_asked_for_by_name():
     rows = Rows()
     evidence = Evidence(rows.P, groups={"race": {"a": rows.T[:, 0], "b": rows.T[:, 1]}})
-    with pytest.raises(EvidenceError, match=r"P\(race, label \| x\): pass joint={'race': ...}"):
+    with pytest.raises(EvidenceError, match=r"P\(race, label \| x\).*pass joint={'race': ...}") as caught:
         solve(Problem(error(), [equalized_odds("race", tol=0.1)]), evidence)
+    assert caught.value.remedy == Remedy("pass_joint", "race")
 
 
 def test_two_hidden_attributes_are_never_multiplied():
     rows = Rows()
     hidden = {"a": rows.T[:, 0], "b": rows.T[:, 1]}
     evidence = Evidence(rows.P, groups={"race": hidden, "sex": hidden})
-    with pytest.raises(EvidenceError, match="probabilities of their combinations"):
+    with pytest.raises(EvidenceError, match="probabilities of their combinations") as caught:
         solve(Problem(error(), [demographic_parity(("race", "sex"), tol=0.1)]), evidence)
+    assert caught.value.remedy == Remedy("pass_combinations", choices=("race", "sex"))
+    assert "groups={('race', 'sex'): {...}}" in str(caught.value)
 
 
 @pytest.mark.parametrize("hidden", [True, False])

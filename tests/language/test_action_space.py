@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.special import expit, logsumexp, softmax
 
 from bylaw import RuleError
+from bylaw.errors import Remedy
 from bylaw.language.action_space import make_action_space
 
 LABELS = make_action_space("labels", (0, 1, 2))
@@ -56,8 +57,9 @@ def test_actions():
 
 
 def test_bad_spaces():
-    with pytest.raises(RuleError, match="is also a class"):
+    with pytest.raises(RuleError, match="is also a class; choose another with reject=") as caught:
         make_action_space("reject", ("reject", "x"))
+    assert caught.value.remedy == Remedy("choose_reject")
     with pytest.raises(RuleError, match="is also a class"):  # once decisions are text
         make_action_space("reject", (0, 1), reject="1")
     with pytest.raises(RuleError, match="'labels', 'reject' or 'sets'"):

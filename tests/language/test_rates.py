@@ -22,6 +22,7 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.errors import Remedy
 
 P = np.array([[0.7, 0.3], [0.2, 0.8]])
 EVIDENCE = Evidence(
@@ -110,6 +111,23 @@ def test_rates_of_sets(rate, by_hand):
 def test_a_rate_out_of_place_says_what_to_use(rate, kind, message):
     with pytest.raises(RuleError, match=message):
         solve(Problem(rate, decisions=kind), EVIDENCE)
+
+
+@pytest.mark.parametrize(
+    ("rate", "kind", "needed"),
+    [
+        (size(), "labels", "sets"),
+        (rejected(), "sets", "reject"),
+        (cost([[0, 1, 2], [5, 0, 2]]), "labels", "reject"),
+        (error(), "sets", None),
+    ],
+)
+def test_a_rate_out_of_place_names_the_decisions_that_it_needs(rate, kind, needed):
+    with pytest.raises(RuleError) as caught:
+        solve(Problem(rate, decisions=kind), EVIDENCE)
+    assert caught.value.remedy == (needed and Remedy("choose_decisions", needed))
+    advice = f"; for other decisions use Problem(decisions={needed!r})"
+    assert str(caught.value).endswith(advice) == (needed is not None)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.errors import Remedy
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=700, K=3, S=2)
@@ -203,27 +204,42 @@ def test_labels_keep_their_type():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "message", "remedy"),
     [
-        (lambda e: e.pop("groups"), "needs 'known' to decide|needs 'hidden' to decide"),
-        (lambda e: e["groups"].update(known=[0] * 699 + [5]), r"not fitted on: \['5'\]"),
+        (
+            lambda e: e["groups"].pop("known"),
+            "needs 'known' to decide; pass groups={'known': ...}",
+            Remedy("pass_groups", "known"),
+        ),
+        (
+            lambda e: e["groups"].pop("hidden"),
+            "needs 'hidden' to decide",
+            Remedy("pass_group_probabilities", "hidden"),
+        ),
+        (lambda e: e["groups"].update(known=[0] * 699 + [5]), r"not fitted on: \['5'\]", None),
         (
             lambda e: e["groups"].update(known={0: [0.5] * 700, 1: [0.5] * 700}),
             "fitted with values of 'known'",
+            Remedy("pass_groups", "known"),
         ),
-        (lambda e: e["groups"].update(hidden=[0, 1] * 350), "fitted with probabilities of 'hidden'"),
-        (lambda e: e.pop("references"), "references={'old'"),
-        (lambda e: e.update(classes=[2, 1, 0]), "in this order"),
+        (
+            lambda e: e["groups"].update(hidden=[0, 1] * 350),
+            "fitted with probabilities of 'hidden'; pass groups={'hidden': {value: its probabilities, ...}}",
+            Remedy("pass_group_probabilities", "hidden"),
+        ),
+        (lambda e: e.pop("references"), "references={'old'", Remedy("pass_reference", "old")),
+        (lambda e: e.update(classes=[2, 1, 0]), "in this order", None),
     ],
 )
-def test_evidence_that_differs_from_the_fit(policy, change, message):
+def test_evidence_that_differs_from_the_fit(policy, change, message, remedy):
     given = {
         "groups": {"known": ROWS.group, "hidden": dict(enumerate(ROWS.T.T))},
         "references": {"old": ROWS.old},
     }
     change(given)
-    with pytest.raises(EvidenceError, match=message):
+    with pytest.raises(EvidenceError, match=message) as caught:
         policy.probabilities(Evidence(ROWS.P, **given))
+    assert caught.value.remedy == remedy
 
 
 def test_prices_add_up_to_what_was_stated(policy):

@@ -27,6 +27,7 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.errors import Remedy
 from bylaw.formulation.dual import Block, Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic
@@ -243,10 +244,11 @@ def test_too_few_steps_say_what_to_do():
     problem = Problem(error(), [rejected() <= 0.1])
     with pytest.raises(BylawError, match=r"needs more than \d+ steps at beta = 54.6.*3 times as many rows"):
         solve(problem, evidence, solver="sgd3", beta="paper")
-    with pytest.raises(BylawError, match="raise beta"):
+    with pytest.raises(BylawError, match="raise beta") as low_beta:
         solve(problem, evidence, solver="sgd3", beta=0.5)
-    with pytest.raises(BylawError, match="at least 2 rows"):
+    with pytest.raises(BylawError, match="2 rows, not 1; otherwise use solver='full_batch'") as short:
         solve(problem, Evidence([[0.3, 0.7]]), solver="sgd3")
+    assert low_beta.value.remedy == short.value.remedy == Remedy("choose_solver", "full_batch")
     with pytest.raises(BylawError, match="leaves no step"):
         solve(problem, evidence, solver=Stochastic(passes=1e-9))
 
@@ -317,8 +319,9 @@ def test_no_rules_and_no_numba_needed(monkeypatch):
     evidence = Rows(n=100).evidence()
     assert solve(Problem(error()), evidence, solver="sgd3").solution.status is Status.CONVERGED
     monkeypatch.setitem(sys.modules, "bylaw.solvers.kernels", None)
-    with pytest.raises(BylawError, match=r"pip install 'bylaw\[stochastic\]'"):
+    with pytest.raises(BylawError, match=r"pip install 'bylaw\[stochastic\]'") as caught:
         solve(Problem(error(), [rejected() <= 0.1]), evidence, solver="sgd")
+    assert caught.value.remedy == Remedy("choose_solver", "full_batch")
 
 
 def test_the_callback_sees_progress():

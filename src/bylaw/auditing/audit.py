@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from bylaw.auditing.reliability import Reliability, reliability
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.data.outcomes import Limits, ObservedRows, observe
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.formulation.row_rates import decide_baseline, has_rows
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rule
@@ -68,6 +68,7 @@ class RuleAudit:
     verdict: Verdict = Verdict.UNJUDGED
     rows_needed: float = math.nan  # about how many rows like all of these would decide it
     reason: str = ""  # why it could not be judged
+    remedy: Remedy | None = None  # what would let it be judged
 
     @property
     def excess(self) -> float:
@@ -118,7 +119,10 @@ class Audit:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not known is None."""
         fields = {name: value for name, value in vars(self).items() if name not in ("rules", "reliability")}
-        rules = [{**vars(rule), "verdict": str(rule.verdict)} for rule in self.rules]
+        rules = [
+            {**vars(rule), "verdict": str(rule.verdict), "remedy": rule.remedy and asdict(rule.remedy)}
+            for rule in self.rules
+        ]
         lines = [line._asdict() for line in self.reliability]
         return _plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
@@ -252,8 +256,8 @@ def _held_out(policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str
         return True
     if fitted_rows == "refuse":
         raise EvidenceError(
-            "these are rows on which the policy was chosen, and they cannot certify it: pass rows that were "
-            "held out, or fitted_rows='estimate' for an estimate without a certificate"
+            "these are rows on which the policy was chosen, and they cannot certify it",
+            Remedy("estimate_fitted_rows"),
         )
     return False
 
@@ -306,7 +310,11 @@ def _judged(rule: Rule, rows: HeldOutSample, method: str, delta: float, spent: f
     except NotBinaryError:
         if rows.random:
             raise
-        return replace(described, reason="it has more than two values on a row: use method='betting'")
+        return replace(
+            described,
+            reason="it has more than two values on a row",
+            remedy=Remedy("choose_method", "betting"),
+        )
     # A bound by betting depends on the order of rows and may leave the estimate out; none that is shown does.
     least, most = min(-broken.upper, hypothesis.estimate), max(kept.upper, hypothesis.estimate)
     bounds = (least, most) if rule.sense == "<=" else (-most, -least)
@@ -324,7 +332,7 @@ def _described(rule: Rule, hypothesis: Hypothesis | Untestable) -> RuleAudit:
     sign = 1.0 if rule.sense == "<=" else -1.0
     target = -sign * rule.excess.constant + 0.0
     if isinstance(hypothesis, Untestable):
-        return RuleAudit(str(rule), rule.sense, target, reason=hypothesis.reason)
+        return RuleAudit(str(rule), rule.sense, target, reason=hypothesis.reason, remedy=hypothesis.remedy)
     return RuleAudit(
         str(rule), rule.sense, target, estimate=target + sign * hypothesis.estimate, rows=hypothesis.rows
     )

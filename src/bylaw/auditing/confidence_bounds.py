@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, rel_entr
 
 from bylaw._base.typing import Floats
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, Remedy
 
 
 class NotBinaryError(OptionError):
@@ -266,8 +266,8 @@ class ClopperPearson:
         scaled = (sample.values - sample.lowest) / sample.range
         if (np.minimum(np.abs(scaled), np.abs(1 - scaled)) > _ROUNDING).any():
             raise NotBinaryError(
-                "method='clopper_pearson' is for decisions that are not random, and rates that are 0 or 1 on "
-                "each row: pass the decisions that were taken, or use method='betting'"
+                "clopper_pearson is for decisions that are not random, and rates that are 0 or 1 on each row",
+                Remedy("pass_decisions"),
             )
         self.successes = round(float(scaled.sum()))
 
@@ -289,7 +289,7 @@ def _tail(successes: int, n: int, level: float) -> float:
 
 def _refuse_weights(sample: Sample, method: str) -> None:
     if sample.weights is not None:
-        raise OptionError(f"method={method!r} takes no weights; use method='betting'")
+        raise OptionError(f"{method} takes no weights", Remedy("choose_method", "betting"))
 
 
 METHODS: Mapping[str, Callable[[Sample, float], Bound]] = {

@@ -6,6 +6,8 @@ import html
 import math
 from typing import TYPE_CHECKING
 
+from bylaw.errors import join_remedy
+
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, RuleAudit
 
@@ -68,7 +70,7 @@ def _sorted_rules(audit: Audit) -> list[RuleAudit]:
 
 def _finding(rule: RuleAudit, audit: Audit) -> str:
     if rule.reason:
-        return rule.reason
+        return join_remedy(rule.reason, rule.remedy)
     text = f"{rule.estimate:.4g}"
     if not math.isnan(rule.lower):
         text += f" [{rule.lower:.4g}, {rule.upper:.4g}]  p {rule.p_holm:.2g}"

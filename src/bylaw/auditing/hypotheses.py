@@ -24,7 +24,7 @@ from bylaw._base.validation import check_positive
 from bylaw.auditing.confidence_bounds import Sample, make_bound
 from bylaw.data.evidence import RowData
 from bylaw.data.outcomes import Limits, ObservedRows
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.formulation.row_rates import bound_rate, compute_row_rates, count_effective
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Rule, format_conditions
@@ -91,9 +91,10 @@ class HypothesisTest:
 
 
 class Untestable(NamedTuple):
-    """Why rows say nothing of a rule."""
+    """Why rows say nothing of a rule, and what would let them."""
 
     reason: str
+    remedy: Remedy | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,8 @@ class HeldOutSample:
         """That the rule's excess is at most zero; with a probability of `spent`, a group's share in the
         population is not in its interval."""
         excess = rule.excess
-        if reason := self._blind(excess):
-            return Untestable(reason)
+        if (blind := self._blind(excess)) is not None:
+            return blind
         events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
         for event in events:
             if self._impossible(event) or not self.among(event).any():
@@ -243,17 +244,20 @@ class HeldOutSample:
         groups = ((self.seen.groups.get(name), value) for name, value in event)
         return any(group is not None and value not in group.values for group, value in groups)
 
-    def _blind(self, rate: Rate) -> str:
-        """What would have to be seen to test the rate, in words."""
+    def _blind(self, rate: Rate) -> Untestable | None:
+        """What would have to be seen to test the rate."""
         if not self.labelled and any(a.needs_label(self.space) for a, _ in rate.terms):
-            return "it speaks of labels: pass labels="
+            return Untestable("it refers to labels", Remedy("pass_labels"))
         for name in dict.fromkeys(name for a, _ in rate.terms for name, _ in a.conditions if name != LABEL):
             if name in self.seen.hidden_groups:
-                return f"it speaks of {name}, of which there are only probabilities: pass groups="
+                return Untestable(
+                    f"it refers to {name}, of which there are only probabilities",
+                    Remedy("pass_true_groups", name),
+                )
         for name in (a.reads("cost") for a, _ in rate.terms):
             if name is not None and name not in self.limits:
-                return f"nobody knows how large {name!r} may be: pass limits={{{name!r}: (least, most)}}"
-        return ""
+                return Untestable(f"no one knows how large {name!r} may be", Remedy("pass_limits", name))
+        return None
 
 
 def check_limits(limits: Any, evidence: RowData) -> Limits:

@@ -6,11 +6,12 @@ import sys
 
 
 def main() -> None:
-    """The entry point: 0 is well, 1 a rule that does not hold, 2 something that cannot be done as asked."""
+    """The entry point. Exit codes: 0 success, 1 a rule that does not hold, 2 an error, 3 a fault in bylaw."""
     try:
         from bylaw.cli.app import run
     except ModuleNotFoundError as missing:
-        if missing.name and missing.name.split(".")[0] in ("typer", "rich", "pyarrow"):
-            sys.exit(f"the command line needs {missing.name}: pip install 'bylaw[cli]'")
+        if missing.name and missing.name.split(".")[0] in ("typer", "rich"):
+            sys.stderr.write(f"the command line needs {missing.name}: pip install 'bylaw[cli]'\n")
+            sys.exit(2)
         raise
     sys.exit(run())

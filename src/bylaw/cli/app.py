@@ -1,4 +1,8 @@
-"""The commands, and what becomes of errors."""
+"""The commands, and the exit codes of errors.
+
+Commands import what they need when they run, so that help is quick: their modules must not import numpy,
+pyarrow, scipy or matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -8,60 +12,71 @@ from typing import Annotated, Any
 
 import typer
 
-from bylaw.cli.commands import frontier as study
-from bylaw.cli.commands.audit import audited
-from bylaw.cli.commands.decide import decide
-from bylaw.cli.commands.demo import demo
-from bylaw.cli.commands.explain import explained
+from bylaw.cli.commands.audit import run_audit
+from bylaw.cli.commands.decide import run_decide
+from bylaw.cli.commands.demo import run_demo
+from bylaw.cli.commands.diagnose import run_diagnose
+from bylaw.cli.commands.explain import run_explain
 from bylaw.cli.commands.export import export
-from bylaw.cli.commands.fit import fit
-from bylaw.cli.commands.report import reported
-from bylaw.cli.commands.rules import rules
-from bylaw.cli.commands.show import show
-from bylaw.cli.console import fail, tell, warnings_aside
+from bylaw.cli.commands.fit import run_fit
+from bylaw.cli.commands.frontier import run_frontier
+from bylaw.cli.commands.report import run_report
+from bylaw.cli.commands.rules import run_rules
+from bylaw.cli.commands.show import run_show
+from bylaw.cli.console import fail, redirect_warnings, tell
+from bylaw.cli.remedies import describe_problem
 from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError
-from bylaw.policy.provenance import versions
 
+_PURPOSE = "Make any trained classifier satisfy system-level rules, without retraining it."
 app = typer.Typer(
     name="bylaw",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Make any trained classifier obey system-level rules, without retraining it.",
+    help=_PURPOSE,
 )
-app.command()(fit)
-app.command()(decide)
-app.command("audit")(audited)
-app.command("report")(reported)
-app.command("frontier")(study.frontier_of)
-app.command("diagnose")(study.diagnosed)
-app.command("explain")(explained)
-app.command()(show)
-app.command()(rules)
-app.command()(demo)
+app.command("fit")(run_fit)
+app.command("decide")(run_decide)
+app.command("audit")(run_audit)
+app.command("report")(run_report)
+app.command("frontier")(run_frontier)
+app.command("diagnose")(run_diagnose)
+app.command("explain")(run_explain)
+app.command("show")(run_show)
+app.command("rules")(run_rules)
+app.command("demo")(run_demo)
 app.add_typer(export, name="export")
 
 
 def run() -> int:
-    """The exit code."""
+    """Run the command of `sys.argv`; the exit code."""
     signal.signal(signal.SIGTERM, _stop)
     try:
-        with warnings_aside():
+        with redirect_warnings():
             app()
     except (InfeasibleRulesError, UncertifiedError) as problem:
-        fail(str(problem))
+        fail(describe_problem(problem))
         return 1
     except FileNotFoundError as problem:
         fail(f"there is no file {problem.filename}" if problem.filename else str(problem))
         return 2
     except (BylawError, OSError) as problem:
-        fail(str(problem))
+        fail(describe_problem(problem))
         return 2
-    except Exception:  # 1 would say that a rule is violated
-        fail(f"this is a fault in bylaw; please report it\n{traceback.format_exc()}")
-        return 3
+    except ModuleNotFoundError as missing:
+        if missing.name != "pyarrow":
+            return _report_fault()
+        fail("the command line needs pyarrow: pip install 'bylaw[cli]'")
+        return 2
+    except Exception:  # 1 would mean that a rule is violated
+        return _report_fault()
     return 0
+
+
+def _report_fault() -> int:
+    fail(f"this is a fault in bylaw; please report it\n{traceback.format_exc()}")
+    return 3
 
 
 def _stop(*_: Any) -> None:
@@ -69,8 +84,10 @@ def _stop(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _version(asked: bool) -> None:
+def _show_version(asked: bool) -> None:
     if asked:
+        from bylaw.policy.provenance import versions
+
         tell(f"bylaw {versions()['bylaw']}")
         raise typer.Exit
 
@@ -78,7 +95,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _program(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Which bylaw this is.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Which bylaw this is.")
     ] = False,
 ) -> None:
-    """Make any trained classifier obey system-level rules, without retraining it."""
+    """The program itself, for options without a command."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bylaw._base.validation import check_number
 from bylaw.cli.column_flags import Flags
-from bylaw.cli.console import say
+from bylaw.cli.console import remark
 from bylaw.cli.rules_file import RulesFile
-from bylaw.data.column_roles import Roles, find_roles, named
+from bylaw.data.column_roles import Roles, as_mapping, find_roles
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut
 from bylaw.data.table_files import TableFile
@@ -18,7 +19,7 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
-# What the command line says of a group under one role makes what the file says under another void.
+# What the command line states of a group under one role makes what the file states under another void.
 _INSTEAD = {
     "groups": ("group_probabilities",),
     "group_probabilities": ("groups",),
@@ -27,7 +28,7 @@ _INSTEAD = {
 }
 
 
-def rules_of(path: Path | None, rule: Sequence[str] | None, minimize: str | None) -> RulesFile:
+def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | None) -> RulesFile:
     """The rules of a file, those of the command line, or both."""
     if path is None and not rule:
         raise OptionError("which rules? Give --rules FILE or --rule 'rejected() <= 0.1'; see `bylaw rules`")
@@ -42,40 +43,41 @@ def rules_of(path: Path | None, rule: Sequence[str] | None, minimize: str | None
 
 
 @dataclass(frozen=True)
-class Rows:
+class InputRows:
     """A table in memory, by the roles of its columns."""
 
     evidence: Evidence
     roles: Roles
     labels: Any = None
-    groups: Mapping[str, Any] | None = None  # as they were seen, where the evidence has probabilities
+    groups: Mapping[str, Any] | None = None  # as observed, where the evidence has probabilities
 
     @property
-    def seen(self) -> dict[str, Any]:
-        """For `solve`, `audit` and others."""
+    def outcomes(self) -> dict[str, Any]:
+        """What was observed, as arguments of `solve`, `audit` and others."""
         return {"labels": self.labels, "groups": self.groups}
 
-    def held_out(self, limits: Mapping[str, tuple[float, float]]) -> HeldOut:
+    def hold_out(self, limits: Mapping[str, tuple[float, float]]) -> HeldOut:
+        """The rows as held-out ones."""
         return HeldOut(self.evidence, self.labels, self.groups, limits=limits)
 
 
-def table_of(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> TableFile:
+def open_table(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> TableFile:
     """A file, read by the roles of its columns; `groups` has the values of attributes that are known."""
     ids = () if roles.id is None else (roles.id,)
     return TableFile(path, ids, roles.numbers, roles.values(groups))
 
 
-def groups_of(policy: Policy) -> dict[str, Sequence[Any]]:
+def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:
     """The values of each attribute that the policy knows."""
     return {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
 
 
-def rows_of(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> Rows:
+def read_rows(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> InputRows:
     """All rows of a file; it need not have labels and true groups, though the fitted one had."""
-    file = table_of(path, roles, groups)
+    file = open_table(path, roles, groups)
     label = roles.label if roles.label in file.names else None
-    truth = {name: column for name, column in roles.true_groups.items() if column in file.names}
-    extra = [*truth.values(), *([] if label is None else [label])]
+    observed = {name: column for name, column in roles.true_groups.items() if column in file.names}
+    extra = [*observed.values(), *([] if label is None else [label])]
     table = file.read(list(dict.fromkeys([*roles.needed, *extra])))
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
@@ -86,44 +88,51 @@ def rows_of(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> Ro
     try:
         evidence = roles.columns.evidence(table)
     except EvidenceError as problem:
-        raise EvidenceError(f"{path}: {problem}") from None
-    seen = {name: table[column] for name, column in truth.items()}
-    return Rows(evidence, roles, None if label is None else table[label], seen or None)
+        problem.add_place(path)
+        raise
+    seen = {name: table[column] for name, column in observed.items()}
+    return InputRows(evidence, roles, None if label is None else table[label], seen or None)
 
 
-def fitting_rows(path: Path, rules: RulesFile, flags: Flags, without: Sequence[str] = ()) -> Rows:
-    """The rows of a table for a problem; what was guessed is said."""
-    said = _merged(rules.columns, flags.said())
-    return rows_of(path, _found(said, TableFile(path).names, path, rules.problem, without), {})
+def read_fitting_rows(path: Path, rules: RulesFile, flags: Flags, without: Sequence[str] = ()) -> InputRows:
+    """The rows of a table for a problem, with a remark on what was guessed."""
+    stated = _merge_roles(rules.columns, flags.list_roles())
+    return read_rows(path, _find_roles(stated, TableFile(path).names, path, rules.problem, without), {})
 
 
-def _merged(file: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def read_predicted_rows(path: Path, rules: RulesFile, flags: Flags) -> InputRows:
+    """Rows for commands that go by the model's probabilities, with a remark where the rules state more."""
+    if "label" in rules.columns or "margin" in rules.solve:
+        remark("by the model's probabilities: labels and margins are for `bylaw fit`")
+    return read_fitting_rows(path, rules, flags, without=("label", "id"))
+
+
+def _merge_roles(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     """The command line goes first, name by name."""
-    merged = {**file, **said}
+    merged = {**file, **flags}
     for role in ("groups", "group_probabilities", "true_groups", "joint", "references"):
         if role in file:
-            instead = [name for other in _INSTEAD.get(role, ()) for name in said.get(other, ())]
-            kept = {name: column for name, column in named(file[role]).items() if name not in instead}
-            merged[role] = {**kept, **said.get(role, {})}
+            instead = [name for other in _INSTEAD.get(role, ()) for name in flags.get(other, ())]
+            kept = {name: column for name, column in as_mapping(file[role]).items() if name not in instead}
+            merged[role] = {**kept, **flags.get(role, {})}
     return merged
 
 
-def _found(
-    said: Mapping[str, Any], names: Sequence[str], path: Path, problem: Problem, without: Sequence[str]
+def _find_roles(
+    stated: Mapping[str, Any], names: Sequence[str], path: Path, problem: Problem, without: Sequence[str]
 ) -> Roles:
-    """What was guessed is said."""
+    """The roles of a file's columns, with a remark on what was guessed."""
     try:
-        roles = find_roles(said, names, problem, without)
+        roles = find_roles(stated, names, problem, without)
     except EvidenceError as trouble:
-        if str(path) in str(trouble):
-            raise
-        raise EvidenceError(f"{path}: {trouble}") from None
+        trouble.add_place(path)
+        raise
     for guess in roles.guessed:
-        say(f"{path.name}: {guess}")
+        remark(f"{path.name}: {guess}")
     return roles
 
 
-def policy_roles(
+def find_policy_roles(
     policy: Policy,
     path: Path,
     flags: Flags,
@@ -132,35 +141,45 @@ def policy_roles(
     names: Sequence[str] | None = None,
     others: RulesFile | None = None,
 ) -> Roles:
-    """The columns that the policy was fitted on, or what the command line says instead.
+    """The columns that the policy was fitted on, or what the command line states instead.
 
-    A decision needs neither the truth nor weights. `names` are those of the columns, if there is no file;
-    `others` are rules that are judged instead of its own, and what they say of columns.
+    A decision needs neither outcomes nor weights. `names` are those of the columns, if there is no file;
+    `others` are rules that are judged instead of its own, and what they state of columns.
     """
+    stated = flags.list_roles()
+    if deciding:
+        _refuse_idle_groups(policy, stated)
     names = TableFile(path).names if names is None else names
-    remembered = _remembered(policy, path, names, flags, deciding)
+    remembered = _recall_roles(policy, path, names, stated, deciding)
     without = ["label", "weight"] if deciding else []
     if policy.card.columns and not (remembered.get("weight") or flags.weight):
         without.append("weight")  # rows count alike, as they did in the fit
-    problem = policy.problem
+    problem = policy.problem if others is None else _join_problems(policy.problem, others.problem)
+    remembered = _drop_groups(remembered, names, problem, deciding)
     if others is not None:
-        remembered = {**remembered, **_merged(remembered, others.columns)}
-        problem = _of_both(problem, others.problem)
-    roles = _found(_merged(remembered, flags.said()), names, path, problem, without)
-    return replace(roles, columns=replace(roles.columns, groups=_as_fitted(roles.columns.groups, policy)))
+        remembered = {**remembered, **_merge_roles(remembered, others.columns)}
+    roles = _find_roles(_merge_roles(remembered, stated), names, path, problem, without)
+    return replace(roles, columns=replace(roles.columns, groups=_order_groups(roles.columns.groups, policy)))
 
 
-def _remembered(
-    policy: Policy, path: Path, names: Sequence[str], flags: Flags, deciding: bool
+def _refuse_idle_groups(policy: Policy, stated: Mapping[str, Any]) -> None:
+    for role, flag in (("groups", "--group"), ("group_probabilities", "--group-probabilities")):
+        for name in stated.get(role, ()):
+            if name not in policy.problem.attributes:
+                raise OptionError(f"{flag} {name} has no effect: the policy decides without {name}")
+
+
+def _recall_roles(
+    policy: Policy, path: Path, names: Sequence[str], stated: Mapping[str, Any], deciding: bool
 ) -> dict[str, Any]:
-    """What the policy says of columns."""
+    """What the policy states of columns."""
     if policy.card.columns:
-        fitted, said = Roles.from_dict(policy.card.columns), flags.said()
-        fitted = fitted.deciding() if deciding else fitted
+        fitted = Roles.from_dict(policy.card.columns)
+        fitted = fitted.without_outcomes() if deciding else fitted
         for what, name in (("label", fitted.label), ("id", fitted.id), ("weight", fitted.columns.weights)):
-            if name is not None and name not in names and what not in said and not deciding:
-                say(f"{path.name}: there is no column {name!r}, the {what} of the fitted table")
-        return fitted.said(names)
+            if name is not None and name not in names and what not in stated and not deciding:
+                remark(f"{path.name}: there is no column {name!r}, the {what} of the fitted table")
+        return fitted.restate(names)
     known = [name for name, a in policy.feature_map.attributes.items() if a.known and name in names]
     guessed = {
         name: {value: f"{name}_{value}" for value in a.values}
@@ -174,13 +193,31 @@ def _remembered(
     }
 
 
-def _of_both(own: Problem, other: Problem) -> Problem:
-    """With the rules of both, each once: what columns they speak of."""
+def _drop_groups(
+    remembered: Mapping[str, Any], names: Sequence[str], problem: Problem, deciding: bool
+) -> dict[str, Any]:
+    """Without groups that no rule refers to, where they are not in the table or no decision needs them."""
+
+    def keep(name: str, columns: Any) -> bool:
+        used = [columns] if isinstance(columns, str) else list(columns.values())
+        return name in problem.attributes or (not deciding and all(column in names for column in used))
+
+    kept = dict(remembered)
+    for role in ("groups", "group_probabilities"):
+        stated = as_mapping(remembered.get(role))
+        kept[role] = {name: columns for name, columns in stated.items() if keep(name, columns)}
+    stated = as_mapping(remembered.get("joint"))
+    kept["joint"] = {name: cells for name, cells in stated.items() if name in kept["group_probabilities"]}
+    return kept
+
+
+def _join_problems(own: Problem, other: Problem) -> Problem:
+    """With the rules of both, each once: what columns they refer to."""
     rules = {str(rule): rule for rule in (*own.rules, *other.rules)}
     return Problem(own.minimize, list(rules.values()), own.classes, own.kind, own.reject)
 
 
-def _as_fitted(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
+def _order_groups(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
     """Probabilities of a group in the order of the policy's values, which joint probabilities follow."""
     ordered = dict(groups)
     for name, attribute in policy.feature_map.attributes.items():
@@ -193,32 +230,37 @@ def _as_fitted(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
 
 def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
     """Nothing that is read, or written before, is written over; and folders are there."""
-    known = [_resolved(path) for path in inputs if path is not None]
+    known = [_resolve(path) for path in inputs if path is not None]
     for path in [path for path in outputs if path is not None]:
         if not path.parent.is_dir():
             raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
-        if _resolved(path) in known:
+        if _resolve(path) in known:
             raise OptionError(f"{path} is an input or another output of this command; choose another name")
-        known.append(_resolved(path))
+        known.append(_resolve(path))
 
 
-def _resolved(path: Path) -> Path:
+def _resolve(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError):
         raise OptionError(f"{path} is a link that leads nowhere") from None
 
 
-def limits_of(texts: Sequence[str] | None, problem: Problem) -> dict[str, tuple[float, float]]:
-    """The least and the most that custom costs can be."""
-    limits = {}
+def parse_limits(texts: Sequence[str] | None, problem: Problem) -> dict[str, tuple[float, float]]:
+    """The least and the most that custom costs can be, of NAME=LEAST:MOST."""
+    limits: dict[str, tuple[float, float]] = {}
     for text in texts or ():
         name, _, ends = text.partition("=")
         if name not in problem.arrays:
-            raise OptionError(f"--limit {text}: no rule speaks of custom({name!r})")
+            raise OptionError(f"--limit {text}: no rule refers to custom({name!r})")
+        if name in limits:
+            raise OptionError(f"--limit {name} is given twice")
         least, _, most = ends.partition(":")
         try:
-            limits[name] = (float(least), float(most))
+            low, high = float(least), float(most)
         except ValueError:
             raise OptionError(f"--limit is NAME=LEAST:MOST, not {text!r}") from None
+        if check_number(low, f"the least of {name}") > check_number(high, f"the most of {name}"):
+            raise OptionError(f"--limit {text}: the least is above the most")
+        limits[name] = (low, high)
     return limits

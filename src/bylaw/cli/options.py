@@ -1,11 +1,14 @@
-"""Arguments and flags that several commands share."""
+"""Arguments and flags that several commands share, and checks of them before anything is read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from bylaw.errors import OptionError
 
 Table = Annotated[
     Path, typer.Argument(help="CSV, Parquet, Arrow or JSON lines, by its ending.", show_default=False)
@@ -19,11 +22,28 @@ Rule = Annotated[
     list[str] | None, typer.Option("--rule", help="One rule, such as 'rejected() <= 0.1'; may be repeated.")
 ]
 Minimize = Annotated[
-    str | None, typer.Option("--minimize", help="What to minimise; error() if nobody says otherwise.")
+    str | None, typer.Option("--minimize", help="The rate to minimise; by default the file's, or error().")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
-Confidence = Annotated[float, typer.Option(help="Of each bound and certificate.")]
+Confidence = Annotated[
+    float | None, typer.Option(help="The confidence of each bound and certificate.", show_default="0.95")
+]
 Limit = Annotated[
     list[str] | None,
     typer.Option("--limit", help="The least and most that custom('visit') can be: visit=0:10."),
 ]
+_CONFIDENCE = 0.95
+
+
+def check_confidence(confidence: float | None) -> float:
+    """The confidence that was asked for, or the default."""
+    from bylaw._base.validation import check_fraction
+
+    return _CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
+
+
+def refuse_idle(flags: Mapping[str, Any], without: str) -> None:
+    """An error that names the first of these flags that was given, since it has no effect without others."""
+    for flag, value in flags.items():
+        if value is not None and value is not False and value != []:
+            raise OptionError(f"{flag} has no effect without {without}")

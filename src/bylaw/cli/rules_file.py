@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bylaw._base.validation import check_choice, check_margin, check_positive
 from bylaw.data.column_roles import ROLES
 from bylaw.errors import OptionError, RuleError, RuleSyntaxError
 from bylaw.language.parser import parse
@@ -46,7 +47,7 @@ _DEPTH = {"references": 2, "costs": 2, "group_probabilities": 2, "joint": 3}  # 
 
 @dataclass(frozen=True)
 class RulesFile:
-    """A problem, and what else the file says."""
+    """A problem, the roles of columns, and how to solve it."""
 
     problem: Problem
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -54,8 +55,8 @@ class RulesFile:
 
     @classmethod
     def read(cls, path: Path) -> RulesFile:
-        """Raises an error with the line and a caret where something is wrong."""
-        text = _text(path)
+        """The content of a file; an error has the line and a caret where something is wrong."""
+        text = _read_text(path)
         try:
             content = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as problem:
@@ -64,51 +65,70 @@ class RulesFile:
         columns, solving = content.get("columns", {}), content.get("solve", {})
         _check_keys(columns, ROLES, f"{path}, [columns]")
         _check_keys(solving, SOLVING, f"{path}, [solve]")
-        return cls(_problem(content, text, path), columns, solving)
+        try:
+            _check_solving(solving)
+        except OptionError as problem:
+            problem.add_place(f"{path}, [solve]")
+            raise
+        return cls(_make_problem(content, text, path), columns, solving)
 
 
-def _problem(content: Mapping[str, Any], text: str, path: Path) -> Problem:
+def _check_solving(solving: Mapping[str, Any]) -> None:
+    """Values that no fit takes are refused before rows are read."""
+    if "solver" in solving:
+        from bylaw.fitting.solve import SOLVERS
+
+        check_choice(solving["solver"], "solver", SOLVERS)
+    if isinstance(beta := solving.get("beta", 1.0), str):
+        check_choice(beta, "beta", ("auto", "paper"))
+    else:
+        check_positive(beta, "beta")
+    check_positive(solving.get("tol", 1.0), "tol")
+    check_margin(solving.get("margin", 0.0))
+
+
+def _make_problem(content: Mapping[str, Any], text: str, path: Path) -> Problem:
     rules = content.get("rules", [])
     if isinstance(rules, str):
         rules = [rules]
-    statements = [_parsed(rule, text, path) for rule in rules]
-    minimize = _parsed(content.get("minimize", "error()"), text, path)
+    statements = [_parse_rule(rule, text, path) for rule in rules]
+    minimize = _parse_rule(content.get("minimize", "error()"), text, path)
     options = {name: content[name] for name in ("decisions", "reject") if name in content}
     try:
         return Problem(minimize, statements, **options)
     except RuleError as problem:
-        raise RuleError(f"{path}: {problem}") from None
+        problem.add_place(path)
+        raise
 
 
-def _parsed(rule: Any, text: str, path: Path) -> Any:
+def _parse_rule(rule: Any, text: str, path: Path) -> Any:
     """A rule, or an error that shows its place in the file."""
     try:
         return parse(rule)
     except RuleSyntaxError as problem:
-        what = str(problem).split("\n")[0]
-        line, column = _place(problem, text)
-        shown = text.splitlines()[line - 1]
-        raise RuleError(f"{path}, line {line}: {what}\n  {shown}\n  {' ' * column}^") from None
+        line, column = _find_place(problem, text)
+        raise RuleSyntaxError(f"{path}, line {line}: {problem.message}", text, line, column) from None
     except RuleError as problem:
-        line = _line_of(str(rule), text)
-        raise RuleError(f"{path}{f', line {line}' if line else ''}: {problem}") from None
+        line = _find_line(str(rule), text)
+        problem.add_place(f"{path}, line {line}" if line else path)
+        raise
 
 
-def _place(problem: RuleSyntaxError, text: str) -> tuple[int, int]:
+def _find_place(problem: RuleSyntaxError, text: str) -> tuple[int, int]:
     """The line and the column of the file that the error is about."""
     lines = problem.text.splitlines() or [""]
     wrong = lines[min(problem.line, len(lines)) - 1]
-    line = _line_of(wrong, text) or 1
+    line = _find_line(wrong, text) or 1
     begin = max(text.splitlines()[line - 1].find(wrong), 0) if text else 0
     return line, begin + problem.column
 
 
-def _line_of(wanted: str, text: str) -> int:
+def _find_line(wanted: str, text: str) -> int:
     """The number of the first line with this text; 0 if there is none, as with escaped quotes."""
     return next((i for i, line in enumerate(text.splitlines(), 1) if wanted and wanted in line), 0)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -128,12 +148,12 @@ def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) ->
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise OptionError(f"{place}: {key} must be {words}, not {value!r}")
         holds_texts = isinstance(value, list | dict) and key not in ("columns", "solve", "classes")
-        if holds_texts and not _of_texts(value, _DEPTH.get(key, 1)):
+        if holds_texts and not _holds_texts(value, _DEPTH.get(key, 1)):
             raise OptionError(f"{place}: {key} must be {words}, not {value!r}")
 
 
-def _of_texts(value: Any, depth: int) -> bool:
+def _holds_texts(value: Any, depth: int) -> bool:
     """Whether lists and tables, one in another down to some depth, hold text only."""
     inside = value.values() if isinstance(value, dict) else value
     nested = [item for item in inside if not isinstance(item, str)]
-    return all(depth > 1 and isinstance(v, list | dict) and _of_texts(v, depth - 1) for v in nested)
+    return all(depth > 1 and isinstance(v, list | dict) and _holds_texts(v, depth - 1) for v in nested)

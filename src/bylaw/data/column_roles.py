@@ -1,4 +1,4 @@
-"""Which column of a table is what: as its owner says, or as its name makes obvious."""
+"""Which column of a table is what: as its owner states, or as its name makes obvious."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
-from bylaw.data.text_values import spelled, values_of
-from bylaw.errors import EvidenceError
+from bylaw.data.text_values import format_value, parse_values
+from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.problem import Problem
 
 ROLES = (
@@ -43,14 +43,14 @@ class Roles:
     label: str | None = None
     id: str | None = None
     true_groups: Mapping[str, str] = field(default_factory=dict)
-    guessed: tuple[str, ...] = ()  # what was not said, in words
+    guessed: tuple[str, ...] = ()  # what was not stated, in words
 
     @property
     def needed(self) -> list[str]:
         """The columns of evidence, each once."""
         columns = self.columns
         nested = [columns.probabilities, columns.groups, columns.joint, columns.references, columns.costs]
-        return list(dict.fromkeys(_leaves([*nested, columns.weights])))
+        return list(dict.fromkeys(_list_names([*nested, columns.weights])))
 
     @property
     def numbers(self) -> list[str]:
@@ -59,7 +59,7 @@ class Roles:
         unknown = [names for names in columns.groups.values() if not isinstance(names, str)]
         models = [names for names in columns.references.values() if not isinstance(names, str)]
         nested = [columns.probabilities, unknown, columns.joint, models, columns.costs, columns.weights]
-        return list(dict.fromkeys(_leaves(nested)))
+        return list(dict.fromkeys(_list_names(nested)))
 
     def values(self, groups: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
         """Columns that hold labels or groups, and the values that they may have: `groups` has those known."""
@@ -71,8 +71,8 @@ class Roles:
         labels = [n for n in (self.label, *columns.references.values()) if isinstance(n, str)]
         return found | dict.fromkeys(labels, columns.classes or ())
 
-    def deciding(self) -> Roles:
-        """Those that a decision needs: without the truth, and without weights."""
+    def without_outcomes(self) -> Roles:
+        """Those that a decision needs: neither true labels and groups, nor weights."""
         return replace(self, columns=replace(self.columns, weights=None), label=None, true_groups={})
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,8 +91,8 @@ class Roles:
         }
         return plain
 
-    def said(self, names: Sequence[str]) -> dict[str, Any]:
-        """As an owner of another table with these columns would say it, for `find_roles`."""
+    def restate(self, names: Sequence[str]) -> dict[str, Any]:
+        """As an owner of another table with these columns would state them, for `find_roles`."""
         columns = self.columns
         singles = {"label": self.label, "weight": columns.weights, "id": self.id}
         return {
@@ -112,7 +112,7 @@ class Roles:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Roles:
-        """Of a policy's card, which may be anybody's."""
+        """From a policy's card, which may come from anywhere."""
         try:
             known = {name: content[name] for name in Columns.__dataclass_fields__ if name in content}
             known["groups"] = {
@@ -133,134 +133,150 @@ class Roles:
             ):
                 raise TypeError
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise EvidenceError(
-                "the policy does not say which columns it reads; say so: probabilities = ..., groups = ..."
-            ) from None
+            raise EvidenceError("the policy does not state which columns it reads", Remedy("refit")) from None
         return roles
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def _list_names(value: Any) -> Iterator[str]:
     """The column names in nested lists and dicts."""
     if isinstance(value, str):
         yield value
     elif value is not None and not isinstance(value, str):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _leaves(item)
+            yield from _list_names(item)
 
 
 def find_roles(
-    said: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str] = ()
+    stated: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str] = ()
 ) -> Roles:
-    """The roles of a table's columns for a problem, from what was said and what is obvious; those `without`
-    which it is fine are not looked for.
+    """The roles of a table's columns for a problem, from what is stated and what is obvious.
+
+    Parameters
+    ----------
+    stated : dict
+        columns by role, of `ROLES`; they go before what is obvious.
+    names : sequence of str
+        the columns of the table.
+    problem : Problem
+        whose rules tell which groups, earlier models and costs are needed.
+    without : sequence of str, optional
+        roles that are not looked for.
 
     Raises
     ------
     EvidenceError
-        that names the role that no column has.
+        that names the role that no column has, or several may have; its remedy tells what to state.
     """
-    return _Finder(said, names, problem, without).roles()
+    return _Finder(stated, names, problem, without).find()
 
 
 class _Finder:
     def __init__(
-        self, said: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str]
+        self, stated: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str]
     ) -> None:
-        self.said, self.names, self.problem, self.without = said, list(names), problem, without
+        self.stated, self.names, self.problem, self.without = stated, list(names), problem, without
         self.guessed: list[str] = []
 
-    def roles(self) -> Roles:
+    def find(self) -> Roles:
         self._check_used("references", self.problem.references)
         self._check_used("costs", self.problem.arrays)
-        probabilities, classes = self._classes()
-        groups = self._groups()
+        probabilities, classes = self._find_classes()
+        groups = self._find_groups()
+        joint = as_mapping(self.stated.get("joint"))
         columns = Columns(
             probabilities=probabilities,
             classes=classes,
             groups=groups,
-            joint={name: self._joint(name, groups, classes) for name in named(self.said.get("joint"))},
-            references={name: self._reference(name, classes) for name in self.problem.references},
-            costs={name: self._cost(name, classes) for name in self.problem.arrays},
-            weights=self._single("weight"),
-            normalize=bool(self.said.get("normalize")),
+            joint={name: self._find_joint(name, joint[name], groups, classes) for name in joint},
+            references={name: self._find_reference(name, classes) for name in self.problem.references},
+            costs={name: self._find_cost(name, classes) for name in self.problem.arrays},
+            weights=self._find_single("weight"),
+            normalize=bool(self.stated.get("normalize")),
         )
-        true_groups = self._true_groups(groups)
-        return Roles(columns, self._single("label"), self._single("id"), true_groups, tuple(self.guessed))
+        true_groups = self._find_true_groups(groups)
+        label, identifier = self._find_single("label"), self._find_single("id")
+        return Roles(columns, label, identifier, true_groups, tuple(self.guessed))
 
     def _check_used(self, role: str, known: Sequence[str]) -> None:
-        for name in named(self.said.get(role)):
+        for name in as_mapping(self.stated.get(role)):
             if name not in known:
-                raise EvidenceError(f"{role}.{name}: no rule speaks of {name!r}; they speak of {list(known)}")
+                raise EvidenceError(f"{role}.{name}: no rule refers to {name!r}; they refer to {list(known)}")
 
-    def _classes(self) -> tuple[list[str], list[Value]]:
-        said = self.said.get("probabilities")
-        if said is None:
-            fitting = [p for p in _OBVIOUS["probabilities"] if len(self._matching(p)) > 1]
-            if len(fitting) != 1:
-                raise EvidenceError(
-                    'which columns hold the model\'s probabilities? Say so: probabilities = "p_*" or a list '
-                    "of columns, one for each class (with two classes, the other one is 1 less the first). "
-                    f"The table has {self.names}"
-                )
-            said = fitting[0]
-            shown = list(self._matching(said).values())
-            more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-            self.guessed.append(f"probabilities are {said}: the columns {', '.join(shown[:_SHOWN])}{more}")
-        stars = self._stars(said, "probabilities")
+    def _find_classes(self) -> tuple[list[str], list[Value]]:
+        stated = self.stated.get("probabilities")
+        if stated is None:
+            stated = self._guess_probabilities()
+        stars = self._expand(stated, "probabilities")
         if len(stars) < 2:
             raise EvidenceError("probabilities: there must be a column for each of two classes or more")
-        classes = list(self.said.get("classes") or stars)
+        classes = list(self.stated.get("classes") or stars)
         if len(classes) != len(stars):
             raise EvidenceError(
                 f"there are {len(classes)} classes, but {len(stars)} columns of probabilities"
             )
-        if not isinstance(said, str):
+        if not isinstance(stated, str):
             return list(stars.values()), classes
         by_name = {str(value): column for value, column in stars.items()}
         if {str(label) for label in classes} != set(by_name):
             raise EvidenceError(
-                f"the columns {said} are named after {list(by_name)}, but the classes are {classes}: give "
-                "the columns as a list, in the order of the classes"
+                f"the columns {stated} are named after {list(by_name)}, but the classes are {classes}",
+                Remedy("list_columns"),
             )
         return [by_name[str(label)] for label in classes], classes
 
-    def _groups(self) -> dict[str, Any]:
+    def _guess_probabilities(self) -> str:
+        """The one obvious pattern that columns match."""
+        fitting = [p for p in _OBVIOUS["probabilities"] if len(self._match(p)) > 1]
+        if len(fitting) != 1:
+            raise EvidenceError(
+                f"which columns hold the model's probabilities, among {self.names}? There must be one for "
+                "each class (with two classes, the other one is 1 less the first)",
+                Remedy("choose_probabilities"),
+            )
+        shown = list(self._match(fitting[0]).values())
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        self.guessed.append(f"probabilities are {fitting[0]}: the columns {', '.join(shown[:_SHOWN])}{more}")
+        return fitting[0]
+
+    def _find_groups(self) -> dict[str, Any]:
         """Each attribute's column of values, or its columns of probabilities."""
-        known, unknown = named(self.said.get("groups")), named(self.said.get("group_probabilities"))
+        known = as_mapping(self.stated.get("groups"))
+        unknown = as_mapping(self.stated.get("group_probabilities"))
         if both := [name for name in known if name in unknown]:
             raise EvidenceError(
-                f"{both[0]} stands in groups and in group_probabilities: is it known when a decision is made?"
+                f"{both[0]} is in groups and in group_probabilities: is it known when a decision is made?"
             )
-        found: dict[str, Any] = {name: self._column(column, name) for name, column in known.items()}
-        found |= {name: self._stars(columns, name) for name, columns in unknown.items()}
+        found: dict[str, Any] = {name: self._check(column, name) for name, column in known.items()}
+        found |= {name: self._expand(columns, name) for name, columns in unknown.items()}
         for name in self.problem.attributes:
-            if name in found:
-                continue
-            matching = self._matching(f"{name}_*")
-            if len(matching) > 1 and name in self.names:
-                raise EvidenceError(
-                    f"is {name} the column {name}, or known only by its probabilities {name}_*? Say "
-                    f'groups = ["{name}"] or group_probabilities = {{ {name} = "{name}_*" }}; on the command '
-                    f"line, --group {name} or --group-probabilities '{name}={name}_*'"
-                )
-            if len(matching) > 1:
-                found[name] = matching
-                self.guessed.append(f"{name} is known by its probabilities {name}_*")
-            elif name in self.names:
-                found[name] = name
-                self.guessed.append(f"{name} is the column {name}")
-            else:
-                raise EvidenceError(
-                    f"a rule speaks of {name!r}, but there is no column {name!r} and there are no columns "
-                    f'{name}_*: say groups = {{{name} = "its column"}}. The table has {self.names}'
-                )
+            if name not in found:
+                found[name] = self._guess_group(name)
         return found
 
-    def _true_groups(self, groups: Mapping[str, Any]) -> dict[str, str]:
-        """Where a group is known by probabilities only, the column of what was seen."""
-        found = {
-            name: self._column(column, name) for name, column in named(self.said.get("true_groups")).items()
-        }
+    def _guess_group(self, name: str) -> str | dict[Value, str]:
+        """The column of this name, or those that begin with it."""
+        matching = self._match(f"{name}_*")
+        if len(matching) > 1 and name in self.names:
+            raise EvidenceError(
+                f"is {name} the column {name}, or known only by its probabilities {name}_*?",
+                Remedy("choose_group", name),
+            )
+        if len(matching) > 1:
+            self.guessed.append(f"{name} is known by its probabilities {name}_*")
+            return matching
+        if name not in self.names:
+            raise EvidenceError(
+                f"a rule refers to {name!r}, but there is no column {name!r} and there are no columns "
+                f"{name}_* among {self.names}",
+                Remedy("pass_groups", name),
+            )
+        self.guessed.append(f"{name} is the column {name}")
+        return name
+
+    def _find_true_groups(self, groups: Mapping[str, Any]) -> dict[str, str]:
+        """Where a group is known by probabilities only, the column of its observed values."""
+        stated = as_mapping(self.stated.get("true_groups"))
+        found = {name: self._check(column, name) for name, column in stated.items()}
         if idle := [name for name in found if isinstance(groups.get(name, ""), str)]:
             raise EvidenceError(f"true_groups.{idle[0]} goes with group_probabilities.{idle[0]}")
         for name, columns in groups.items():
@@ -269,96 +285,108 @@ class _Finder:
                 self.guessed.append(f"the true {name}, where it is needed, is the column {name}")
         return found
 
-    def _joint(self, name: str, groups: Mapping[str, Any], classes: Sequence[Value]) -> list[list[str]]:
-        """A pattern with two stars, for the value and for the class."""
-        pattern = named(self.said["joint"])[name]
+    def _find_joint(
+        self, name: str, stated: Any, groups: Mapping[str, Any], classes: Sequence[Value]
+    ) -> list[list[str]]:
+        """A pattern with two stars, for the value and for the class; or the columns themselves."""
         if name not in groups or isinstance(groups[name], str):
             raise EvidenceError(f"joint.{name} goes with group_probabilities.{name}")
-        if not isinstance(pattern, str):
-            if [len(row) for row in pattern] != [len(classes)] * len(groups[name]):
+        if isinstance(stated, str):
+            if stated.count("*") != 2:
                 raise EvidenceError(
-                    f"joint.{name} must have {len(groups[name])} lists, one for each of "
-                    f"{list(groups[name])}, of {len(classes)} columns each"
+                    f"joint.{name} must be a pattern with two stars, value and class: 'j_*_*'"
                 )
-            return [[self._column(column, f"joint.{name}") for column in row] for row in pattern]
-        if pattern.count("*") != 2:
-            raise EvidenceError(f"joint.{name} must be a pattern with two stars, value and class: 'j_*_*'")
-        first, middle, last = pattern.split("*")
-        rows = [[f"{first}{value}{middle}{label}{last}" for label in classes] for value in groups[name]]
-        return [[self._column(column, f"joint.{name}") for column in row] for row in rows]
+            first, middle, last = stated.split("*")
+            stated = [[f"{first}{value}{middle}{label}{last}" for label in classes] for value in groups[name]]
+        if [len(row) for row in stated] != [len(classes)] * len(groups[name]):
+            raise EvidenceError(
+                f"joint.{name} must have {len(groups[name])} lists, one for each of "
+                f"{list(groups[name])}, of {len(classes)} columns each"
+            )
+        return [[self._check(column, f"joint.{name}") for column in row] for row in stated]
 
-    def _reference(self, name: str, classes: Sequence[Value]) -> Any:
+    def _find_reference(self, name: str, classes: Sequence[Value]) -> Any:
         """One column of labels, or one of probabilities for each class."""
-        said = named(self.said.get("references")).get(name)
-        if said is None:
-            if name not in self.names and len(self._matching(f"{name}_*")) < 2:
+        stated = as_mapping(self.stated.get("references")).get(name)
+        if stated is None:
+            if name not in self.names and len(self._match(f"{name}_*")) < 2:
                 raise EvidenceError(
-                    f"a rule speaks of the earlier model {name!r}, but there is no column {name!r} and there "
-                    f"are no columns {name}_*: say references = {{{name} = 'its column'}}. The table has "
-                    f"{self.names}"
+                    f"a rule refers to the earlier model {name!r}, but there is no column {name!r} and there "
+                    f"are no columns {name}_* among {self.names}",
+                    Remedy("pass_reference", name),
                 )
-            said = name if name in self.names else f"{name}_*"
-            self.guessed.append(f"the earlier model {name!r} is {said}")
-        if isinstance(said, str) and "*" not in said:
-            return self._column(said, f"references.{name}")
-        return self._in_order(said, classes, f"references.{name}")
+            stated = name if name in self.names else f"{name}_*"
+            self.guessed.append(f"the earlier model {name!r} is {stated}")
+        if isinstance(stated, str) and "*" not in stated:
+            return self._check(stated, f"references.{name}")
+        return self._order(stated, classes, f"references.{name}")
 
-    def _cost(self, name: str, classes: Sequence[Value]) -> list[str]:
-        said = named(self.said.get("costs")).get(name, f"{name}_*")
-        if name not in named(self.said.get("costs")):
-            self.guessed.append(f"the cost {name!r} is {said}")
+    def _find_cost(self, name: str, classes: Sequence[Value]) -> list[str]:
+        """One column for each action."""
+        stated = as_mapping(self.stated.get("costs")).get(name)
+        if stated is None:
+            stated = f"{name}_*"
+            if len(self._match(stated)) < 2:
+                raise EvidenceError(
+                    f"a rule refers to custom({name!r}), but there are no columns {stated} among "
+                    f"{self.names}",
+                    Remedy("pass_costs", name),
+                )
+            self.guessed.append(f"the cost {name!r} is {stated}")
         actions = self.problem.action_space(tuple(classes)).actions
-        return self._in_order(said, actions, f"costs.{name}")
+        return self._order(stated, actions, f"costs.{name}")
 
-    def _in_order(self, said: Any, wanted: Sequence[Value], role: str) -> list[str]:
-        """Columns by what they stand for, as it is spelled; a list of columns is in order already."""
-        if not isinstance(said, str | Mapping):
-            if len(said) != len(wanted):
+    def _order(self, stated: Any, wanted: Sequence[Value], role: str) -> list[str]:
+        """Columns by the values that they stand for; a list of columns is in order already."""
+        if not isinstance(stated, str | Mapping):
+            if len(stated) != len(wanted):
                 raise EvidenceError(f"{role} must have {len(wanted)} columns, in the order {list(wanted)}")
-            return [self._column(name, role) for name in said]
-        stars = {spelled(value): column for value, column in self._stars(said, role).items()}
-        missing = [value for value in wanted if spelled(value) not in stars]
+            return [self._check(name, role) for name in stated]
+        stars = {format_value(value): column for value, column in self._expand(stated, role).items()}
+        missing = [value for value in wanted if format_value(value) not in stars]
         if missing:
             raise EvidenceError(f"{role} has no column for {missing[0]!r}; it has {list(stars.values())}")
-        return [stars[spelled(value)] for value in wanted]
+        return [stars[format_value(value)] for value in wanted]
 
-    def _single(self, role: str) -> str | None:
-        said = self.said.get(role)
+    def _find_single(self, role: str) -> str | None:
+        stated = self.stated.get(role)
         if role in self.without:
             return None
-        if said is not None:
-            return self._column(said, role)
+        if stated is not None:
+            return self._check(stated, role)
         found = [name for name in _OBVIOUS[role] if name in self.names]
         if len(found) > 1:
             raise EvidenceError(
-                f'which column is the {role}, {" or ".join(found)}? Say {role} = "{found[0]}", or '
-                f"--{role} {found[0]}"
+                f"which column is the {role}, {' or '.join(found)}?",
+                Remedy("choose_column", role, tuple(found)),
             )
         if not found:
             return None
         self.guessed.append(f"{role} is the column {found[0]}")
         return found[0]
 
-    def _column(self, name: Any, role: str) -> str:
+    def _check(self, name: Any, role: str) -> str:
+        """A column of the table."""
         if name not in self.names:
             raise EvidenceError(f"{role}: the table has no column {name!r}; it has {self.names}")
         return name
 
-    def _stars(self, said: Any, role: str) -> dict[Value, str]:
+    def _expand(self, stated: Any, role: str) -> dict[Value, str]:
         """What each column stands for: the text at the star of a pattern, or else its own name."""
-        if isinstance(said, Mapping):
-            return {value: self._column(column, role) for value, column in said.items()}
-        if isinstance(said, str):
-            found = self._matching(said) if said.count("*") == 1 else {}
+        if isinstance(stated, Mapping):
+            return {value: self._check(column, role) for value, column in stated.items()}
+        if isinstance(stated, str):
+            found = self._match(stated) if stated.count("*") == 1 else {}
             if len(found) < 2:
                 raise EvidenceError(
-                    f"{role}: {said!r} must be a pattern with one star that two or more columns match; the "
+                    f"{role}: {stated!r} must be a pattern with one star that two or more columns match; the "
                     f"table has {self.names}"
                 )
             return found
-        return {self._column(name, role): name for name in said}
+        return {self._check(name, role): name for name in stated}
 
-    def _matching(self, pattern: str) -> dict[Value, str]:
+    def _match(self, pattern: str) -> dict[Value, str]:
+        """The columns that match a pattern, by what is at its star."""
         first, _, last = pattern.rpartition("*")  # the name of a group may have a star, too
         matching = [
             name
@@ -366,11 +394,11 @@ class _Finder:
             if name.startswith(first) and name.endswith(last) and len(name) > len(first) + len(last)
         ]
         parts = [name[len(first) : len(name) - len(last)] for name in matching]
-        return dict(zip(values_of(parts), matching, strict=True))
+        return dict(zip(parse_values(parts), matching, strict=True))
 
 
-def named(said: Any) -> dict[str, Any]:
-    """{name: column} of a name, of a list of names, or of a table."""
-    if isinstance(said, str):
-        return {said: said}
-    return dict(said) if isinstance(said, Mapping) else {name: name for name in said or ()}
+def as_mapping(stated: Any) -> dict[str, Any]:
+    """{name: column} from a name, a list of names, or a table."""
+    if isinstance(stated, str):
+        return {stated: stated}
+    return dict(stated) if isinstance(stated, Mapping) else {name: name for name in stated or ()}

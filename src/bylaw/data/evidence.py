@@ -33,7 +33,7 @@ from bylaw.data.groups import (
     find_combination,
 )
 from bylaw.data.probabilities import check_classes, check_probabilities, columns_by_name
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.expressions import LABEL, Conditions, CostColumn, Groups, Source, shorten
 
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
@@ -148,8 +148,9 @@ class RowData:
         if name not in self.joint:
             raise EvidenceError(
                 f"a rule on {name!r} and the label together, with unknown {name!r}, needs joint "
-                f"probabilities P({name}, label | x): pass joint={{{name!r}: ...}} of shape "
-                f"(rows, {len(group.values)}, {len(self.classes)}), or give {name!r} at decision time"
+                f"probabilities P({name}, label | x) of shape (rows, {len(group.values)}, "
+                f"{len(self.classes)})",
+                Remedy("pass_joint", str(name)),
             )
         return self.joint[name][rows, group.values.index(value), position]
 
@@ -158,16 +159,16 @@ class RowData:
         if (found := find_combination(self.groups, hidden)) is not None:
             return found
         raise EvidenceError(
-            f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are given: "
-            f"pass the probabilities of their combinations, groups={{{tuple(hidden)!r}: "
-            f"{{{tuple(hidden.values())!r}: ..., ...}}}}"
+            f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are given",
+            Remedy("pass_combinations", choices=tuple(hidden)),
         )
 
     def _find_group(self, name: str, value: Value) -> KnownGroup | GroupProbabilities:
         if name not in self.groups:
             raise EvidenceError(
-                f"a rule speaks of {name!r}, but there is no such group column: pass "
-                f"groups={{{name!r}: ...}}. The evidence has {sorted(self.group_values)}"
+                f"a rule refers to {name!r}, but there is no such group column among "
+                f"{sorted(self.group_values)}",
+                Remedy("pass_groups", name),
             )
         group = self.groups[name]
         if value not in group.values:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import as_scalar
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, Remedy
 
 SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
 ROUNDING = 1e-9  # negative probabilities this small are rounding errors
@@ -73,7 +73,7 @@ def check_probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
     if off.max() > SUM_TOLERANCE:
         row = int(off.argmax())
         raise EvidenceError(
-            f"{what}: row {row} sums to {sums[row]:.6g}, not to one (tolerance {SUM_TOLERANCE:g}); "
-            "correct it, or pass normalize=True to divide each row by its sum"
+            f"{what}: row {row} sums to {sums[row]:.6g}, not to one (tolerance {SUM_TOLERANCE:g})",
+            Remedy("normalize"),
         )
     return matrix

@@ -1,7 +1,7 @@
 """Tables in files: CSV, Parquet, Arrow and JSON lines, read and written in batches. Needs pyarrow.
 
 A CSV file has no types, and guesses go wrong: what is read as a number loses its leading zeros, and a column
-that begins with whole numbers may go on with others. So readers say what a column holds.
+that begins with whole numbers may go on with others. So readers state what a column holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow.parquet
 from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.data.evidence import REJECTED
-from bylaw.data.text_values import spelled_by, values_of
+from bylaw.data.text_values import match_value, parse_values
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.expressions import shorten
 
@@ -75,35 +75,36 @@ class TableFile:
 
     @property
     def rows(self) -> int | None:
-        """How many there are, where the file says so."""
+        """How many there are, where the file states it."""
         if detect_format(self.path) != "parquet":
             return None
-        with _complaints(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
+        with _name_file(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
             return file.metadata.num_rows
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Record batches of some columns, of at most some hundred thousand rows."""
         self._check(columns or ())
         with self._open(columns) as table:
-            for batch in self._complained(table.batches):
-                yield self._typed(batch)
+            for batch in self._guard(table.batches):
+                yield self._parse_values(batch)
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
         """All rows of some columns, as one Arrow table."""
         self._check(columns or ())
         with self._open(columns) as table:
-            rows = pyarrow.Table.from_batches(list(self._complained(table.batches)), schema=table.schema)
-        return self._typed(rows)
+            rows = pyarrow.Table.from_batches(list(self._guard(table.batches)), schema=table.schema)
+        return self._parse_values(rows)
 
-    def _typed(self, rows: Any) -> Any:
+    def _parse_values(self, rows: Any) -> Any:
         """Columns of values in a CSV file, which came as text, as what they are."""
         if detect_format(self.path) != "csv":
             return rows
         for name in set(self.values) & set(rows.schema.names):
             try:
-                column = as_values(rows.column(name), self.values[name])
+                column = parse_column(rows.column(name), self.values[name])
             except EvidenceError as problem:
-                raise EvidenceError(f"{self.path}: {name}: {problem}") from None
+                problem.add_place(f"{self.path}: {name}")
+                raise
             rows = rows.set_column(rows.schema.get_field_index(name), name, column)
         return rows
 
@@ -112,15 +113,16 @@ class TableFile:
         if missing := [name for name in columns if name not in names]:
             raise EvidenceError(f"{self.path} has no column {missing[0]!r}; it has {names}")
 
-    def _complained(self, batches: Iterator[Any]) -> Iterator[Any]:
-        with _complaints(self.path):
+    def _guard(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Batches that name the file, should one of them turn out to be damaged."""
+        with _name_file(self.path):
             yield from batches
 
     @contextlib.contextmanager
     def _open(self, columns: Sequence[str] | None = None) -> Iterator[_Open]:
         opener = _OPENERS[detect_format(self.path)]
         with contextlib.ExitStack() as stack:
-            with _complaints(self.path):
+            with _name_file(self.path):
                 table = opener(self, columns, stack)
             yield table
 
@@ -167,7 +169,7 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
     source = stack.enter_context(pyarrow.memory_map(str(table.path)))
     reader = stack.enter_context(pyarrow.ipc.open_file(source))
     batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-    return _selected(reader.schema, batches, columns)
+    return _select(reader.schema, batches, columns)
 
 
 def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
@@ -178,11 +180,11 @@ def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextli
     kinds = {**dict.fromkeys(texts, pyarrow.string()), **dict.fromkeys(numbers, pyarrow.float64())}
     options = pyarrow.json.ParseOptions(explicit_schema=pyarrow.schema(list(kinds.items())))
     reader = stack.enter_context(pyarrow.json.open_json(table.path, parse_options=options))
-    return _selected(reader.schema, iter(reader), columns)
+    return _select(reader.schema, iter(reader), columns)
 
 
 def _first_line(path: Path) -> dict[str, Any]:
-    """Empty if it is no object; pyarrow says so then."""
+    """Empty if it is no object; pyarrow reports that then."""
     with path.open(encoding="utf-8") as file:
         try:
             found = json.loads(file.readline())
@@ -191,7 +193,7 @@ def _first_line(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _selected(schema: Any, batches: Iterator[Any], columns: Sequence[str] | None) -> _Open:
+def _select(schema: Any, batches: Iterator[Any], columns: Sequence[str] | None) -> _Open:
     if columns is None:
         return _Open(schema, batches)
     chosen = list(columns)
@@ -208,21 +210,21 @@ _OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitSt
 }
 
 
-def as_values(column: Any, known: Sequence[Value] = ()) -> Any:
-    """A column of text as the values that it spells: those known, if any are; or else whole numbers, truth
-    values or numbers where all cells are such. Labels that may be "reject" stay text."""
+def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
+    """A column of text as the values that it stands for: those known, if any are; or else whole numbers,
+    truth values or numbers where all cells are such. Labels that may be "reject" stay text."""
     if known and all(isinstance(value, str) for value in known):
         return column
     whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
     encoded = whole.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     if known and REJECTED not in texts:
-        spelled = {text: spelled_by(text, known) for text in texts}
-        if strange := [text for text, value in spelled.items() if value is None]:
+        matched = {text: match_value(text, known) for text in texts}
+        if strange := [text for text, value in matched.items() if value is None]:
             raise EvidenceError(f"{strange[0]!r} is none of {shorten(known)}")
-        values: list[Any] = list(spelled.values())
+        values: list[Any] = list(matched.values())
     else:
-        values = list(values_of(texts))
+        values = list(parse_values(texts))
     if values == texts and all(map(_DECIMAL.fullmatch, texts)):
         values = [float(text) for text in texts]
     try:
@@ -232,7 +234,7 @@ def as_values(column: Any, known: Sequence[Value] = ()) -> Any:
 
 
 @contextlib.contextmanager
-def _complaints(path: Path) -> Iterator[None]:
+def _name_file(path: Path) -> Iterator[None]:
     """Whatever is wrong with a file, as an error that names it."""
     try:
         yield
@@ -244,7 +246,7 @@ def _complaints(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def table_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
+def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
     """A function that appends a record batch; the file appears when all are written, and not before."""
     kind = detect_format(path)
     with write_atomically(path) as partial, contextlib.ExitStack() as stack:
@@ -269,7 +271,7 @@ def table_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
 
 def write_table(path: Path, table: Any) -> None:
     """An Arrow table that is in memory."""
-    with table_writer(path, table.schema) as write:
+    with open_writer(path, table.schema) as write:
         for batch in table.to_batches():
             write(batch)
 

@@ -1,18 +1,24 @@
-"""Values as they are spelled, in names of columns and in cells of text."""
+"""Labels and groups as text: in names of columns and in cells of a table that has no types."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from bylaw._base.typing import Value
+if TYPE_CHECKING:
+    from bylaw._base.typing import Value
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _TRUTH = {"true": True, "false": False}
 
 
-def values_of(texts: Sequence[str]) -> list[Value]:
-    """Whole numbers or truth values where all texts are such, and otherwise the texts: "01" is no number."""
+def parse_values(texts: Sequence[str]) -> list[Value]:
+    """Whole numbers or truth values where all texts are such, and otherwise the texts: "01" is no number.
+
+    >>> parse_values(["1", "2"]), parse_values(["1", "02"])
+    ([1, 2], ['1', '02'])
+    """
     if all(map(_WHOLE.fullmatch, texts)) and "-0" not in texts:
         return [int(text) for text in texts]
     if all(text.lower() in _TRUTH for text in texts):
@@ -20,15 +26,15 @@ def values_of(texts: Sequence[str]) -> list[Value]:
     return list(texts)
 
 
-def spelled(value: Value) -> str:
-    """As in the name of a column."""
+def format_value(value: Value) -> str:
+    """The text of a value, as in the name of a column: True is true."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def spelled_by(text: str, values: Sequence[Value]) -> Value | None:
-    """The value that a cell of text spells: true is True, and 2 may be 2.0."""
+def match_value(text: str, values: Sequence[Value]) -> Value | None:
+    """Which of the values a cell of text stands for, if any: true for True, and 2 for 2.0."""
     for value in values:
-        if text == str(value) or (isinstance(value, bool) and text.lower() == spelled(value)):
+        if text == str(value) or (isinstance(value, bool) and text.lower() == format_value(value)):
             return value
     try:
         number = float(text)

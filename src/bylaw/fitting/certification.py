@@ -54,8 +54,8 @@ def certify(refitter: Refitter, begin: CorrectedSolution, held_out: HeldOut, con
     prints = fingerprint_evidence(feature_map, held_out.evidence)
     if shares_rows(prints, (refitter.fingerprint,)):
         raise EvidenceError(
-            "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split "
-            "the rows first"
+            "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
+            "rows first"
         )
     expanded = refitter.problem.expand(outcome.classes, outcome.group_values)
     rules = [found.rule for found in expanded]
@@ -99,7 +99,9 @@ def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[flo
     for rule in rules:
         hypothesis = rows.make_hypothesis(rule, SPENT * delta)
         if isinstance(hypothesis, Untestable):
-            raise EvidenceError(f"the held-out rows cannot test {str(rule)!r}: {hypothesis.reason}")
+            raise EvidenceError(
+                f"the held-out rows cannot test {str(rule)!r}: {hypothesis.reason}", hypothesis.remedy
+            )
         hypotheses.append((hypothesis.estimate * math.sqrt(hypothesis.rows), str(rule), hypothesis))
     largest = 0.0
     for _, name, hypothesis in sorted(hypotheses, key=lambda item: -item[0]):

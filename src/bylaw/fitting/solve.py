@@ -13,7 +13,7 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut
-from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
+from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, Remedy
 from bylaw.fitting.bias_correction import compile_outcomes
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
@@ -157,7 +157,9 @@ def solve(
             _raise_if_conflicting(problem, evidence, dual, solution, tol, observing)
         _warn(dual, solution, tol)
     if certifying:
-        raise OptionError("the solver found no policy that could be certified; use solver='auto'")
+        raise OptionError(
+            "the solver found no policy that could be certified", Remedy("choose_solver", "auto")
+        )
     return make_policy(problem, dual, solution, shift * form.scales)
 
 
@@ -185,9 +187,7 @@ def as_solver(solver: str | Solver | Optimizer) -> Solver:
     """By its name, or itself."""
     if isinstance(solver, str):
         if solver not in SOLVERS:
-            raise OptionError(
-                f"there is no solver {solver!r}; choose one of {list(SOLVERS)} or pass your own"
-            )
+            raise OptionError(f"there is no solver {solver!r}; choose one of {list(SOLVERS)}")
         return SOLVERS[solver]
     return solver if hasattr(solver, "auto_beta") else Stochastic(solver)  # type: ignore[return-value, arg-type]
 
@@ -212,9 +212,8 @@ def _warn(dual: Dual, solution: Solution, tol: float) -> None:
     _, gradient = dual.value_and_gradient(solution.multipliers)
     worst = int(np.argmin(gradient))
     excess = max(-float(gradient[worst] * dual.form.scales[worst]), 0.0)
-    warnings.warn(
+    message = (
         f"the gradient mapping is {solution.gradient_mapping:.3g}, above tol={tol:g}: "
-        f"{solution.status.value}. Of the rules, {dual.form.names[worst]!r} is missed most, by {excess:.3g}",
-        ConvergenceWarning,
-        stacklevel=3,
+        f"{solution.status.value}. Of the rules, {dual.form.names[worst]!r} is missed most, by {excess:.3g}"
     )
+    warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=3)

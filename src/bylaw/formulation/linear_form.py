@@ -21,7 +21,7 @@ from bylaw.data.arrays import as_matrix
 from bylaw.data.evidence import RowData, check_cost
 from bylaw.data.groups import Group, KnownGroup
 from bylaw.data.outcomes import ObservedRows
-from bylaw.errors import EvidenceError, RuleError
+from bylaw.errors import EvidenceError, Remedy, RuleError
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import (
     LABEL,
@@ -84,7 +84,10 @@ class FeatureMap:
         }
         for name in self.reference_names:
             if name not in evidence.references:
-                raise EvidenceError(f"a rule speaks of {name!r}; pass references={{{name!r}: its labels}}")
+                raise EvidenceError(
+                    f"a rule refers to the earlier model {name!r}, which the evidence lacks",
+                    Remedy("pass_reference", name),
+                )
         return evidence.with_columns(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
 
     def columns(self, evidence: RowData, rows: slice, out: Floats) -> Floats:
@@ -114,7 +117,9 @@ def evaluate_cost(
     elif name in rows.costs:
         matrix = rows.costs[name]
     else:
-        raise EvidenceError(f"a rule refers to custom({name!r}); pass costs={{{name!r}: an array}}")
+        raise EvidenceError(
+            f"a rule refers to custom({name!r}), which the evidence lacks", Remedy("pass_costs", name)
+        )
     if matrix.shape[1] != len(space.actions):
         raise EvidenceError(
             f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, {list(space.actions)}"
@@ -306,14 +311,13 @@ def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowD
 
 def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
     """The group with the values of the fit, of which a batch may lack some."""
+    remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
     if name not in evidence.groups:
-        raise EvidenceError(f"the policy needs {name!r} to decide; pass groups={{{name!r}: ...}}")
+        raise EvidenceError(f"the policy needs {name!r} to decide", remedy)
     group = evidence.groups[name]
     if group.known != fitted.known:
-        was, wanted = (
-            ("values", "one value per row") if fitted.known else ("probabilities", "its probabilities")
-        )
-        raise EvidenceError(f"the policy was fitted with {was} of {name!r}; pass {wanted}, as then")
+        was = "values" if fitted.known else "probabilities"
+        raise EvidenceError(f"the policy was fitted with {was} of {name!r}", remedy)
     if isinstance(group, KnownGroup):
         return admit_values(name, group, fitted.values)
     if unseen := set(group.values) - set(fitted.values):

@@ -7,10 +7,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from bylaw._base.typing import Floats
+from bylaw.errors import Remedy
 
 
 class Status(Enum):
-    """How a solver ended; the value is advice.
+    """How a solver ended; `remedy` is what to do about it.
 
     Examples
     --------
@@ -19,13 +20,21 @@ class Status(Enum):
     """
 
     CONVERGED = "the gradient mapping is within the tolerance"
-    MAX_STEPS = "the steps ran out; raise max_steps, raise tol, or lower beta"
-    STALLED = "no step improves the dual at this precision; raise tol or lower beta"
+    MAX_STEPS = "the steps ran out"
+    STALLED = "no step improves the dual at this precision"
     SAMPLED = (
-        "every step of a stochastic optimiser is taken; for a smaller gradient mapping, add rows or "
-        "passes, or use solver='full_batch'"
+        "every step of a stochastic optimiser is taken; for a smaller gradient mapping, add rows or passes"
     )
     INFEASIBLE = "the rules conflict; loosen or remove one"
+
+    @property
+    def remedy(self) -> Remedy | None:
+        """What to do about it, beside what its description states."""
+        return {
+            "MAX_STEPS": Remedy("add_steps"),
+            "STALLED": Remedy("loosen_tolerance"),
+            "SAMPLED": Remedy("choose_solver", "full_batch"),
+        }.get(self.name)
 
 
 class Step(NamedTuple):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bylaw._base.softmax import sigmoid, softmax
 from bylaw._base.typing import Floats, Value
-from bylaw.errors import RuleError
+from bylaw.errors import Remedy, RuleError
 
 Kind = Literal["labels", "reject", "sets"]
 # From distributions (n_options, n_rows) and the suffix of their keys to sampled positions (n_rows,).
@@ -143,7 +143,7 @@ class RejectSpace(ActionSpace):
     def __post_init__(self) -> None:
         if str(self.reject) in map(str, self.classes):
             raise RuleError(
-                f"the label of a rejection, {self.reject!r}, is also a class; choose another with reject="
+                f"the label of a rejection, {self.reject!r}, is also a class", Remedy("choose_reject")
             )
 
     @property

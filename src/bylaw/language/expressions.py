@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_scalar, check_number
-from bylaw.errors import RuleError
+from bylaw.errors import Remedy, RuleError
 from bylaw.language.action_space import ActionSpace, Reject
 
 Conditions = tuple[tuple[str, Value], ...]
@@ -113,9 +113,11 @@ class Atom:
     def meaning(self, space: ActionSpace) -> Meaning:
         """What this rate pays for each action, conditions aside."""
         if not isinstance(space, self.definition.spaces):
+            needed = self.implies
             raise RuleError(
                 f"{self.name}() makes no sense when a decision is {space.description}: "
-                f"{self.definition.instead}"
+                f"{self.definition.instead}",
+                None if needed is None else Remedy("choose_decisions", needed.kind),
             )
         return self.definition.meaning(*self.arguments, space=space)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_scalar, check_number
-from bylaw.errors import RuleError
+from bylaw.errors import Remedy, RuleError
 from bylaw.language.action_space import REJECT, ActionSpace, LabelSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import (
     DEFINITIONS,
@@ -121,7 +121,7 @@ def rejected() -> Rate:
     rejected,
     spaces=(RejectSpace,),
     implies=RejectSpace,
-    instead="use Problem(decisions='reject'), or size() for sets",
+    instead="use size() for sets",
     phrase="are referred",
     saving="of referrals",
 )
@@ -150,7 +150,7 @@ def accepted() -> Rate:
     accepted,
     spaces=(RejectSpace,),
     implies=RejectSpace,
-    instead="use Problem(decisions='reject'), or size() for sets",
+    instead="use size() for sets",
     phrase="get an answer",
 )
 def _accepted(*, space: ActionSpace) -> Meaning:
@@ -233,8 +233,8 @@ def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meani
         raise RuleError(f"cost() has {len(matrix)} rows but there are {len(classes)} classes")
     if len(matrix[0]) > len(space.symbols):
         raise RuleError(
-            f"cost() has a column for 'reject', but a decision is {space.description}: "
-            "drop the last column, or use Problem(decisions='reject')"
+            f"cost() has a column for 'reject', but a decision is {space.description}: drop the last column",
+            Remedy("choose_decisions", RejectSpace.kind),
         )
     return Meaning(
         [
@@ -326,7 +326,7 @@ def miscoverage() -> Rate:
     miscoverage,
     spaces=(SetSpace,),
     implies=SetSpace,
-    instead="use error(), or Problem(decisions='sets')",
+    instead="use error()",
     phrase="get a set that misses the true label",
     saving="of missed labels",
 )
@@ -354,7 +354,7 @@ def size() -> Rate:
     spaces=(SetSpace,),
     implies=SetSpace,
     probability=False,
-    instead="use accepted() or rejected() to say how often it answers, or Problem(decisions='sets')",
+    instead="use accepted() or rejected() to state how often there is an answer",
     phrase="the average number of labels in a set",
     saving="labels per set",
 )

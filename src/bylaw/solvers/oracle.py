@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.errors import BylawError, OptionError
+from bylaw.errors import BylawError, OptionError, Remedy
 from bylaw.formulation.dual import Block, Dual
 
 _CHUNK = 65_536  # rows sampled at a time
@@ -112,5 +112,6 @@ def kernels() -> Any:
         return importlib.import_module("bylaw.solvers.kernels")
     except ImportError:
         raise BylawError(
-            "stochastic optimisers need numba: pip install 'bylaw[stochastic]', or use solver='full_batch'"
+            "stochastic optimisers need numba: pip install 'bylaw[stochastic]'",
+            Remedy("choose_solver", "full_batch"),
         ) from None

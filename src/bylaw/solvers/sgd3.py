@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, Remedy
 from bylaw.solvers.acsa import Plan, StagedOptimizer
 
 
@@ -20,7 +20,8 @@ class SGD3(StagedOptimizer):
         if stages < 1:
             raise OptionError(
                 f"sgd3 needs L >= 2 mu, but L = {smoothness:.3g} and mu = {mu:.3g}: raise beta "
-                "(the default grows with the number of rows), lower mu, or use solver='full_batch'"
+                "(the default grows with the number of rows) or lower mu",
+                Remedy("choose_solver", "full_batch"),
             )
         needed = 4 * math.sqrt(smoothness / mu) * stages
         if steps <= needed:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, Remedy
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.acsa import ACSA
@@ -26,7 +26,7 @@ def theory_beta(rows: int) -> float:
     """beta = T / (8 log2 T), for which the paper's rates hold."""
     if rows < 2:
         raise OptionError(
-            f"a stochastic optimiser needs at least 2 rows, not {rows}; use solver='full_batch'"
+            f"a stochastic optimiser needs at least 2 rows, not {rows}", Remedy("choose_solver", "full_batch")
         )
     return rows / (8 * math.log2(rows))
 

@@ -1,4 +1,4 @@
-"""bylaw audit: what rows that were held out say of a policy."""
+"""bylaw audit: whether a policy's rules hold on held-out rows."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bylaw.auditing.audit import Audit, RuleAudit, Verdict, audit
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import in_shell, show_json, tell
-from bylaw.cli.decision_columns import read_decisions
-from bylaw.cli.inputs import groups_of, limits_of, policy_roles, rows_of, rules_of
-from bylaw.data.table_files import TableFile
-from bylaw.errors import EvidenceError, OptionError
-from bylaw.policy.policy import Policy
+from bylaw.cli.console import show_json, tell
+from bylaw.cli.remedies import word_for_shell
+from bylaw.errors import EvidenceError, OptionError, join_remedy
 
-_EXIT = {Verdict.CERTIFIED: 0, Verdict.VIOLATED: 1, Verdict.BROKEN: 1}  # 2 for the others
+if TYPE_CHECKING:
+    from bylaw.auditing.audit import Audit, RuleAudit
+    from bylaw.policy.policy import Policy
+
+_EXIT = {"certified": 0, "violated": 1, "estimated to be broken": 1}  # 2 for the others
 
 
 @takes_columns(
     "scores", "group", "group_probabilities", "true_group", "reference", "label", "weight", "normalize"
 )
-def audited(
+def run_audit(
     policy: options.PolicyPath,
     table: options.Table,
     rules: Annotated[
@@ -35,21 +35,25 @@ def audited(
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Judge these rules, not its own.")] = None,
     decisions: Annotated[
         str | None,
-        typer.Option(help="Judge what was decided, in this column, not the policy's distribution."),
+        typer.Option(help="Judge what was decided, in this column, not the policy's probabilities."),
     ] = None,
-    confidence: options.Confidence = 0.95,
+    confidence: options.Confidence = None,
     method: Annotated[
-        str, typer.Option(help="betting, hoeffding_bentkus or clopper_pearson; choose before you look.")
-    ] = "betting",
+        str | None,
+        typer.Option(
+            help="betting, hoeffding_bentkus or clopper_pearson; choose before you look.",
+            show_default="betting",
+        ),
+    ] = None,
     fitted_rows: Annotated[
-        str, typer.Option(help="'estimate' to see what fitted rows say; they certify nothing.")
+        str, typer.Option(help="'estimate' admits rows that the policy was fitted on; they certify nothing.")
     ] = "refuse",
     limit: options.Limit = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
 ) -> None:
-    """Judge each rule on rows that had no say in the policy.
+    """Judge each rule on rows that were held out.
 
     Exit codes, for gates: 0 all rules are certified, 1 a rule is violated, 2 undecided, or an error.
 
@@ -59,45 +63,67 @@ def audited(
 
       bylaw audit policy.json log.csv --label y --decisions decision --json > audit.json
     """
+    from bylaw.auditing.audit import audit
+    from bylaw.cli.inputs import find_policy_roles, list_group_values, parse_limits, read_rows, read_rules
+    from bylaw.policy.policy import Policy
+
+    judging = _check_judging(confidence, method, fitted_rows)
     chosen = Policy.load(policy)
-    others = rules_of(rules, rule, None) if rules or rule else None
+    others = read_rules(rules, rule, None) if rules or rule else None
     if others is not None and not others.problem.rules:
         raise OptionError(f"{rules} has no rules to judge")
-    rows = rows_of(table, policy_roles(chosen, table, flags, others=others), groups_of(chosen))
-    taken = None if decisions is None else _taken(table, decisions, chosen)
+    limits = parse_limits(limit, (others or chosen).problem)
+    rows = read_rows(table, find_policy_roles(chosen, table, flags, others=others), list_group_values(chosen))
     found = audit(
         chosen,
         rows.evidence,
-        **rows.seen,
+        **rows.outcomes,
         rules=None if others is None else list(others.problem.rules),
-        decisions=taken,
-        limits=limits_of(limit, (others or chosen).problem),
-        confidence=confidence,
-        method=method,  # type: ignore[arg-type]
-        fitted_rows=fitted_rows,  # type: ignore[arg-type]
+        decisions=None if decisions is None else _read_decisions(table, decisions, chosen),
+        limits=limits,
+        **judging,
     )
+    if not found.certificate:
+        options.refuse_idle({"--confidence": confidence, "--method": method}, "held-out rows")
     if as_json:
         show_json(found.to_dict())
     else:
-        _show(found, {} if others else {price.rule: price.statement for price in chosen.rule_prices})
+        _show_audit(found, {} if others else {price.rule: price.statement for price in chosen.rule_prices})
     raise typer.Exit(_EXIT.get(found.verdict, 2))
 
 
-def _taken(table: Path, column: str, policy: Policy) -> Any:
+def _check_judging(confidence: float | None, method: str | None, fitted_rows: str) -> dict[str, Any]:
+    """How to judge, checked before anything is read."""
+    from bylaw._base.validation import check_choice
+    from bylaw.auditing.confidence_bounds import METHODS
+
+    return {
+        "confidence": options.check_confidence(confidence),
+        "method": check_choice("betting" if method is None else method, "method", METHODS),
+        "fitted_rows": check_choice(fitted_rows, "fitted_rows", ("refuse", "estimate")),
+    }
+
+
+def _read_decisions(table: Path, column: str, policy: Policy) -> Any:
+    """What was decided, in the actions of the policy."""
+    from bylaw.cli.decision_columns import make_decision_column
+    from bylaw.data.table_files import TableFile
+
     values = TableFile(table, text=(column,)).read([column])[column].to_pylist()
     try:
-        return read_decisions(values, policy)
+        return make_decision_column(policy).read(values)
     except EvidenceError as problem:
-        raise EvidenceError(f"{table}, {column}: {problem}") from None
+        problem.add_place(f"{table}, {column}")
+        raise
 
 
-def _show(found: Audit, statements: Mapping[str, str]) -> None:
+def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     """Each rule or family as it was stated, with its worst member."""
     families: dict[str, list[RuleAudit]] = {}
     for rule in found.rules:
         families.setdefault(statements.get(rule.rule, rule.rule), []).append(rule)
     for statement, members in families.items():
-        tell(f"{statement}: {_verdicts(members)}", style="bold")
+        tell(f"{statement}: {_count_verdicts(members)}", style="bold")
         worst = max(members, key=lambda rule: -math.inf if math.isnan(rule.excess) else rule.excess)
         if worst.rule != statement:
             tell(f"  worst: {worst.rule}")
@@ -112,8 +138,9 @@ def _show(found: Audit, statements: Mapping[str, str]) -> None:
     tell(f"all rules together: {found.verdict} (--json has every single rule)")
 
 
-def _verdicts(members: list[RuleAudit]) -> str:
+def _count_verdicts(members: list[RuleAudit]) -> str:
+    """How many rules of a family have which verdict, and why some have none."""
     counts = Counter(str(rule.verdict) for rule in members)
-    said = ", ".join(f"{n} {verdict}" if len(counts) > 1 else verdict for verdict, n in counts.items())
-    reasons = {rule.reason for rule in members if rule.reason}
-    return f"{said}{f' ({in_shell(min(reasons))})' if reasons else ''}"
+    text = ", ".join(f"{n} {verdict}" if len(counts) > 1 else verdict for verdict, n in counts.items())
+    reasons = {join_remedy(rule.reason, rule.remedy, word_for_shell) for rule in members if rule.reason}
+    return f"{text}{f' ({min(reasons)})' if reasons else ''}"

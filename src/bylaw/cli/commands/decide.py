@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pyarrow
 import typer
 
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import progress, show_json, tell
-from bylaw.cli.decision_columns import check_sets, set_as_text
-from bylaw.cli.inputs import check_outputs, groups_of, policy_roles, table_of
-from bylaw.data.column_roles import Roles
-from bylaw.data.evidence import Evidence
-from bylaw.data.table_files import detect_format, table_writer
+from bylaw.cli.console import show_json, show_progress, tell
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from bylaw.cli.decision_columns import ActionColumn, SetColumn
+    from bylaw.data.column_roles import Roles
+    from bylaw.policy.policy import Policy
 
 
 @takes_columns("id_column", "scores", "group", "group_probabilities", "reference", "normalize")
-def decide(
+def run_decide(
     policy: options.PolicyPath,
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the decisions.")],
@@ -31,7 +28,8 @@ def decide(
         bool, typer.Option("--probabilities", help="Also one column per action: its probability.")
     ] = False,
     key: Annotated[
-        str | None, typer.Option(help="Of the draws; by default the policy's hash. Keep one over releases.")
+        str | None,
+        typer.Option(help="Of the random draws; by default the policy's hash. Keep one over releases."),
     ] = None,
     as_json: options.AsJson = False,
     *,
@@ -48,38 +46,46 @@ def decide(
 
       bylaw decide policy.json new.csv -o decisions.csv --probabilities
     """
+    from bylaw.cli.decision_columns import make_decision_column
+    from bylaw.cli.inputs import check_outputs, find_policy_roles
+    from bylaw.data.table_files import detect_format
+    from bylaw.policy.policy import Policy
+
     check_outputs([output], [policy, table])
-    detect_format(output)
+    as_text = detect_format(output) == "csv"
     chosen = Policy.load(policy)
-    roles = policy_roles(chosen, table, flags, deciding=True)
+    column = make_decision_column(chosen, as_text=as_text)
+    roles = find_policy_roles(chosen, table, flags, deciding=True)
     if roles.id is None:
-        raise OptionError("draws are keyed by ids: say which column holds them, --id-column NAME")
+        raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
     if roles.id == "decision":
         raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
-    text = detect_format(output) == "csv"
-    if text and chosen.action_space.kind == "sets":
-        check_sets(chosen)
-    count = _write(_Decider(chosen, roles, key, probabilities, text), table, output)
+    count = _write_decisions(_Decider(chosen, roles, column, key, probabilities), table, output)
     if as_json:
         show_json({"decisions": str(output), "rows": count, "policy": chosen.digest})
     else:
         tell(f"{count:,} decisions: {output}")
 
 
-def _write(decider: _Decider, table: Path, output: Path) -> int:
+def _write_decisions(decider: _Decider, table: Path, output: Path) -> int:
     """How many rows were decided."""
-    file, done = table_of(table, decider.roles, groups_of(decider.policy)), 0
+    from bylaw.cli.inputs import list_group_values, open_table
+    from bylaw.data.table_files import open_writer
+
+    file, done = open_table(table, decider.roles, list_group_values(decider.policy)), 0
     names = list(dict.fromkeys([decider.id, *decider.roles.needed]))
     batches = (batch for batch in file.batches(names) if len(batch))
     first = next(batches, None)
     if first is None:
         raise EvidenceError(f"{table} has no rows")
-    with table_writer(output, decider.schema(first.schema)) as write, progress("rows", file.rows) as advance:
+    schema = decider.make_schema(first.schema)
+    with open_writer(output, schema) as write, show_progress("rows", file.rows) as advance:
         for batch in chain([first], batches):
             try:
-                write(decider.decided(batch))
+                write(decider.decide(batch))
             except EvidenceError as problem:
-                raise EvidenceError(f"{table}, from row {done:,} on: {problem}") from None
+                problem.add_place(f"{table}, from row {done:,} on")
+                raise
             done += len(batch)
             advance(len(batch))
     return done
@@ -89,46 +95,35 @@ class _Decider:
     """From a batch of scores to a batch of decisions."""
 
     def __init__(
-        self, policy: Policy, roles: Roles, key: str | None, probabilities: bool, text: bool
+        self,
+        policy: Policy,
+        roles: Roles,
+        column: ActionColumn | SetColumn,
+        key: str | None,
+        probabilities: bool,
     ) -> None:
-        self.policy, self.roles, self.key, self.probabilities = policy, roles, key, probabilities
+        self.policy, self.roles, self.column, self.key = policy, roles, column, key
+        self.probabilities = probabilities
         self.id = roles.id or ""
-        self.sets, self.text = policy.action_space.kind == "sets", text
 
-    def schema(self, given: Any) -> Any:
-        """The ids as they came, decisions in the type of the actions: for sets, lists of labels or, in a CSV
-        file, labels with semicolons between."""
-        actions = pyarrow.array(self._values(list(self.policy.actions))).type
-        if self.sets:
-            actions = pyarrow.string() if self.text else pyarrow.list_(actions)
+    def make_schema(self, given: Any) -> Any:
+        """The ids as they came, the decisions, and the probability of each action if it is asked for."""
+        import pyarrow
+
         ids = given.field(self.id).type
         ids = ids.value_type if pyarrow.types.is_dictionary(ids) else ids
-        fields = [pyarrow.field(self.id, ids), pyarrow.field("decision", actions)]
+        fields = [pyarrow.field(self.id, ids), pyarrow.field("decision", self.column.arrow_type)]
         if self.probabilities:
             fields += [pyarrow.field(f"p_{action}", pyarrow.float64()) for action in self.policy.actions]
         return pyarrow.schema(fields)
 
-    def decided(self, batch: Any) -> Any:
-        schema, evidence = self.schema(batch.schema), self.roles.columns.evidence(batch)
+    def decide(self, batch: Any) -> Any:
+        """A record batch of decisions."""
+        import pyarrow
+
+        schema, evidence = self.make_schema(batch.schema), self.roles.columns.evidence(batch)
         ids = batch.column(self.id).cast(schema.field(0).type)
-        decisions = self.policy.decide(evidence, ids=ids, key=self.key)
-        columns = [ids, self._column(decisions, schema.field("decision").type)]
+        columns = [ids, self.column.write(self.policy.decide(evidence, ids=ids, key=self.key))]
         if self.probabilities:
-            columns += [pyarrow.array(distribution) for distribution in self._distribution(evidence)]
+            columns += [pyarrow.array(chance.copy()) for chance in self.policy.probabilities(evidence).T]
         return pyarrow.record_batch(columns, schema=schema)
-
-    def _distribution(self, evidence: Evidence) -> Any:
-        """(n_actions, n_rows)."""
-        return np.ascontiguousarray(self.policy.probabilities(evidence).T)
-
-    def _column(self, decisions: Any, kind: Any) -> Any:
-        if not self.sets:
-            return pyarrow.array(self._values(decisions), kind)
-        labels = np.array(self._values(list(self.policy.actions)), dtype=object)
-        chosen = [labels[row].tolist() for row in decisions]
-        return pyarrow.array([set_as_text(row) for row in chosen] if self.text else chosen, kind)
-
-    def _values(self, values: Any) -> Any:
-        """Text where actions have more than one type, as numbers beside "reject" have."""
-        mixed = len({type(action) for action in self.policy.actions}) > 1
-        return [str(value) for value in values] if mixed else values

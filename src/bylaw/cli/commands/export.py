@@ -3,84 +3,87 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from bylaw._base.atomic_files import write_text
 from bylaw.cli import options
-from bylaw.cli.console import pour, say, tell
-from bylaw.cli.inputs import check_outputs
-from bylaw.data.column_roles import Roles
-from bylaw.data.columns import Columns
+from bylaw.cli.console import print_raw, remark, tell
 from bylaw.errors import OptionError
-from bylaw.export.layout import NORMALIZED, ReferenceForm
-from bylaw.export.sql_dialects import DialectName
-from bylaw.language.expressions import LABEL
-from bylaw.policy.policy import Policy
 
-export = typer.Typer(no_args_is_help=True, help="Policies that leave Python: as SQL, ONNX or plain Python.")
+if TYPE_CHECKING:
+    from bylaw.data.column_roles import Roles
+    from bylaw.policy.policy import Policy
+
+export = typer.Typer(no_args_is_help=True, help="Export a policy as SQL, ONNX or plain Python.")
 Output = Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")]
 TextOutput = Annotated[
     Path, typer.Option("--output", "-o", help="Where to write it; - for standard output.", allow_dash=True)
 ]
 
 
-@export.command()
-def sql(
+@export.command("sql")
+def run_sql(
     policy: options.PolicyPath,
     output: TextOutput,
-    dialect: Annotated[DialectName, typer.Option(help="Whose SQL.")],
+    dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery, snowflake or spark.")],
     table: Annotated[str, typer.Option(help="The table that the statement reads.")] = "scores",
     id_column: Annotated[str | None, typer.Option(help="The column of ids.")] = None,
-    key: Annotated[str | None, typer.Option(help="Of the draws; by default the policy's hash.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Of the random draws; by default the policy's hash.")
+    ] = None,
 ) -> None:
-    """One SELECT statement: the probability of each action and, with ids, the decision.
+    """Write one SELECT statement: the probability of each action and, with ids, the decision.
 
     [bold]Example[/bold]
 
       bylaw export sql policy.json --dialect postgres --table scores --id-column id -o policy.sql
     """
+    from bylaw.cli.inputs import check_outputs
     from bylaw.export import to_sql
+    from bylaw.export.sql_dialects import DialectName, dialect_of
+    from bylaw.policy.policy import Policy
 
     check_outputs([output], [policy])
+    dialect_of(known := cast("DialectName", dialect))  # an unknown one is refused now
     chosen = Policy.load(policy)
-    roles = _roles(chosen)
-    text = to_sql(
-        chosen,
-        roles.columns,
-        dialect=dialect,
-        table=table,
-        id_column=id_column or roles.id,
-        key=key,
-    )
-    _written(output, text)
+    roles = _find_roles(chosen)
+    ids = id_column or roles.id
+    if ids is None:
+        options.refuse_idle({"--key": key}, "--id-column")
+    _write_text(output, to_sql(chosen, roles.columns, dialect=known, table=table, id_column=ids, key=key))
 
 
-@export.command()
-def python(policy: options.PolicyPath, output: TextOutput) -> None:
-    """A Python file that needs only the standard library.
+@export.command("python")
+def run_python(policy: options.PolicyPath, output: TextOutput) -> None:
+    """Write a Python file that needs only the standard library.
 
     [bold]Example[/bold]
 
       bylaw export python policy.json -o policy.py
     """
+    from bylaw.cli.inputs import check_outputs
     from bylaw.export import to_python
+    from bylaw.policy.policy import Policy
 
     check_outputs([output], [policy])
     chosen = Policy.load(policy)
-    _written(output, to_python(chosen, _roles(chosen).columns))
+    _write_text(output, to_python(chosen, _find_roles(chosen).columns))
 
 
-@export.command()
-def onnx(policy: options.PolicyPath, output: Output) -> None:
-    """An ONNX model of the probabilities.
+@export.command("onnx")
+def run_onnx(policy: options.PolicyPath, output: Output) -> None:
+    """Write an ONNX model of the probabilities.
 
     [bold]Example[/bold]
 
       bylaw export onnx policy.json -o policy.onnx
     """
+    from bylaw.cli.inputs import check_outputs
+    from bylaw.data.column_roles import Roles
     from bylaw.export import to_onnx
+    from bylaw.export.layout import NORMALIZED, ReferenceForm
+    from bylaw.policy.policy import Policy
 
     check_outputs([output], [policy])
     if str(output) == "-":
@@ -97,26 +100,32 @@ def onnx(policy: options.PolicyPath, output: Output) -> None:
     tell(f"written: {output}")
 
 
-def _written(output: Path, text: str) -> None:
+def _write_text(output: Path, text: str) -> None:
     """To a file, or to standard output."""
+    from bylaw._base.atomic_files import write_text
+
     if str(output) == "-":
-        pour(text.rstrip("\n"))
+        print_raw(text.rstrip("\n"))
         return
     write_text(output, text)
     tell(f"written: {output}")
 
 
-def _roles(policy: Policy) -> Roles:
+def _find_roles(policy: Policy) -> Roles:
     """Those it was fitted on; of a policy fitted in Python, columns named as `bylaw fit` would guess."""
+    from bylaw.data.column_roles import Roles
+    from bylaw.data.columns import Columns
+    from bylaw.language.expressions import LABEL
+
     if policy.card.columns:
         return Roles.from_dict(policy.card.columns)
     attributes = policy.feature_map.attributes
-    hidden = [
-        {name for name in dict(feature.event) if name != LABEL and not attributes[name].known}
-        for feature in policy.feature_map.features
-    ]
-    if policy.problem.arrays or any(len(names) > 1 for names in hidden):
-        raise OptionError("the policy does not say which columns it reads; fit it with `bylaw fit`")
+    hidden = {name for name, attribute in attributes.items() if not attribute.known}
+    events = [{name for name, _ in feature.event} for feature in policy.feature_map.features]
+    # Columns of an unknown group together with the label, or with another one, have no obvious names.
+    joint = any(event & hidden and len(event & {*hidden, LABEL}) > 1 for event in events)
+    if policy.problem.arrays or joint:
+        raise OptionError("the policy does not state which columns it reads; fit it with `bylaw fit`")
     classes = policy.action_space.classes
     groups = {
         name: name if attribute.known else {value: f"{name}_{value}" for value in attribute.values}
@@ -124,5 +133,5 @@ def _roles(policy: Policy) -> Roles:
     }
     references = {name: name for name in policy.problem.references}
     columns = Columns([f"p_{label}" for label in classes], classes, groups, references=references)
-    say(f"the policy does not say which columns it reads; the export reads {Roles(columns).needed}")
+    remark(f"the policy does not state which columns it reads; the export reads {Roles(columns).needed}")
     return Roles(columns)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bylaw._base.validation import check_fraction
 from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
-from bylaw.cli.commands.report import page_of
-from bylaw.cli.console import show_json, show_table, steps, tell, warn
-from bylaw.cli.inputs import Rows, check_outputs, fitting_rows, limits_of, rows_of, rules_of
-from bylaw.data.outcomes import observe
-from bylaw.errors import OptionError
-from bylaw.fitting.solve import solve
-from bylaw.formulation.row_rates import decide_baseline
-from bylaw.policy.policy import Policy
+from bylaw.cli.console import show_json, show_steps, show_table, tell, warn
+from bylaw.errors import BylawError, OptionError
+
+if TYPE_CHECKING:
+    from bylaw.cli.inputs import InputRows
+    from bylaw.cli.rules_file import RulesFile
+    from bylaw.data.outcomes import HeldOut
+    from bylaw.policy.policy import Policy
 
 
 @takes_columns(*ALL_FLAGS, also=("--probabilities",))
-def fit(
+def run_fit(
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")],
     rules: options.Rules = None,
@@ -30,13 +30,12 @@ def fit(
     minimize: options.Minimize = None,
     report: Annotated[Path | None, typer.Option(help="Also write a report, an HTML file.")] = None,
     certify: Annotated[
-        Path | None,
-        typer.Option(help="Rows that were held out: the policy is tightened until they certify it."),
+        Path | None, typer.Option(help="Held-out rows: the policy is tightened until they certify it.")
     ] = None,
     held_out: Annotated[
-        Path | None, typer.Option(help="Other rows that were held out, for the verdicts of the report.")
+        Path | None, typer.Option(help="Other held-out rows, for the verdicts of the report.")
     ] = None,
-    confidence: options.Confidence = 0.95,
+    confidence: options.Confidence = None,
     margin: Annotated[
         float | None, typer.Option(help="Tighten every rule by so many standard errors, for new rows.")
     ] = None,
@@ -45,7 +44,7 @@ def fit(
     *,
     flags: Flags,
 ) -> None:
-    """Choose the policy of least cost that obeys the rules on these rows.
+    """Choose the policy of least cost that satisfies the rules on these rows.
 
     Where there is a column of labels, the rules hold as observed; otherwise, as predicted.
 
@@ -55,39 +54,80 @@ def fit(
 
       bylaw fit scores.csv --rule "rejected() <= 0.1" -o policy.json
     """
+    from bylaw.cli.inputs import check_outputs, parse_limits, read_fitting_rows, read_rows, read_rules
+
     check_outputs([output, report], [table, rules, certify, held_out])
-    if held_out is not None and report is None:
-        raise OptionError(
-            "--held-out goes with --report; to tighten the policy by held-out rows, use --certify"
-        )
-    check_fraction(confidence, "confidence")
-    file = rules_of(rules, rule, minimize)
-    if not file.problem.rules:
-        warn("there are no rules: the policy is the model's best answers")
-    rows, limits = fitting_rows(table, file, flags), limits_of(limit, file.problem)
-    known = rows.evidence.group_values
-    proof = None if certify is None else rows_of(certify, rows.roles, known)
-    judges = None if held_out is None else rows_of(held_out, rows.roles, known).held_out(limits)
-    solving: dict[str, Any] = {**file.solve, **({} if margin is None else {"margin": margin})}
-    if proof is not None:
-        solving |= {
-            "guarantee": "high_probability",
-            "held_out": proof.held_out(limits),
-            "confidence": confidence,
-        }
-    with steps("solving") as callback:
-        policy = solve(file.problem, rows.evidence, **rows.seen, **solving, callback=callback)
-    card = replace(policy.card, source=table.name, columns=rows.roles.to_dict())
-    policy = replace(policy, card=card)
-    page = None if report is None else page_of(policy, rows, judges, confidence)
+    if report is None and held_out is not None:
+        raise OptionError("--held-out has no effect without --report; to tighten the policy, use --certify")
+    if certify is None and held_out is None:
+        options.refuse_idle({"--confidence": confidence, "--limit": limit}, "--certify or --held-out")
+    sure = options.check_confidence(confidence)
+    file = _set_margin(read_rules(rules, rule, minimize), margin, certify)
+    limits = parse_limits(limit, file.problem)
+    rows = read_fitting_rows(table, file, flags)
+    proof, judges = (
+        None if path is None else read_rows(path, rows.roles, rows.evidence.group_values).hold_out(limits)
+        for path in (certify, held_out)
+    )
+    policy = _solve(table, file, rows, proof, sure)
     policy.save(output)
-    if page is not None and report is not None:
-        page.save(report)
-    (_as_json if as_json else _as_text)(policy, rows, output, report)
+    if report is not None:
+        _write_report(policy, rows, judges, sure, output, report)
+    (_show_json if as_json else _show_text)(policy, rows, output, report)
 
 
-def _as_json(policy: Policy, rows: Rows, output: Path, report: Path | None) -> None:
-    before, after = _costs(policy, rows)
+def _set_margin(file: RulesFile, margin: float | None, certify: Path | None) -> RulesFile:
+    """The rules with the margin of the command line; whatever has no effect is refused."""
+    from bylaw._base.validation import check_margin
+
+    if margin is not None:
+        file = replace(file, solve={**file.solve, "margin": check_margin(margin)})
+    if not file.problem.rules:
+        options.refuse_idle({"--certify": certify, "--margin": margin}, "rules")
+        warn("there are no rules: the policy is the model's best answers")
+    if certify is not None and file.solve.get("margin"):
+        raise OptionError(
+            "--certify finds the margin by itself: leave out --margin, and margin under [solve] in the rules "
+            "file"
+        )
+    return file
+
+
+def _solve(table: Path, file: RulesFile, rows: InputRows, proof: HeldOut | None, confidence: float) -> Policy:
+    """The policy, with the table and its columns on its card."""
+    from bylaw.fitting.solve import solve
+
+    solving: dict[str, Any] = dict(file.solve)
+    if proof is not None:
+        solving |= {"guarantee": "high_probability", "held_out": proof, "confidence": confidence}
+    with show_steps("solving") as callback:
+        policy = solve(file.problem, rows.evidence, **rows.outcomes, **solving, callback=callback)
+    card = replace(policy.card, source=table.name, columns=rows.roles.to_dict())
+    return replace(policy, card=card)
+
+
+def _write_report(
+    policy: Policy, rows: InputRows, judges: HeldOut | None, confidence: float, output: Path, path: Path
+) -> None:
+    """After the policy is saved: whatever is wrong with a report does not lose the solve."""
+    from bylaw.cli.commands.report import make_report
+
+    try:
+        make_report(policy, rows, judges, confidence).save(path)
+    except (BylawError, OSError) as problem:
+        raise BylawError(
+            f"the policy is saved as {output}, but its report failed: {getattr(problem, 'message', problem)}",
+            getattr(problem, "remedy", None),
+        ) from problem
+    except Exception as fault:
+        raise BylawError(
+            f"the policy is saved as {output}, but its report failed by a fault in bylaw; please report it\n"
+            f"{traceback.format_exc()}"
+        ) from fault
+
+
+def _show_json(policy: Policy, rows: InputRows, output: Path, report: Path | None) -> None:
+    before, after = _compute_costs(policy, rows)
     show_json(
         {
             "policy": str(output),
@@ -108,21 +148,24 @@ def _as_json(policy: Policy, rows: Rows, output: Path, report: Path | None) -> N
     )
 
 
-def _as_text(policy: Policy, rows: Rows, output: Path, report: Path | None) -> None:
-    before, after = _costs(policy, rows)
+def _show_text(policy: Policy, rows: InputRows, output: Path, report: Path | None) -> None:
+    before, after = _compute_costs(policy, rows)
     what = policy.problem.minimize
     how = "predicted" if rows.labels is None else "observed"
     tell(f"{len(rows.evidence):,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
     if policy.prices:
         prices = [(rule, f"{price:.4g}") for rule, price in policy.prices.items()]
-        show_table("", ("rule", "one more unit of slack would save"), prices)
+        show_table("", ("rule", "shadow price"), prices)
     if policy.certificate is not None:
         tell(str(policy.certificate))
     tell(f"policy: {output}" + (f"   report: {report}" if report else ""))
 
 
-def _costs(policy: Policy, rows: Rows) -> tuple[float, float]:
-    """Of the model's own answers, and of the policy: as observed, where labels are there."""
+def _compute_costs(policy: Policy, rows: InputRows) -> tuple[float, float]:
+    """Of the baseline and of the policy: as observed, where there are labels."""
+    from bylaw.data.outcomes import observe
+    from bylaw.formulation.row_rates import decide_baseline
+
     minimize, evidence = policy.problem.minimize, rows.evidence
     seen = observe(evidence, rows.labels, rows.groups)
     parts = decide_baseline(policy.problem, evidence), policy.probabilities(evidence)

@@ -3,52 +3,64 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import tell
-from bylaw.cli.inputs import Rows, check_outputs, groups_of, limits_of, policy_roles, rows_of
-from bylaw.data.outcomes import HeldOut
-from bylaw.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from bylaw.cli.inputs import InputRows
+    from bylaw.data.outcomes import HeldOut
+    from bylaw.policy.policy import Policy
+    from bylaw.report import Report
 
 
 @takes_columns("scores", "group", "group_probabilities", "true_group", "reference", "label", "normalize")
-def reported(
+def run_report(
     policy: options.PolicyPath,
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the report, an HTML file.")],
     held_out: Annotated[
-        Path | None, typer.Option(help="Rows that had no say in the policy: they give bounds and verdicts.")
+        Path | None, typer.Option(help="Held-out rows: they give bounds and verdicts.")
     ] = None,
-    title: Annotated[str, typer.Option(help="What the page is called.")] = "Policy report",
-    confidence: options.Confidence = 0.95,
+    title: Annotated[str, typer.Option(help="The title of the page.")] = "Policy report",
+    confidence: options.Confidence = None,
     limit: options.Limit = None,
     *,
     flags: Flags,
 ) -> None:
-    """A report on a policy: the table it was fitted on and, for proof, rows that were held out.
+    """Report on a policy: the table it was fitted on and, for proof, rows that were held out.
 
     [bold]Example[/bold]
 
       bylaw report policy.json scores.parquet --held-out new.parquet -o report.html
     """
+    from bylaw.cli.inputs import check_outputs, find_policy_roles, list_group_values, parse_limits, read_rows
+    from bylaw.policy.policy import Policy
+
     check_outputs([output], [policy, table, held_out])
+    if held_out is None:
+        options.refuse_idle({"--confidence": confidence, "--limit": limit}, "--held-out")
+    sure = options.check_confidence(confidence)
     chosen = Policy.load(policy)
+    limits = parse_limits(limit, chosen.problem)
     rows, *others = (
-        rows_of(path, policy_roles(chosen, path, flags), groups_of(chosen))
+        read_rows(path, find_policy_roles(chosen, path, flags), list_group_values(chosen))
         for path in (table, held_out)
         if path is not None
     )
-    judges = others[0].held_out(limits_of(limit, chosen.problem)) if others else None
-    page_of(chosen, rows, judges, confidence, title=title).save(output)
+    judges = others[0].hold_out(limits) if others else None
+    make_report(chosen, rows, judges, sure, title=title).save(output)
     tell(f"report: {output}")
 
 
-def page_of(policy: Policy, rows: Rows, judges: HeldOut | None, confidence: float, **options: Any) -> Any:
-    """The `Report`."""
+def make_report(
+    policy: Policy, rows: InputRows, judges: HeldOut | None, confidence: float, **settings: Any
+) -> Report:
+    """The page; `judges` are held-out rows, if there are any."""
     from bylaw.report import report
 
-    return report(policy, rows.evidence, **rows.seen, held_out=judges, confidence=confidence, **options)
+    return report(policy, rows.evidence, **rows.outcomes, held_out=judges, confidence=confidence, **settings)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
 
 from bylaw.cli.console import show_table, tell
 
-LANGUAGE = {
+EXAMPLES = {
     "Rates, of all rows": {
         "error()": "wrong answers",
         "rejected()": "cases left to a human",
@@ -42,7 +43,7 @@ LANGUAGE = {
         "coverage_parity('sex', tol=0.02)": "sets that contain the true label",
     },
 }
-EXAMPLE = """\
+FILE = """\
 minimize = "error()"
 rules = [
   "demographic_parity('race', tol=0.02)",
@@ -54,12 +55,12 @@ rules = [
 [columns]                       # what is obvious may be left out
 probabilities = "p_*"           # or a list; the star is the class
 groups = ["race"]               # known when a decision is made
-label = "outcome"               # the truth: rules then hold as observed
+label = "outcome"               # the true labels: rules then hold as observed
 id = "id"
 # weight = "w"
 # references = { old = "old_label" }
 # group_probabilities = { race = "race_*" }   # unknown: P(race | x)
-# true_groups = { race = "race" }             # what was seen, for fits and audits
+# true_groups = { race = "race" }             # observed values, for fits and audits
 # joint = { race = "race_*_label_*" }         # P(race, label | x), for rules on both
 # costs = { visit = "visit_*" }               # for custom('visit')
 # normalize = true                            # probabilities were rounded: divide by their sum
@@ -69,20 +70,38 @@ id = "id"
 """
 
 
-def rules(
+def run_rules(
     example: Annotated[bool, typer.Option("--example", help="Only a rules file to begin with.")] = False,
 ) -> None:
-    """The language of rules, with examples.
+    """List the language of rules, with examples.
 
     [bold]Example[/bold]
 
       bylaw rules --example > rules.toml
     """
     if example:
-        tell(EXAMPLE.rstrip())
+        tell(FILE.rstrip())
         return
-    for title, words in LANGUAGE.items():
+    show_table(
+        "Words: rates and families",
+        ("", ""),
+        [(f"  {call}", meaning) for call, meaning in list_calls().items()],
+    )
+    tell("")
+    for title, words in EXAMPLES.items():
         show_table(title, ("", ""), [(f"  {text}", meaning) for text, meaning in words.items()])
         tell("")
     tell("A rules file", style="bold")
-    tell(EXAMPLE)
+    tell(FILE)
+
+
+def list_calls() -> dict[str, str]:
+    """Each rate and family with its arguments, and the first paragraph of its docstring."""
+    from bylaw.language.parser import list_words
+
+    return {
+        f"{name}({', '.join(inspect.signature(word).parameters)})": " ".join(
+            (word.__doc__ or "").partition("\n\n")[0].split()
+        )
+        for name, word in list_words().items()
+    }

@@ -4,46 +4,57 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bylaw.cli import options
 from bylaw.cli.console import show_json, show_table, tell
-from bylaw.language.expressions import shorten
-from bylaw.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from bylaw.policy.policy import Policy
 
 
-def show(policy: options.PolicyPath, as_json: options.AsJson = False) -> None:
-    """A policy's card: its rules, what each costs, when and from what it was made, its hash.
+def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> None:
+    """Show a policy's card: its rules, their shadow prices, when and from what it was made, its hash.
 
     [bold]Example[/bold]
 
       bylaw show policy.json
     """
+    from bylaw.policy.policy import Policy
+
     chosen = Policy.load(policy)
-    kind = "sets of " if chosen.action_space.kind == "sets" else ""
-    facts = {
-        "minimize": str(chosen.problem.minimize),
-        "decisions": kind + shorten(chosen.actions, 20),
-        "made": chosen.card.created,
-        "fitted on": f"{chosen.card.source or 'rows in memory'}, {_rows(chosen)}",
-        "versions": ", ".join(f"{name} {number}" for name, number in chosen.card.versions.items()),
-        "solved to": f"{chosen.guarantee.violation:.2g}",
-        "certificate": "none" if chosen.certificate is None else str(chosen.certificate),
-        "hash": chosen.digest,
-    }
     if as_json:
-        show_json(_for_machines(chosen))
+        show_json(_list_facts(chosen))
         return
-    for name, value in facts.items():
+    for name, value in _word_facts(chosen).items():
         tell(f"{name:12} {value}")
     tightened: dict[str, float] = {}
     for price in chosen.rule_prices:
         tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
     lines = [(rule, f"{price:.4g}", f"{tightened[rule]:.4f}") for rule, price in chosen.prices.items()]
-    show_table("", ("rule", "one more unit of slack would save", "held tighter by"), lines)
+    show_table("", ("rule", "shadow price", "tightened by"), lines)
 
 
-def _for_machines(policy: Policy) -> dict[str, Any]:
+def _word_facts(policy: Policy) -> dict[str, str]:
+    """For people."""
+    from bylaw.language.expressions import shorten
+
+    counts = [f"{part.rows:,}" for part in policy.fingerprints]
+    rows = " + ".join(counts) + " rows" if counts else "an unknown number of rows"
+    return {
+        "minimize": str(policy.problem.minimize),
+        "decisions": f"{policy.action_space.description}: {shorten(policy.actions, 20)}",
+        "made": policy.card.created,
+        "fitted on": f"{policy.card.source or 'rows in memory'}, {rows}",
+        "versions": ", ".join(f"{name} {number}" for name, number in policy.card.versions.items()),
+        "solved to": f"{policy.guarantee.violation:.2g}",
+        "certificate": "none" if policy.certificate is None else str(policy.certificate),
+        "hash": policy.digest,
+    }
+
+
+def _list_facts(policy: Policy) -> dict[str, Any]:
+    """For machines."""
     return {
         "minimize": str(policy.problem.minimize),
         "kind": policy.action_space.kind,
@@ -56,8 +67,3 @@ def _for_machines(policy: Policy) -> dict[str, Any]:
         "tightened": policy.tightened,
         "hash": policy.digest,
     }
-
-
-def _rows(policy: Policy) -> str:
-    counts = [f"{part.rows:,}" for part in policy.fingerprints]
-    return " + ".join(counts) + " rows" if counts else "an unknown number of rows"
