@@ -179,7 +179,7 @@ def test_options_are_checked_before_any_training(options):
         fit(base=Untrainable(), **options)
 
 
-@pytest.mark.parametrize(("method", "message"), [("argmax", "draws nothing"), ("systematic", "not ids=")])
+@pytest.mark.parametrize(("method", "message"), [("argmax", "ids"), ("systematic", "ids")])
 def test_ids_go_with_sampling_each_row_by_itself(method, message):
     fitted = fit([rejected() <= 0.2], base=FROZEN, method=method)
     with pytest.raises(OptionError, match=message):
