@@ -77,7 +77,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     `fit` trains the estimator by cross-fitting and chooses the policy, a randomised decision rule, on its
     out-of-fold predictions. All options are checked by `fit`, also those that are not used. An option that
-    has no effect beside the others is an `OptionError`, except where there are no rules at all: then the
+    has no effect next to the others is an `OptionError`, except where there are no rules at all: then the
     decisions are the baseline, whatever the options on rules and groups.
 
     Parameters
@@ -262,7 +262,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         OptionError
-            if an option is out of range, or has no effect beside the others.
+            if an option is out of range, or has no effect next to the others.
         EvidenceError
             if something that the rules or the models need is missing or does not fit the rows of X.
         InfeasibleRulesError
@@ -295,8 +295,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         problem = self._make_problem(classes)
         self._check_combinations(model, problem)
         weights = None if sample_weight is None else read_weights(sample_weight, X)
-        beside = {"sensitive_features": sensitive_features, "reference": reference}
-        routes = Routes(self, weights, params, {k: v for k, v in beside.items() if v is not None})
+        own = {"sensitive_features": sensitive_features, "reference": reference}
+        routes = Routes(self, weights, params, {name: v for name, v in own.items() if v is not None})
         groups = read_groups(sensitive_features, problem.attributes, X)
         hidden = find_hidden_names(self.group_estimator, problem)
         check_groups_known(problem.attributes, {*groups, *hidden}, sensitive_features)
@@ -605,7 +605,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _make_evidence(
         self, X: Any, sensitive_features: Any, reference: Any, compared: Sequence[str] = ()
     ) -> Evidence:
-        """Of new rows; with these earlier models, too, beside those that the rules compare with."""
+        """Of new rows; with these earlier models, and those that the rules compare with."""
         check_is_fitted(self)
         X = self._check_features(X, reset=False)
         problem, attributes = self.policy_.problem, self.policy_.feature_map.attributes

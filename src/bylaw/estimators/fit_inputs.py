@@ -1,4 +1,4 @@
-"""What callers pass beside X: labels, groups, weights, earlier models. Checked against the rows of X."""
+"""What callers pass along with X: labels, groups, weights, earlier models. Checked against the rows of X."""
 
 from __future__ import annotations
 

@@ -41,15 +41,13 @@ def format_route(key: Any) -> str:
 class Routes:
     """The parameters that each model and the splitter get from a call of `fit`."""
 
-    def __init__(
-        self, owner: Any, weights: Floats | None, params: Mapping[str, Any], beside: Mapping[str, Any]
-    ):
+    def __init__(self, owner: Any, weights: Floats | None, params: Mapping[str, Any], own: Mapping[str, Any]):
         self.weights = weights
         self.params = params
         self.routed: Any = None
         _check_names(owner, params)
         if get_config()["enable_metadata_routing"]:
-            self.routed = process_routing(owner, "fit", sample_weight=weights, **beside, **params)
+            self.routed = process_routing(owner, "fit", sample_weight=weights, **own, **params)
 
     def select_params(self, name: str, model: Any) -> Mapping[str, Any]:
         """Those for the `fit` of the model that the router has under this name."""

@@ -117,7 +117,7 @@ class Layout:
         actions = self.feature_map.action_space.actions
         if len(self.columns.costs.get(name, ())) != len(actions):
             raise OptionError(
-                f"a rule speaks of custom({name!r}); say which columns hold it, one for each action of "
+                f"a rule refers to custom({name!r}); state which columns hold it, one for each action of "
                 f"{list(actions)}: Columns(costs={{{name!r}: [...]}})"
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.export.formulas import Cell, Equals, Product, describe_policy, make_terms
+from bylaw.export.formulas import Cell, Equals, Product, Terms, describe_policy, make_terms
 from bylaw.export.layout import default_columns, get_column
 from bylaw.policy.policy import Policy
 
@@ -72,6 +72,28 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
         raise OptionError(
             f"several columns would have the same name: {_find_duplicates(names.values())}; pass columns="
         )
+    tables = "\n".join([*_write_tables(policy, terms, names), _write_features(policy, terms, names)])
+    return f"{_write_header(policy)}\n{_IMPORTS}{tables}\n{_read_runtime()}"
+
+
+def _write_tables(policy: Policy, terms: Terms, names: dict[Cell, str]) -> list[str]:
+    """What the policy reads of a row, and what a row must satisfy."""
+    text_values = _list_text_values(terms.known, names)
+    distributions = [[names[cell] for cell in cells] for cells in terms.distributions]
+    return [
+        f"DIGEST = {policy.digest!r}",
+        f"ACTIONS = {policy.actions!r}",
+        f"SETS = {not policy.action_space.exclusive}  # decisions are sets of labels",
+        _write_table("COLUMNS", "what a row must have", list(dict.fromkeys(names.values()))),
+        _write_mapping("KNOWN", "columns of values, and the values of the fit", terms.known, names),
+        f"TEXT_VALUES = {text_values!r}  # of columns of numbers that may be text",
+        _write_table("DISTRIBUTIONS", "probabilities that together sum to one", distributions),
+        _write_table("NUMBERS", "columns of other numbers", [names[cell] for cell in terms.numbers]),
+    ]
+
+
+def _write_features(policy: Policy, terms: Terms, names: dict[Cell, str]) -> str:
+    """Each feature's factors, and its weight in the score of each action."""
 
     def write_product(factors: Product) -> list[Any]:
         return [
@@ -82,36 +104,19 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
     def select_weights(k: int) -> dict[Value, float]:
         return {a: w for a, w in zip(policy.actions, terms.scale[k].tolist(), strict=True) if w}
 
-    tables = [
-        f"DIGEST = {policy.digest!r}",
-        f"ACTIONS = {policy.actions!r}",
-        f"SETS = {not policy.action_space.exclusive}  # decisions are sets of labels",
-        _write_table("COLUMNS", "what a row must have", list(dict.fromkeys(names.values()))),
-        _write_mapping(
-            "KNOWN", "columns of values, and the values that the policy was fitted on", terms.known, names
-        ),
-        f"TEXT_VALUES = {_list_text_values(terms.known, names)!r}  # of columns of numbers that may be text",
-        _write_table(
-            "DISTRIBUTIONS",
-            "columns that together are probabilities and sum to one",
-            [[names[cell] for cell in cells] for cells in terms.distributions],
-        ),
-        _write_table("NUMBERS", "columns of other numbers", [names[cell] for cell in terms.numbers]),
-        _write_table(
-            "FEATURES",
-            "products of (column, value), one if they agree, and of [sums of columns]; weight by action",
-            [(write_product(terms.features[k]), select_weights(k)) for k in terms.weighted],
-            [terms.names[k] for k in terms.weighted],
-        ),
-    ]
-    return f"{_write_header(policy)}\n{_IMPORTS}{chr(10).join(tables)}\n{_read_runtime()}"
+    return _write_table(
+        "FEATURES",
+        "products of (column, value), one if they agree, and of [sums of columns]; weight by action",
+        [(write_product(terms.features[k]), select_weights(k)) for k in terms.weighted],
+        [terms.names[k] for k in terms.weighted],
+    )
 
 
 def _write_header(policy: Policy) -> str:
     lines = [f"Written by bylaw {version('bylaw')}.", *describe_policy(policy)]
     return "\n".join(
         [
-            '"""A policy: how to decide on a row, with the standard library alone."""',
+            '"""A policy: how to decide on a row, with only the standard library."""',
             *map(_write_comment, lines),
         ]
     )

@@ -51,8 +51,8 @@ def decide(row: dict[str, Any], row_id: str | int, key: str = DIGEST) -> Any:
     distribution = probabilities(row)
     if SETS:
         uniforms = [_hash_to_uniform(f"{key}/{row_id}/{i // 4}", i % 4) for i in range(len(distribution))]
-        chances = zip(ACTIONS, distribution, uniforms, strict=True)
-        return [label for label, chance, uniform in chances if chance > uniform * (chance + (1 - chance))]
+        labels = zip(ACTIONS, distribution, uniforms, strict=True)
+        return [label for label, p, uniform in labels if p > uniform * (p + (1 - p))]
     heights = list(itertools.accumulate(distribution))
     threshold = _hash_to_uniform(f"{key}/{row_id}", 0) * heights[-1]
     return ACTIONS[sum(height <= threshold for height in heights)]
