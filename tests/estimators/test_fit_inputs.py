@@ -110,6 +110,6 @@ def test_weights_reach_the_calibrator(routing):
         scaler = StandardScaler().set_fit_request(sample_weight=False) if routing else StandardScaler()
         for calibrator in (None, asks, make_pipeline(scaler, asks)):
             fitted = classifier((), asks, calibrator=calibrator).fit(X, Y, sample_weight=weights)
-            means.append(fitted._evidence(X, None, None).probabilities[:, 1].mean())
+            means.append(fitted._make_evidence(X, None, None).probabilities[:, 1].mean())
     assert means == pytest.approx([means[0]] * 3, abs=0.02)
     assert means[0] > 0.8  # without weights it is about a half

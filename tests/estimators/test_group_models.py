@@ -109,7 +109,7 @@ def test_group_and_label_come_from_one_model():
 
 def test_the_pair_model_agrees_with_the_classifier():
     fitted = unaware([equalized_odds("sex", tol=0.03)]).fit(X, Y, sensitive_features=GROUPS)
-    evidence = fitted._evidence(X, None, None)
+    evidence = fitted._make_evidence(X, None, None)
     joint = evidence.joint["sex"]
     assert joint.sum(axis=1) == pytest.approx(fitted.estimator_.predict_proba(X), abs=1e-12)
     pairs = fitted.group_estimators_["sex"].predict_proba(X).reshape(-1, 2, 2)
@@ -149,7 +149,7 @@ def test_one_attribute_known_and_one_not():
     assert set(fitted.group_estimators_) == {"sex"}
     distribution = fitted.predict_proba(X, sensitive_features=DEPT.tolist() and {"dept": DEPT})
     assert max(gap(distribution), gap(distribution, by=DEPT)) < 0.03
-    with pytest.raises(ValueError, match=r"speak of \['dept'\], which must be known"):
+    with pytest.raises(ValueError, match=r"refer to \['dept'\], which must be known"):
         fitted.predict(X)
 
 
@@ -185,7 +185,7 @@ def test_an_unknown_group_is_guessed_given_the_known_one():
     fitted = classifier(rules, group_estimator={"race": LogisticRegression()}).fit(
         X, Y, sensitive_features=both
     )
-    evidence = fitted._evidence(X, both, None)
+    evidence = fitted._make_evidence(X, both, None)
     guessed = evidence.event_probability((("race", "b"), ("sex", "F"))).mean()
     assert guessed == pytest.approx(((SEX == "F") & (race == "b")).mean(), abs=0.01)
 
@@ -237,7 +237,7 @@ def test_a_calibrator_sees_all_scores():
     fitted = unaware(calibrator=calibrator).fit(X, Y, sensitive_features=SEX, sample_weight=np.ones(N))
     calibration = fitted.trained_.calibration
     assert calibration.label_model[-1].coef_.shape == (1, 2)
-    evidence = fitted._evidence(X, None, None)
+    evidence = fitted._make_evidence(X, None, None)
     scores = np.column_stack(
         [
             np.diff(fitted.estimator_.predict_log_proba(X)[:, ::-1]),

@@ -40,7 +40,7 @@ def test_rows_of_the_training_are_refused(cv, part):
 
 
 def test_rows_of_the_training_are_refused_also_where_scores_are_coarse():
-    for options in ({}, {"guarantee": "high_probability", "certificate": 0.4}, {"cv": 0.5}):
+    for options in ({}, {"guarantee": "high_probability", "held_out": 0.4}, {"cv": 0.5}):
         model = fitted(base=DecisionTreeClassifier(max_depth=3), **options)
         with pytest.raises(EvidenceError, match="held out"):
             model.audit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN])
@@ -64,7 +64,7 @@ def test_other_rules_weights_and_decisions():
 @pytest.mark.parametrize("make", [classifier, unaware], ids=["known", "hidden"])
 @pytest.mark.parametrize("cv", [3, 0.5], ids=["folds", "split"])
 def test_a_guarantee_holds_out_a_part_of_the_rows(make, cv):
-    model = fitted(make, guarantee="high_probability", certificate=0.4, cv=cv)
+    model = fitted(make, guarantee="high_probability", held_out=0.4, cv=cv)
     certificate = model.policy_.certificate
     assert certificate.rows == 400
     assert certificate.p_value <= 0.05
@@ -81,7 +81,7 @@ def test_the_models_have_not_seen_the_certificate_rows():
             seen.append(len(X))
             return super().fit(X, y)
 
-    fitted(base=Watched(), guarantee="high_probability", certificate=0.4, cv=3)
+    fitted(base=Watched(), guarantee="high_probability", held_out=0.4, cv=3)
     assert max(seen) == 600
 
 
@@ -93,13 +93,13 @@ def test_a_frozen_model_needs_no_labels_for_rules_without():
 
 def test_weights_reach_the_certificate():
     weights = np.where(SEX == "F", 2.0, 1.0)
-    model = classifier(LOOSE, guarantee="high_probability", certificate=0.4)
+    model = classifier(LOOSE, guarantee="high_probability", held_out=0.4)
     model.fit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN], sample_weight=weights[TRAIN])
     assert model.policy_.certificate.p_value <= 0.05
 
 
 def test_it_is_repeated_by_a_seed_and_cloned():
-    model = fitted(guarantee="high_probability", certificate=0.4)
+    model = fitted(guarantee="high_probability", held_out=0.4)
     again = clone(model).fit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN])
     assert again.policy_.digest == model.policy_.digest
 
@@ -109,10 +109,10 @@ def test_it_is_repeated_by_a_seed_and_cloned():
     [
         ({"guarantee": "certain"}, "guarantee must be one of"),
         (
-            {"guarantee": "high_probability", "certificate": 30},
-            "certificate must be a number between 0 and 1",
+            {"guarantee": "high_probability", "held_out": 30},
+            "held_out must be a number between 0 and 1",
         ),
-        ({"guarantee": "high_probability", "certificate": 1e-6}, "leaves none"),
+        ({"guarantee": "high_probability", "held_out": 1e-6}, "leaves none"),
         ({"guarantee": "high_probability", "confidence": 95}, "confidence must be"),
     ],
 )

@@ -129,7 +129,7 @@ def test_what_has_no_place_is_said(monkeypatch):
     case = CASES["everything"]()
     with pytest.raises(OptionError, match="'labels' or 'probabilities'"):
         onnx_model(case.policy, references={"old": "scores"})
-    with pytest.raises(OptionError, match="no rule speaks of an earlier model 'new'"):
+    with pytest.raises(OptionError, match="no rule refers to an earlier model 'new'"):
         onnx_model(case.policy, references={"new": "labels"})
     policy = solve(
         Problem(error() + custom(lambda rows: rows.probabilities, name="f")), Evidence([[0.2, 0.8]])

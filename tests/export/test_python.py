@@ -98,13 +98,13 @@ def test_default_names_of_columns():
 
 
 BROKEN = [
-    ("sex", "X", r"'sex' is 'X'; the policy knows \['F', 'M'\]"),
+    ("sex", "X", r"'sex' is 'X'; the policy was fitted on \['F', 'M'\]"),
     ("sex", None, "has no 'sex'"),
     ("old", 9, "'old' is 9"),
     ("p1", None, "has no 'p1'"),
-    ("p1", float("nan"), "no finite number"),
-    ("p1", "much", "'p1' is 'much', which is no finite number"),
-    ("p0", -0.01, "'p0' is -0.01, which is no probability"),
+    ("p1", float("nan"), "not a finite number"),
+    ("p1", "much", "'p1' is 'much', which is not a finite number"),
+    ("p0", -0.01, "'p0' is -0.01, which is not a probability"),
     ("p2", 0.99999, "sum to"),
     ("j01", 0.99999, "sum to"),
     ("c2", float("inf"), "'c2' is inf"),
@@ -150,7 +150,7 @@ def test_the_file_says_what_it_is():
 def test_names_must_differ():
     evidence = Evidence([[0.5, 0.5]] * 4, classes=["sex", "b"], groups={"sex": ["F", "M"] * 2})
     policy = solve(Problem(error(), [selected("b").given(sex="F") <= 0.4]), evidence)
-    with pytest.raises(OptionError, match=r"under one name in a row: \['sex'\]"):
+    with pytest.raises(OptionError, match=r"would have the same name: \['sex'\]"):
         to_python(policy)
 
 

@@ -296,11 +296,11 @@ def test_keyed_statements_parse(name, dialect):
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=15))
 def test_any_text_stays_between_its_quotes(dialect, text):
     language = DIALECTS[dialect]
-    [literal] = sqlglot.parse(f"SELECT {language.literal(text)} AS x", read=dialect)
+    [literal] = sqlglot.parse(f"SELECT {language.write_literal(text)} AS x", read=dialect)
     if "${" not in text:  # sqlglot reads no \u0024
         assert literal.expressions[0].this.this == text
     try:
-        quoted = language.name(text)
+        quoted = language.quote_name(text)
     except OptionError:
         assert "${" in text
     else:
@@ -314,14 +314,14 @@ def test_any_text_stays_between_its_quotes(dialect, text):
 def test_numbers_read_back_to_the_last_bit(number):
     import duckdb
 
-    assert duckdb.sql(f"SELECT {DIALECTS['duckdb'].float(number)}").fetchall() == [(number,)]
+    assert duckdb.sql(f"SELECT {DIALECTS['duckdb'].write_float(number)}").fetchall() == [(number,)]
 
 
 def test_numbers_read_back_in_postgres(postgres):
     numbers = np.random.default_rng(0).normal(size=200) * 10.0 ** np.random.default_rng(1).integers(
         -290, 290, 200
     )
-    literals = ", ".join(map(DIALECTS["postgres"].float, numbers.tolist()))
+    literals = ", ".join(map(DIALECTS["postgres"].write_float, numbers.tolist()))
     assert postgres.execute(f"SELECT {literals}").fetchone() == tuple(numbers.tolist())
 
 
@@ -341,7 +341,7 @@ def test_what_is_missing_is_said_by_name():
     refused("fitted with probabilities of 'race'", columns=replace(columns, groups={**groups, "race": "sex"}))
     refused("one for each value", columns=replace(columns, groups={**groups, "race": {"b": "race b"}}))
     refused(r"P\(race, label \| x\)", columns=replace(columns, joint={}))
-    refused("speaks of 'old'", columns=replace(columns, references={}))
+    refused("refers to 'old'", columns=replace(columns, references={}))
     refused("one column per class", columns=replace(columns, references={"old": ["p0"]}))
     refused(r"custom\('visit'\)", columns=replace(columns, costs={"visit": ["c0"]}))
     refused("in this order", columns=replace(columns, classes=[2, 1, 0]))
@@ -354,6 +354,7 @@ def test_what_is_missing_is_said_by_name():
 def test_options_that_make_no_sense():
     refused("dialect must be one of", dialect="oracle")
     refused("need id_column", key="k")
+    refused("key must be text, not 5", id_column="id", key=5)
     refused("list of columns", keep="sex")
     refused("not empty", table="")
     refused("not empty", table="a..b")

@@ -1,11 +1,12 @@
-"""The scikit-learn front door: a classifier that obeys rules."""
+"""The scikit-learn front door: a classifier whose decisions satisfy rules."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,115 +14,171 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import (
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bylaw._base.typing import Floats
+from bylaw._base.validation import check_choice, check_fraction, check_margin, check_positive, check_whole
+from bylaw.auditing.audit import Audit, audit
+from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence
 from bylaw.data.groups import KnownGroup
-from bylaw.errors import GuaranteeWarning
-from bylaw.estimators.cross_fitting import is_frozen, with_probabilities
+from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
+from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError
+from bylaw.estimators.cross_fitting import ensure_probabilities, is_fraction, is_frozen, split_held_out
 from bylaw.estimators.fit_inputs import (
-    check_known,
+    check_groups_known,
     check_two_dimensional,
-    codes_among,
-    groups_of,
-    labels_of,
-    models_among,
-    reference_labels,
-    references_by_name,
-    weights_of,
+    choose_reject_label,
+    encode_labels,
+    make_action_array,
+    read_groups,
+    read_labels,
+    read_references,
+    read_weights,
+    select_models,
+    select_references,
 )
-from bylaw.estimators.group_models import hidden_groups, hidden_names, key_of
-from bylaw.estimators.judgement import Judgement
-from bylaw.estimators.metadata_routing import Routes, name_of, router
-from bylaw.estimators.settings import Settings
-from bylaw.estimators.training import Trained, Training
+from bylaw.estimators.group_models import find_hidden_names, find_model_key, make_hidden_groups
+from bylaw.estimators.metadata_routing import Routes, format_route, make_router
+from bylaw.estimators.random_state import check_random_state, make_generator, make_key, make_seed
+from bylaw.estimators.training import TrainedModels, Training
 from bylaw.fitting.bias_correction import FEW_ROWS
-from bylaw.fitting.solve import solve
+from bylaw.fitting.solve import as_solver, solve
 from bylaw.formulation.linear_form import admit_values
+from bylaw.formulation.row_rates import has_rows
 from bylaw.language.expressions import Rate, format_conditions
 from bylaw.language.problem import Problem
+from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
 
+_MARGIN = 1.0  # what "auto" stands for
+_CONFIDENCE = 0.95
+_HELD_OUT = 0.3
 
-def _decides(sets: bool, instead: str) -> Any:
+
+def _available_for(sets: bool, instead: str) -> Any:
+    """A method for decisions that are sets of labels, or for the others."""
+
     def check(classifier: Any) -> bool:
-        fitted = getattr(classifier, "policy_", None)
-        if ((fitted.problem if fitted else classifier._problem()).kind == "sets") != sets:
+        policy = getattr(classifier, "policy_", None)
+        if ((policy.problem if policy else classifier._make_problem()).kind == "sets") != sets:
             raise AttributeError(instead)
         return True
 
     return available_if(check)
 
 
-class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier whose decisions obey rules, at the least cost.
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
 
-    `fit` trains the estimator and chooses the policy on rows that the estimator has not seen.
+
+class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier whose decisions satisfy rules, at the least cost.
+
+    `fit` trains the estimator by cross-fitting and chooses the policy, a randomised decision rule, on its
+    out-of-fold predictions. All options are checked by `fit`, also those that are not used. An option that
+    has no effect next to the others is an `OptionError`, except where there are no rules at all: then the
+    decisions are the baseline, whatever the options on rules and groups.
 
     Parameters
     ----------
-    estimator
-        any classifier with `predict_proba`; one with `decision_function` only is calibrated first. A
-        `FrozenEstimator` is not trained again, and `fit` then needs no labels.
-    rules
-        rules and families, or their texts.
-    minimize
-        a rate, or its text.
-    group_estimator
+    estimator : classifier
+        with `predict_proba`; one with `decision_function` only is calibrated first. A `FrozenEstimator` is
+        not trained again, and `fit` then needs no labels.
+    rules : rule, family, str, or list of these, default=()
+        what the decisions must satisfy, such as `demographic_parity("sex", tol=0.02)` or
+        `"rejected() <= 0.1"`.
+    minimize : Rate or str, default="error()"
+        the cost.
+    group_estimator : classifier, dict or None, default=None
         None: groups are known at decision time, and passed to `predict` as `sensitive_features`.
         A classifier: groups are unknown then, and it learns P(group | x), or P(group, label | x)
-        where a rule speaks of both. A dict {attribute: classifier}: only these are unknown.
-    joint
-        "model": one model of group and label together. "product": group and label are taken as
-        independent given x.
-    calibrator
-        a simple classifier, or None. Of a row the policy sees only the models' probabilities; the
-        calibrator learns what these are worth: P(label | scores) and P(group | scores), from
-        log-ratios of all of them, on the rows that choose the policy.
-    decisions, reject
-        as in `Problem`. `reject="auto"` is "reject" for labels that are text, and for
-        numbers -1, or one less than the least of them.
-    cv
-        a number of folds, or a splitter: each row is predicted by a model trained on other folds,
-        and the models in use are trained on all rows. A fraction such as 0.5: the models are
-        trained on the other rows, and the policy is chosen on this part.
-    correction
-        True: the rules hold on the labels and groups that `fit` sees, with a margin for new rows.
-        False: they hold on what the models' probabilities predict, as in the paper.
-    margin
+        where a rule refers to both. A dict {attribute: classifier}: only these are unknown; a tuple of
+        attributes is the key of a model of their combinations.
+    joint : {"model", "product"}, default="model"
+        with a group estimator, for rules that refer to group and label together. "model": one model of both.
+        "product": group and label are taken as independent given x.
+    calibrator : classifier or None, default=None
+        a simple classifier, trained by `fit`. Of a row the policy sees only the models' probabilities, its
+        scores; the calibrator learns P(label | scores) and P(group | scores) from log-ratios of all
+        of them, on the rows that choose the policy.
+    decisions : {"auto", "labels", "reject", "sets"}, default="auto"
+        one label per row, a label or a rejection (abstention), or a set of labels (conformal prediction).
+        "auto" infers it from the rates in use.
+    reject : str, number or "auto", default="auto"
+        the label of a rejection. "auto" is "reject" for labels that are text, and for numbers -1, or one
+        less than the least of them.
+    cv : int, float, splitter, iterable or None, default=None
+        how the models are cross-fitted. A number of folds (None: 5, stratified and shuffled) or a splitter:
+        each row is predicted by a model trained on the other folds, and the models in use are trained on all
+        rows. A fraction such as 0.5: the policy is chosen on this part, and the models are trained on the
+        rest. With a `FrozenEstimator`, and no group estimator to train, leave it out.
+    correction : bool, default=True
+        True: the rules hold on the labels and groups that `fit` observes, with a margin for new rows.
+        False: they hold on what the models' probabilities predict, the plain plug-in of the paper.
+    margin : float or "auto", default="auto"
         of the correction: every rule is tightened by this many standard errors of its rate, or by half
         of what leaves a policy, if that is less. With zero, a binding rule is missed on every other
-        set of new rows.
-    guarantee, confidence
-        "high_probability": all rules hold together on new rows with this confidence. A part of the rows is
-        held out, from the models too, and the least cautious policy that it certifies is chosen.
-    certificate
-        that part, a fraction, drawn at random whatever `cv` is.
-    solver, beta, tol
+        set of new rows. "auto" is 1.0 with the correction, and no margin without it or with a guarantee,
+        where another value than zero is refused.
+    guarantee : {None, "high_probability"}, default=None
+        "high_probability": all rules hold together on new rows with this `confidence`. A part of the rows is
+        held out, from the models too, and the least cautious policy that they certify is chosen.
+    confidence : float or "auto", default="auto"
+        of the guarantee, between 0 and 1. "auto" is 0.95; without a guarantee, leave it out.
+    held_out : float or "auto", default="auto"
+        the fraction of the rows that certify the policy, sampled at random whatever `cv` is. "auto" is 0.3;
+        without a guarantee, leave it out.
+    solver : str, Solver or Optimizer, default="auto"
         as in `solve`.
-    method
-        of drawing decisions: "sample", "systematic" or "argmax", as in `Policy.decide`.
-    random_state
-        for folds, draws and stochastic solvers. With `ids`, a whole number is the key of the draws.
-    n_jobs
-        folds fitted at the same time.
+    beta : float, "auto" or "paper", default="auto"
+        the inverse temperature of the policy, as in `solve`.
+    tol : float, default=1e-6
+        of the solver, as in `solve`.
+    method : {"sample", "systematic", "argmax"}, default="sample"
+        of `predict`: how decisions are sampled, as in `Policy.decide`.
+    random_state : int, numpy Generator, numpy RandomState or None, default=None
+        for folds, held-out rows, sampled decisions and stochastic solvers. In `predict` with `ids`, a whole
+        number is the key of the hash.
+    n_jobs : int or None, default=None
+        folds fitted at the same time; -1 uses all cores. Without folds, leave it out.
 
     Attributes
     ----------
-    estimator_, group_estimators_
-        the fitted models.
-    classes_, actions_
-        the labels; the labels and, if there are rejections, their label.
-    policy_
-        the fitted `Policy`.
-    multipliers_
-        {rule: what one more unit of slack in it would save}.
-    references_
+    classes_ : array of shape (n_classes,)
+        the labels.
+    actions_ : array of shape (n_actions,)
+        the labels and, if there are rejections, their label.
+    policy_ : Policy
+        the fitted policy.
+    multipliers_ : dict
+        the price (Lagrange multiplier) of each single rule, by its text.
+    estimator_ : classifier
+        the fitted model of the labels.
+    group_estimators_ : dict
+        the fitted models of unknown groups.
+    references_ : dict
         the earlier models that `fit` was given, by name.
+
+    See Also
+    --------
+    bylaw.solve : the same for probabilities that are already there.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from bylaw import ConstrainedClassifier, rejected
+    >>> X, y = make_classification(200, flip_y=0.2, random_state=0)
+    >>> clf = ConstrainedClassifier(LogisticRegression(), [rejected() <= 0.2], margin=0, random_state=0)
+    >>> clf.fit(X, y).actions_
+    array([ 0,  1, -1])
+    >>> clf.predict_proba(X).shape
+    (200, 3)
+    >>> clf.predict(X[:5], ids=["a", "b", "c", "d", "e"]).shape  # an id keeps its answer in any batch
+    (5,)
+    >>> list(clf.multipliers_)
+    ['rejected() <= 0.2']
     """
 
     def __init__(
@@ -135,12 +192,12 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         calibrator: Any = None,
         decisions: str = "auto",
         reject: Any = "auto",
-        cv: Any = 5,
+        cv: Any = None,
         correction: bool = True,
-        margin: float = 1.0,
+        margin: float | Literal["auto"] = "auto",
         guarantee: str | None = None,
-        confidence: float = 0.95,
-        certificate: float = 0.3,
+        confidence: float | Literal["auto"] = "auto",
+        held_out: float | Literal["auto"] = "auto",
         solver: Any = "auto",
         beta: Any = "auto",
         tol: float = 1e-6,
@@ -161,7 +218,7 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         self.margin = margin
         self.guarantee = guarantee
         self.confidence = confidence
-        self.certificate = certificate
+        self.held_out = held_out
         self.solver = solver
         self.beta = beta
         self.tol = tol
@@ -183,82 +240,76 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
 
         Parameters
         ----------
-        y
-            (n_rows,) labels; may be left out with a `FrozenEstimator`.
-        sensitive_features
-            the groups that the rules speak of: a frame or dict of columns, or one column.
-        reference
-            for `disagreement` and `omits`: an earlier model, fitted, or its labels; for several, a
-            dict or a frame of labels. A model given here is asked again at decision time.
-        sample_weight
-            (n_rows,) for the policy, and for the models that take weights.
-        params
+        X : array or frame of shape (n_rows, n_features)
+            the features, as the estimator takes them.
+        y : array of shape (n_rows,), optional
+            the labels; may be left out with a `FrozenEstimator`.
+        sensitive_features : frame, dict, or array of shape (n_rows,), optional
+            the groups that the rules refer to, one column for each attribute. Other columns are not read.
+        reference : classifier, array of shape (n_rows,), dict or frame, optional
+            for rules with `disagreement` or `omits`: an earlier model, fitted, or its labels; for several, by
+            their names in the rules. A model given here is used again at decision time.
+        sample_weight : array of shape (n_rows,), optional
+            for the policy, and for the models that take weights.
+        **params
             passed to the estimator's `fit`.
+
+        Returns
+        -------
+        ConstrainedClassifier
+            the fitted classifier itself. After an error, an earlier fit stays as it was.
+
+        Raises
+        ------
+        OptionError
+            if an option is out of range, or has no effect next to the others.
+        EvidenceError
+            if something that the rules or the models need is missing or does not fit the rows of X.
+        InfeasibleRulesError
+            if no policy satisfies all the rules.
+        UncertifiedError
+            if a guarantee is asked for and the held-out rows do not certify any policy.
+
+        Warns
+        -----
+        GuaranteeWarning
+            if rules refer to groups that are too small to assess.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier, demographic_parity
+        >>> X, y = make_classification(200, random_state=0)
+        >>> sex = np.where(X[:, 0] > 0, "F", "M")
+        >>> rule = demographic_parity("sex", tol=0.1)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), [rule], random_state=0)
+        >>> clf.fit(X, y, sensitive_features=sex).classes_
+        array([0, 1])
         """
         self._check_options()
-        model = with_probabilities(self.estimator, "estimator")
-        X = self._rows(X, reset=True)
-        labels, classes = labels_of(model, X, y)
-        problem = self._problem(classes)
-        weights = None if sample_weight is None else weights_of(sample_weight, X)
-        beside = {"sensitive_features": sensitive_features, "reference": reference}
-        routes = Routes(self, weights, params, {k: v for k, v in beside.items() if v is not None})
-        groups = groups_of(sensitive_features, problem.attributes, X)
-        guessed = hidden_names(self.group_estimator, problem)
-        check_known(problem.attributes, {*groups, *guessed}, sensitive_features)
-        sources = references_by_name(reference, problem.references)
-        references = reference_labels(sources, problem.references, X, sensitive_features, problem.attributes)
-        training = self._training(model, X, problem, labels, classes, groups, routes)
-        self.trained_, self.policy_ = self._choose(problem, training, references)
+        model = ensure_probabilities(self.estimator, "estimator")
+        X = self._check_features(X, reset=True)
+        labels, classes = read_labels(model, X, y)
+        problem = self._make_problem(classes)
+        self._check_combinations(model, problem)
+        weights = None if sample_weight is None else read_weights(sample_weight, X)
+        own = {"sensitive_features": sensitive_features, "reference": reference}
+        routes = Routes(self, weights, params, {name: v for name, v in own.items() if v is not None})
+        groups = read_groups(sensitive_features, problem.attributes, X)
+        hidden = find_hidden_names(self.group_estimator, problem)
+        check_groups_known(problem.attributes, {*groups, *hidden}, sensitive_features)
+        sources = select_references(reference, problem.references)
+        references = read_references(sources, problem.references, X, sensitive_features, problem.attributes)
+        training = self._make_training(model, X, problem, labels, classes, groups, routes)
+        self.trained_, self.policy_ = self._choose_policy(problem, training, references)
         self.classes_ = classes
-        self.references_ = models_among(sources)
-        self.actions_ = _as_array([*classes.tolist(), *self.policy_.actions[len(classes) :]])
+        self.references_ = select_models(sources)
+        self.actions_ = make_action_array([*classes.tolist(), *self.policy_.actions[len(classes) :]])
         return self
 
-    def _choose(
-        self, problem: Problem, training: Training, references: Mapping[str, NDArray[Any]]
-    ) -> tuple[Trained, Policy]:
-        """The models, and the policy on rows that they have not seen."""
-        chosen, kept = self._parts(len(training))
-        everything, training = training, training if kept is None else training.rows(chosen)
-        known = {name: column[chosen] for name, column in references.items()}
-        evidence, trained = training.evidence(known), training.trained()
-        held_out = None
-        if kept is not None:
-            there = {name: column[kept] for name, column in references.items()}
-            held_out = trained.held_out(everything.rows(kept), there)
-        seen = training.hidden_seen
-        policy = solve(
-            problem,
-            evidence,
-            labels=training.chosen_labels if self.correction else None,
-            groups=seen if self.correction and seen else None,
-            margin=self.margin if self.correction and held_out is None else 0.0,
-            guarantee=self.guarantee,  # type: ignore[arg-type]
-            confidence=self.confidence,
-            held_out=held_out,
-            solver=self.solver,
-            beta=self.beta,
-            tol=self.tol,
-            rng=None if self.random_state is None else self._generator(),
-        )
-        self._warn_of_small_cells(policy, len(training.part))
-        looked_at = training.looked_at(trained, policy, known)
-        return trained, replace(policy, fingerprints=(*policy.fingerprints, *looked_at))
-
-    def _warn_of_small_cells(self, policy: Policy, n_rows: int) -> None:
-        cells = {event: round(share * n_rows) for event, share in policy.frequencies.items()}
-        if small := {event: count for event, count in cells.items() if count < FEW_ROWS}:
-            fewest = sorted(small.items(), key=lambda item: item[1])[:3]
-            shown = "; ".join(f"{format_conditions(event)}: {count} rows" for event, count in fewest)
-            warnings.warn(
-                f"rules speak of {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): nobody can "
-                "tell whether they hold there. Merge small groups, or leave them out of the rules",
-                GuaranteeWarning,
-                stacklevel=4,
-            )
-
-    def _training(
+    def _make_training(
         self,
         model: Any,
         X: Any,
@@ -268,9 +319,10 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         groups: Mapping[str, KnownGroup],
         routes: Routes,
     ) -> Training:
-        estimators, product = self.group_estimator, self.joint == "product"
-        codes, calibrator = codes_among(labels, classes), self.calibrator
-        hidden = hidden_groups(estimators, problem, tuple(classes.tolist()), groups, codes, product)
+        estimators, calibrator = self.group_estimator, self.calibrator
+        codes, product = encode_labels(labels, classes), self.joint == "product"
+        hidden = make_hidden_groups(estimators, problem, tuple(classes.tolist()), groups, codes, product)
+        keys = [format_route(find_model_key(estimators, group.names)) for group in hidden]
         return Training(
             model=model,
             hidden=hidden,
@@ -280,93 +332,596 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
             classes=classes,
             groups=groups,
             cv=self.cv,
-            split_params=routes.to_splitter,
-            random_state=self._seed(),
+            split_params=routes.split_params,
+            random_state=make_seed(self.random_state),
             n_jobs=self.n_jobs,
-            calibrator=self.calibrator,
-            calibrator_params={} if calibrator is None else routes.to_model("calibrator", calibrator),
+            calibrator=calibrator,
+            calibrator_params={} if calibrator is None else routes.select_params("calibrator", calibrator),
             weights=routes.weights,
-            params=routes.to_model("estimator", model),
-            group_params=[routes.to_model(name_of(key_of(estimators, h.names)), h.model) for h in hidden],
+            params=routes.select_params("estimator", model),
+            group_params=[routes.select_params(k, h.model) for k, h in zip(keys, hidden, strict=True)],
         )
 
-    @property
-    def multipliers_(self) -> dict[str, float]:
-        return self.policy_.multipliers
+    def _choose_policy(
+        self, problem: Problem, training: Training, references: Mapping[str, NDArray[Any]]
+    ) -> tuple[TrainedModels, Policy]:
+        """The models in use, and the policy on rows that they were not trained on."""
+        rows, certifying = self._split_rows(len(training))
+        all_rows, training = training, training if certifying is None else training.select_rows(rows)
+        known = {name: column[rows] for name, column in references.items()}
+        evidence, trained = training.make_evidence(known), training.train_models()
+        held_out: HeldOut | None = None
+        if certifying is not None:
+            others = {name: column[certifying] for name, column in references.items()}
+            held_out = trained.make_held_out(all_rows.select_rows(certifying), others)
+        groups = training.observed_groups
+        policy = solve(
+            problem,
+            evidence,
+            labels=training.policy_labels if self.correction else None,
+            groups=groups if self.correction and groups else None,
+            margin=self._resolve_margin(),
+            guarantee=self.guarantee,  # type: ignore[arg-type]
+            confidence=_CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
+            held_out=held_out,
+            solver=self.solver,
+            beta=self.beta,
+            tol=self.tol,
+            rng=None if self.random_state is None else make_generator(self.random_state),
+        )
+        self._warn_about_small_groups(policy, len(training.policy_rows))
+        prints = training.fingerprint_rows(trained, policy, known)
+        return trained, replace(policy, fingerprints=(*policy.fingerprints, *prints))
+
+    def _split_rows(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
+        """The rows that choose the policy, and those that certify it, if any."""
+        if self.guarantee is None:
+            return np.arange(n_rows), None
+        fraction = _HELD_OUT if _is_auto(self.held_out) else self.held_out
+        return split_held_out(n_rows, fraction, make_generator(self.random_state))  # type: ignore[arg-type]
+
+    def _warn_about_small_groups(self, policy: Policy, n_rows: int) -> None:
+        counts = {event: round(share * n_rows) for event, share in policy.frequencies.items()}
+        if small := {event: count for event, count in counts.items() if count < FEW_ROWS}:
+            fewest = sorted(small.items(), key=lambda item: item[1])[:3]
+            shown = "; ".join(f"{format_conditions(event)}: {count} rows" for event, count in fewest)
+            warnings.warn(
+                f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): whether they "
+                "hold there cannot be assessed. Merge small groups, or leave them out of the rules",
+                GuaranteeWarning,
+                stacklevel=4,
+            )
+
+    # Options: the constructor stores them, `fit` checks them.
+
+    def _make_problem(self, classes: NDArray[Any] | None = None) -> Problem:
+        reject = choose_reject_label(classes) if _is_auto(self.reject) else self.reject
+        problem = Problem(self.minimize, self.rules, decisions=self.decisions, reject=reject)  # type: ignore[arg-type]
+        if problem.arrays:
+            raise OptionError(
+                f"custom({problem.arrays[0]!r}) reads an array of Evidence(costs=...), and there is none "
+                "here: pass a function of the evidence instead, custom(f)"
+            )
+        return problem
+
+    def _resolve_margin(self) -> float:
+        if not self.correction or self.guarantee is not None:
+            return 0.0
+        return _MARGIN if _is_auto(self.margin) else self.margin  # type: ignore[return-value]
+
+    def _check_options(self) -> None:
+        """Each option by itself, whether or not it is used."""
+        check_choice(self.joint, "joint", ("model", "product"))
+        check_choice(self.method, "method", ("sample", "systematic", "argmax"))
+        check_choice(self.correction, "correction", (True, False))
+        check_choice(self.guarantee, "guarantee", (None, "high_probability"))
+        if not _is_auto(self.margin):
+            check_margin(self.margin)
+        if not _is_auto(self.confidence):
+            check_fraction(self.confidence, "confidence", example=_CONFIDENCE)
+        if not _is_auto(self.held_out):
+            check_fraction(self.held_out, "held_out", example=_HELD_OUT)
+        if self.beta not in ("auto", "paper"):
+            check_positive(self.beta, "beta")
+        check_positive(self.tol, "tol")
+        as_solver(self.solver)
+        check_random_state(self.random_state)
+        if self.n_jobs is not None and check_whole(self.n_jobs, "n_jobs") == 0:
+            raise OptionError("n_jobs must be a number of jobs, or -1 for all cores, not 0")
+        if self.calibrator is not None:
+            ensure_probabilities(self.calibrator, "calibrator")
+        if is_frozen(self.calibrator):
+            raise OptionError("calibrator is trained on scores by fit: pass it without FrozenEstimator")
+
+    def _check_combinations(self, model: Any, problem: Problem) -> None:
+        """No option that the others leave without effect."""
+        estimators = self.group_estimator
+        named = estimators if isinstance(estimators, Mapping) else {None: estimators}
+        group_models = [ensure_probabilities(m, "group_estimator") for m in named.values() if m is not None]
+        frozen = all(is_frozen(trained) for trained in (model, *group_models))
+        certified = self.guarantee is not None
+        margin = not _is_auto(self.margin) and self.margin != 0
+        refusals = (
+            (margin and not self.correction, "margin", "with correction=False"),
+            (margin and certified, "margin", "with a guarantee, which finds the margins itself"),
+            (not _is_auto(self.confidence) and not certified, "confidence", "without a guarantee"),
+            (not _is_auto(self.held_out) and not certified, "held_out", "without a guarantee"),
+            (certified and not problem.rules, "guarantee", "without rules"),
+            (self.joint != "model" and not group_models, "joint", "without a group_estimator"),
+            (
+                group_models and problem.rules and not problem.attributes,
+                "group_estimator",
+                "where no rule refers to a group",
+            ),
+            (
+                not _is_auto(self.reject) and problem.rules and problem.kind != "reject",
+                "reject",
+                "where no rule refers to rejections, unless decisions='reject'",
+            ),
+            (self.cv is not None and frozen, "cv", "where all models are frozen"),
+            (self.n_jobs is not None and frozen, "n_jobs", "where all models are frozen"),
+            (self.n_jobs is not None and is_fraction(self.cv), "n_jobs", "with one split instead of folds"),
+        )
+        for is_refused, option, where in refusals:
+            if is_refused:
+                raise OptionError(
+                    f"{option}={getattr(self, option)!r} has no effect {where}: leave out {option}"
+                )
+
+    # Fitted models and prices.
 
     @property
     def estimator_(self) -> Any:
-        """The fitted classifier."""
+        """The fitted model of the labels."""
         return self.trained_.model
 
     @property
     def group_estimators_(self) -> dict[Any, Any]:
-        """The fitted models of hidden groups, by attribute, or by a tuple of those that go together."""
+        """The fitted models of unknown groups, by attribute, or by a tuple of those that go together."""
         return {h.key: m for h, m in zip(self.trained_.hidden, self.trained_.group_models, strict=True)}
 
     @property
-    def _hidden_names(self) -> set[str]:
-        return {name for group in self.trained_.hidden for name in group.names}
+    def multipliers_(self) -> dict[str, float]:
+        """The price (Lagrange multiplier) of each single rule: what one more unit of slack would save."""
+        return self.policy_.multipliers
 
     # Decisions.
 
-    @_decides(False, "the decisions are sets of labels: use predict_set")
+    @_available_for(False, "the decisions are sets of labels: use predict_set")
     def predict(
         self, X: Any, *, sensitive_features: Any = None, reference: Any = None, ids: Any = None
     ) -> NDArray[Any]:
-        """One action per row, (n_rows,), drawn from `predict_proba` with `random_state`, or by `ids`: the
-        same id then gets the same answer in any batch."""
+        """One decision per row, sampled from `predict_proba`.
+
+        Not available where decisions are sets of labels.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            new rows.
+        sensitive_features : frame, dict, or array of shape (n_rows,), optional
+            the groups that the rules refer to, unless a group estimator predicts them: those are not read.
+        reference : array of shape (n_rows,), dict or frame, optional
+            an earlier model's labels of these rows, unless `fit` was given the model itself.
+        ids : array of shape (n_rows,), optional
+            text or whole numbers: the same id gets the same decision in any batch, instead of one by
+            `random_state`. For `method="sample"` only.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+            some of `actions_`.
+
+        Raises
+        ------
+        EvidenceError
+            if groups or labels of an earlier model are missing, or were not seen by `fit`.
+        OptionError
+            if `ids` are given with another `method` than "sample".
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(200, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
+        >>> first = clf.predict(X, ids=range(200))
+        >>> bool((clf.predict(X[150:], ids=range(150, 200)) == first[150:]).all())
+        True
+        """
         return self._decide(X, sensitive_features, reference, ids).astype(self.actions_.dtype)
 
-    @_decides(True, "the decisions are not sets of labels: use predict")
+    @_available_for(True, "the decisions are not sets of labels: use predict")
     def predict_set(
         self, X: Any, *, sensitive_features: Any = None, reference: Any = None, ids: Any = None
     ) -> NDArray[np.bool_]:
-        """(n_rows, n_classes): whether each label is in the set."""
+        """One set of labels per row, sampled from `predict_proba`.
+
+        Available only where decisions are sets of labels.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            new rows.
+        sensitive_features, reference, ids
+            as in `predict`.
+
+        Returns
+        -------
+        array of bool of shape (n_rows, n_classes)
+            whether each label is in the set.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier, miscoverage, size
+        >>> X, y = make_classification(200, n_classes=3, n_informative=4, random_state=0)
+        >>> clf = ConstrainedClassifier(
+        ...     LogisticRegression(), miscoverage() <= 0.1, minimize=size(), random_state=0
+        ... )
+        >>> clf.fit(X, y).predict_set(X).shape
+        (200, 3)
+        """
         return self._decide(X, sensitive_features, reference, ids)
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Floats:
-        """Probabilities of the decision over `actions_`, (n_rows, n_actions); for sets, the probability that
-        each label is included. The model's probabilities of the labels are `estimator_.predict_proba`."""
-        evidence = self._evidence(X, sensitive_features, reference)
+        """Probabilities of the decisions, not of the labels: those are `estimator_.predict_proba`.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            new rows.
+        sensitive_features, reference
+            as in `predict`.
+
+        Returns
+        -------
+        array of shape (n_rows, n_actions)
+            the probability of each of `actions_`; for sets, the probability that each label is in.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(200, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
+        >>> clf.predict_proba(X).sum(axis=1).round(6).tolist() == [1.0] * 200
+        True
+        """
+        evidence = self._make_evidence(X, sensitive_features, reference)
         return self.policy_.probabilities(evidence)
 
     def _decide(self, X: Any, sensitive_features: Any, reference: Any, ids: Any) -> NDArray[Any]:
-        evidence = self._evidence(X, sensitive_features, reference)
+        evidence = self._make_evidence(X, sensitive_features, reference)
         if ids is not None:
-            key = str(self.random_state) if isinstance(self.random_state, int | np.integer) else None
+            key = make_key(self.random_state)
             return self.policy_.decide(evidence, ids=ids, key=key, method=self.method)  # type: ignore[arg-type]
-        rng = None if self.method == "argmax" else self._generator()
+        rng = None if self.method == "argmax" else make_generator(self.random_state)
         return self.policy_.decide(evidence, rng=rng, method=self.method)  # type: ignore[arg-type]
 
-    # Evidence, at fit and at decision time.
-
-    def _evidence(
+    def _make_evidence(
         self, X: Any, sensitive_features: Any, reference: Any, compared: Sequence[str] = ()
     ) -> Evidence:
-        """Of new rows; with other earlier models than the rules compare with, if these are asked about."""
+        """Of new rows; with these earlier models, and those that the rules compare with."""
         check_is_fitted(self)
-        X = self._rows(X, reset=False)
+        X = self._check_features(X, reset=False)
         problem, attributes = self.policy_.problem, self.policy_.feature_map.attributes
-        known = [name for name in problem.attributes if name not in self._hidden_names]
-        groups = groups_of(sensitive_features, known, X)
-        check_known(known, groups, sensitive_features)
+        hidden = {name for group in self.trained_.hidden for name in group.names}
+        known = [name for name in problem.attributes if name not in hidden]
+        groups = read_groups(sensitive_features, known, X)
+        check_groups_known(known, groups, sensitive_features)
         groups = {name: admit_values(name, group, attributes[name].values) for name, group in groups.items()}
         names = list(dict.fromkeys((*problem.references, *compared)))
-        sources = {**self.references_, **references_by_name(reference, names)}
-        references = reference_labels(sources, names, X, sensitive_features, problem.attributes)
-        return self.trained_.evidence(X, groups, references)
+        sources = {**self.references_, **select_references(reference, names)}
+        references = read_references(sources, names, X, sensitive_features, problem.attributes)
+        return self.trained_.make_evidence(X, groups, references)
 
-    def _rows(self, X: Any, reset: bool) -> Any:
-        """X as it is, for the models to read, once its columns are known to be those of the fit."""
+    def _check_features(self, X: Any, reset: bool) -> Any:
+        """X as it is, for the models to read, if its columns are those of the fit."""
         check_two_dimensional(X)
         validate_data(self, X, skip_check_array=True, reset=reset)
         return indexable(X)[0]
 
-    # scikit-learn's own questions.
+    # Rows whose labels and groups are observed: scores, violations, audits.
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: Any = None,
+        reference: Any = None,
+    ) -> float:
+        """One minus the observed cost, with the randomness of the decisions integrated out.
+
+        The expected accuracy for `error()`, in which a rejection is no error; coverage for `miscoverage()`.
+        It compares models under the same rules, not rules: a larger budget of rejections always scores
+        better.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            rows.
+        y : array of shape (n_rows,)
+            their labels.
+        sample_weight : array of shape (n_rows,), optional
+            their weights.
+        sensitive_features, reference
+            as in `predict`.
+
+        Returns
+        -------
+        float
+            at most 1 for a cost that is a rate.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(200, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
+        >>> bool(clf.score(X, y) > clf.estimator_.score(X, y))  # the hardest rows are rejected
+        True
+        """
+        probabilities, rows = self._observe(X, y, sensitive_features, reference, sample_weight)
+        return 1.0 - self.policy_.expected(self.policy_.problem.minimize, rows, probabilities=probabilities)
+
+    def expected(
+        self,
+        rate: Rate | str,
+        X: Any,
+        y: Any = None,
+        *,
+        sensitive_features: Any = None,
+        reference: Any = None,
+        sample_weight: Any = None,
+    ) -> float:
+        """A rate as observed on these rows, with the randomness of the decisions integrated out.
+
+        Parameters
+        ----------
+        rate : Rate or str
+            such as `error().given(sex="F")`; it need not be in the rules.
+        X : array or frame of shape (n_rows, n_features)
+            rows.
+        y : array of shape (n_rows,), optional
+            their labels; where they are left out, the model's probabilities take their place.
+        sensitive_features : frame, dict, or array of shape (n_rows,), optional
+            the groups that the rules and the rate refer to; for those with a group estimator, its
+            probabilities take their place where they are left out.
+        reference, sample_weight
+            as in `fit`.
+
+        Returns
+        -------
+        float
+            the expected rate.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(200, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
+        >>> bool(clf.expected("rejected()", X) == clf.predict_proba(X)[:, -1].mean())
+        True
+        """
+        query = Problem(rate)
+        probabilities, rows = self._observe(X, y, sensitive_features, reference, sample_weight, query)
+        return self.policy_.expected(query.minimize, rows, probabilities=probabilities)
+
+    def violations(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sensitive_features: Any = None,
+        reference: Any = None,
+        sample_weight: Any = None,
+    ) -> dict[str, float]:
+        """For each rule, its observed rate minus its bound: above zero, it is violated on these rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            rows.
+        y : array of shape (n_rows,), optional
+            their labels; needed if a rule refers to labels.
+        sensitive_features : frame, dict, or array of shape (n_rows,), optional
+            the true groups that the rules refer to, also those with a group estimator.
+        reference, sample_weight
+            as in `fit`.
+
+        Returns
+        -------
+        dict
+            {rule: excess}, for each single rule by its text; nan where no row meets its conditions.
+
+        Raises
+        ------
+        EvidenceError
+            if labels or groups are missing that a rule refers to.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(200, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
+        >>> list(clf.violations(X, y))
+        ['rejected() <= 0.1']
+        """
+        probabilities, observed = self._observe(X, y, sensitive_features, reference, sample_weight)
+        rules = [found.rule for found in self.policy_.problem.expand(observed.classes, observed.group_values)]
+        if missing := [name for name in observed.hidden_groups if isinstance(name, str)]:
+            raise EvidenceError(f"to assess the rules, pass sensitive_features with the true {missing}")
+        space = self.policy_.action_space
+        if y is None and any(atom.needs_label(space) for rule in rules for atom in rule.atoms()):
+            raise EvidenceError("some of the rules refer to labels: to assess them, pass y")
+        return {
+            str(rule): self.policy_.expected(rule.excess, observed, probabilities=probabilities)
+            if has_rows(rule.excess, observed)
+            else math.nan
+            for rule in rules
+        }
+
+    def audit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sensitive_features: Any = None,
+        reference: Any = None,
+        sample_weight: Any = None,
+        rules: Any = None,
+        decisions: Any = None,
+        limits: Limits | None = None,
+        largest_weight: float | None = None,
+        confidence: float = 0.95,
+        method: Literal["betting", "hoeffding_bentkus", "clopper_pearson"] = "betting",
+        fitted_rows: Literal["refuse", "estimate"] = "refuse",
+    ) -> Audit:
+        """Test the rules on held-out rows: observed rates with confidence bounds, p-values and verdicts.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            rows that `fit` did not see.
+        y : array of shape (n_rows,), optional
+            their labels.
+        sensitive_features, reference, sample_weight
+            as in `violations`.
+        rules : rule, family, str, or list of these, optional
+            what to test instead of the rules of the fit.
+        decisions : array of shape (n_rows,), optional
+            decisions that were made, to test instead of the policy's probabilities.
+        limits : dict, optional
+            the least and the most of costs in `custom`, by name.
+        largest_weight : float, optional
+            that any row can have.
+        confidence : float, default=0.95
+            of all bounds together.
+        method : {"betting", "hoeffding_bentkus", "clopper_pearson"}, default="betting"
+            of the bounds.
+        fitted_rows : {"refuse", "estimate"}, default="refuse"
+            what to do with rows that `fit` saw.
+
+        Returns
+        -------
+        Audit
+            see `bylaw.audit`, where the options are explained.
+
+        Raises
+        ------
+        EvidenceError
+            if `fit` saw these rows, or if labels or groups are missing.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(400, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0)
+        >>> found = clf.fit(X[:200], y[:200]).audit(X[200:], y[200:])
+        >>> [rule.rule for rule in found.rules]
+        ['rejected() <= 0.1']
+        """
+        query = None if rules is None else Problem(self.policy_.problem.minimize, rules)
+        evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, sample_weight, query)
+        return audit(
+            self.policy_,
+            evidence,
+            labels=y,
+            groups=groups,
+            rules=rules,
+            decisions=decisions,
+            limits=limits,
+            largest_weight=largest_weight,
+            confidence=confidence,
+            method=method,
+            fitted_rows=fitted_rows,
+        )
+
+    def explain(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Explanation:
+        """For each row, the share of each rule in the score of each action; the shares add up to the score.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            rows.
+        sensitive_features, reference
+            as in `predict`.
+
+        Returns
+        -------
+        Explanation
+            see `bylaw.explain`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(200, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
+        >>> list(clf.explain(X).rules)
+        ['rejected() <= 0.1']
+        """
+        evidence = self._make_evidence(X, sensitive_features, reference)
+        return explain(self.policy_, evidence)
+
+    def _observe(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any,
+        reference: Any,
+        weights: Any,
+        query: Problem | None = None,
+    ) -> tuple[Floats, ObservedRows]:
+        """The probabilities of the decisions, and the rows as observed, with what the query reads."""
+        evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, weights, query)
+        return self.policy_.probabilities(evidence), observe(evidence, y, groups)
+
+    def _read_outcomes(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any,
+        reference: Any,
+        weights: Any,
+        query: Problem | None,
+    ) -> tuple[Evidence, dict[str, KnownGroup]]:
+        """What is known of these rows at decision time, and the true groups."""
+        check_alignment({"X": X, "y": y})
+        stated = self.policy_.problem
+        query = query or stated
+        evidence = self._make_evidence(X, sensitive_features, reference, query.references)
+        names = list(dict.fromkeys((*stated.attributes, *query.attributes)))
+        if weights is not None:
+            evidence = evidence.with_columns(weights=read_weights(weights, X))
+        return evidence, read_groups(sensitive_features, names, X)
+
+    # The contract of scikit-learn.
 
     def get_metadata_routing(self) -> MetadataRouter:
-        return router(self, self.estimator, self.group_estimator, self.calibrator, self.cv)
+        """How `fit` passes metadata on to the estimator, the group estimators, the calibrator and the
+        splitter.
+
+        Returns
+        -------
+        MetadataRouter
+            for scikit-learn.
+        """
+        return make_router(self, self.estimator, self.group_estimator, self.calibrator, self.cv)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -385,8 +940,3 @@ class ConstrainedClassifier(Settings, Judgement, ClassifierMixin, MetaEstimatorM
         if not self.__sklearn_is_fitted__():
             return diagram
         return diagram.removesuffix("</body>") + self.policy_._repr_html_() + "</body>"
-
-
-def _as_array(actions: list[Any]) -> NDArray[Any]:
-    """Labels of one type as such, of several as objects."""
-    return np.array(actions, dtype=object if len({type(a) for a in actions}) > 1 else None)

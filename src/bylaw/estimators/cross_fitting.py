@@ -1,4 +1,4 @@
-"""Probabilities of rows that a model was not trained on: by folds, by one split, or from a frozen model."""
+"""Cross-fitting: probabilities of rows that a model was not trained on, by folds or by one split."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.expressions import shorten
 
-Rows = NDArray[np.intp]
-Splits = Sequence[tuple[Rows, Rows]]  # rows to train on, rows to predict
+RowIndices = NDArray[np.intp]
+Splits = Sequence[tuple[RowIndices, RowIndices]]  # rows to train on, rows to predict
+DEFAULT_FOLDS = 5
 
 
-def with_probabilities(estimator: Any, what: str) -> Any:
+def ensure_probabilities(estimator: Any, what: str) -> Any:
     """The classifier itself, or calibrated first where it only has a decision function."""
     if hasattr(estimator, "predict_proba"):
         return estimator
@@ -35,8 +36,8 @@ def with_probabilities(estimator: Any, what: str) -> Any:
     )
 
 
-def fresh(estimator: Any) -> Any:
-    """An unfitted copy."""
+def clone_unfitted(estimator: Any) -> Any:
+    """`sklearn.base.clone`, of one estimator."""
     return clone(estimator)
 
 
@@ -44,31 +45,45 @@ def is_frozen(estimator: Any) -> bool:
     return isinstance(estimator, FrozenEstimator)
 
 
-def splits_of(
+def is_fraction(cv: Any) -> bool:
+    """Whether `cv` asks for one split, by the fraction of the rows to predict."""
+    return isinstance(cv, Real) and not isinstance(cv, Integral)
+
+
+def make_splits(
     cv: Any, X: Any, labels: NDArray[Any] | None, random_state: Any, params: Mapping[str, Any]
-) -> list[tuple[Rows, Rows]]:
-    """Folds (a whole number or a splitter), or one split (the fraction to predict); with the same shares
-    of labels where these are known."""
-    if isinstance(cv, Real) and not isinstance(cv, Integral):
+) -> list[tuple[RowIndices, RowIndices]]:
+    """Folds (a whole number or a splitter), or one split (the fraction to predict), stratified by the
+    labels where these are known."""
+    splitter = _make_splitter(cv, labels, random_state)
+    splits = [(_as_indices(train), _as_indices(test)) for train, test in splitter.split(X, labels, **params)]
+    _check_splits(splits, cv)
+    return splits
+
+
+def _make_splitter(cv: Any, labels: NDArray[Any] | None, random_state: Any) -> Any:
+    cv = DEFAULT_FOLDS if cv is None else cv
+    if is_fraction(cv):
         if not 0 < float(cv) < 1:
             raise OptionError(f"cv as a fraction must be between 0 and 1, not {cv!r}")
-        _check_counts(labels, 2, f"cv={cv!r}")
+        _check_class_counts(labels, 2, f"cv={cv!r}")
         split = ShuffleSplit if labels is None else StratifiedShuffleSplit
-        splitter: Any = split(1, test_size=float(cv), random_state=random_state)
-    elif isinstance(cv, Integral):
+        return split(1, test_size=float(cv), random_state=random_state)
+    if isinstance(cv, Integral):
         if cv < 2:
             raise OptionError(f"cv must be at least 2 folds, or a fraction such as 0.5, not {cv!r}")
-        _check_counts(labels, int(cv), f"cv={cv!r}")
+        _check_class_counts(labels, int(cv), f"cv={cv!r}")
         fold = KFold if labels is None else StratifiedKFold
-        splitter = fold(int(cv), shuffle=True, random_state=random_state)
-    else:
-        splitter = check_cv(cv, labels, classifier=True)
-    found = [(_positions(train), _positions(test)) for train, test in splitter.split(X, labels, **params)]
-    _check_splits(found, cv)
-    return found
+        return fold(int(cv), shuffle=True, random_state=random_state)
+    try:
+        return check_cv(cv, labels, classifier=True)
+    except ValueError:
+        raise OptionError(
+            f"cv must be a number of folds, a fraction such as 0.5, or a splitter, not {cv!r}"
+        ) from None
 
 
-def _positions(rows: Any) -> Rows:
+def _as_indices(rows: Any) -> RowIndices:
     rows = np.asarray(rows)
     return np.flatnonzero(rows) if rows.dtype == bool else rows
 
@@ -83,7 +98,7 @@ def _check_splits(splits: Splits, cv: Any) -> None:
         raise OptionError(f"cv={cv!r} predicts rows that it trains on")
 
 
-def _check_counts(labels: NDArray[Any] | None, least: int, cv: str) -> None:
+def _check_class_counts(labels: NDArray[Any] | None, least: int, cv: str) -> None:
     if labels is None:
         return
     present, counts = np.unique(labels, return_counts=True)
@@ -94,32 +109,45 @@ def _check_counts(labels: NDArray[Any] | None, least: int, cv: str) -> None:
         )
 
 
-def out_of_sample(
+def split_held_out(n_rows: int, fraction: float, rng: np.random.Generator) -> tuple[RowIndices, RowIndices]:
+    """The rows that choose the policy and those that certify it, at random."""
+    n_held_out = round(fraction * n_rows)
+    if not 0 < n_held_out < n_rows:
+        raise OptionError(
+            f"held_out={fraction} of {n_rows} rows leaves none for one of the two parts: pass more rows, or "
+            "another fraction"
+        )
+    order = rng.permutation(n_rows)
+    return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
+
+
+def predict_out_of_fold(
     model: Any, X: Any, target: Any, splits: Splits, *, params: Mapping[str, Any], n_jobs: int | None
 ) -> list[tuple[Floats, Any]]:
-    """For each split, probabilities (n_predicted, n_classes) of the rows it predicts, and the classes
-    that the model has seen."""
+    """For each split, out-of-fold probabilities (n_predicted, n_classes) of the rows it predicts, and the
+    classes that the model was trained on."""
     parallel: Any = Parallel(n_jobs=n_jobs)
     return parallel(
-        delayed(_fit_and_predict)(fresh(model), X, target, train, test, params) for train, test in splits
+        delayed(_fit_and_predict)(clone_unfitted(model), X, target, train, test, params)
+        for train, test in splits
     )
 
 
 def _fit_and_predict(
-    model: Any, X: Any, target: Any, train: Rows, test: Rows, params: Mapping[str, Any]
+    model: Any, X: Any, target: Any, train: RowIndices, test: RowIndices, params: Mapping[str, Any]
 ) -> tuple[Floats, Any]:
     own = _check_method_params(X, params=dict(params), indices=train)
     model.fit(_safe_indexing(X, train), _safe_indexing(target, train), **own)
     return model.predict_proba(_safe_indexing(X, test)), model.classes_
 
 
-def aligned(probabilities: Any, present: Any, classes: Any, what: str) -> Floats:
-    """Columns in the order of `classes`; every class must be there."""
-    places = {label: i for i, label in enumerate(np.asarray(present).tolist())}
+def align_columns(probabilities: Any, present: Any, classes: Any, what: str) -> Floats:
+    """Columns in the order of `classes`; each must be among those present."""
+    positions = {label: i for i, label in enumerate(np.asarray(present).tolist())}
     wanted = np.asarray(classes).tolist()
-    if missing := [label for label in wanted if label not in places]:
+    if missing := [label for label in wanted if label not in positions]:
         raise EvidenceError(
-            f"{what} knows nothing of {shorten(missing)}: it has too few rows. Add rows, merge it with "
-            "another, or pass a smaller cv"
+            f"{what} was trained without any row of {shorten(missing)}: add rows, merge it with another "
+            "class, or pass a smaller cv"
         )
-    return np.asarray(probabilities, dtype=np.float64)[:, [places[label] for label in wanted]]
+    return np.asarray(probabilities, dtype=np.float64)[:, [positions[label] for label in wanted]]

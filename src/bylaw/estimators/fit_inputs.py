@@ -1,4 +1,4 @@
-"""What callers pass beside X: labels, groups, weights, earlier models. Checked against the rows of X."""
+"""What callers pass along with X: labels, groups, weights, earlier models. Checked against the rows of X."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, _num_samples, check_is_fitted
 
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Value
 from bylaw.data.arrays import as_columns, as_numbers, as_vector, check_alignment, is_frame, select_columns
 from bylaw.data.evidence import REJECTED
 from bylaw.data.groups import KnownGroup, factorize
@@ -19,7 +19,7 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.estimators.cross_fitting import is_frozen
 
 
-def check_rows(column: NDArray[Any], X: Any, what: str) -> None:
+def check_row_count(column: NDArray[Any], X: Any, what: str) -> None:
     if len(column) != (n_rows := _num_samples(X)):
         raise EvidenceError(f"{what} has {len(column)} rows, but X has {n_rows}")
 
@@ -32,22 +32,22 @@ def check_two_dimensional(X: Any) -> None:
         )
 
 
-def labels_of(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArray[Any]]:
-    """The labels, if there are any, and the classes; a frozen model brings its own."""
+def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArray[Any]]:
+    """The labels, if there are any, and the classes; a frozen model has its own."""
     if is_frozen(model):
         check_is_fitted(model)
     if y is None:
         if not is_frozen(model):
             raise OptionError(
                 "ConstrainedClassifier requires y to be passed, but the target y is None: labels train the "
-                "estimator. Wrap a trained one with predict_proba in FrozenEstimator to do without"
+                "estimator. Without labels, wrap a trained estimator with predict_proba in FrozenEstimator"
             )
         return None, np.asarray(model.classes_)
     check_alignment({"X": X, "y": y})
     labels = _check_y(y)
     if labels.dtype.kind == "O":
         labels = as_vector(labels, "y")
-    check_rows(labels, X, "y")
+    check_row_count(labels, X, "y")
     check_classification_targets(labels)
     present = np.unique(labels)
     classes = np.asarray(model.classes_) if is_frozen(model) else present
@@ -61,22 +61,35 @@ def labels_of(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArray[
     return labels, classes
 
 
-def codes_among(labels: NDArray[Any] | None, classes: NDArray[Any]) -> NDArray[np.int64] | None:
-    """Each label's position among the classes, in whatever order they are."""
+def encode_labels(labels: NDArray[Any] | None, classes: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Each label's position among the classes, which may be in any order."""
     if labels is None:
         return None
     order = np.argsort(classes)
     return order[np.searchsorted(classes, labels, sorter=order)]
 
 
-def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str, KnownGroup]:
-    """Those of the groups that the rules speak of."""
+def choose_reject_label(classes: NDArray[Any] | None) -> Value:
+    """The default label of a rejection: "reject" for text; for numbers -1, or one less than the least."""
+    if classes is None or classes.dtype.kind not in "iuf":
+        return "reject"
+    least = classes.min().item()
+    return type(least)(min(-1, least - 1))
+
+
+def make_action_array(actions: Sequence[Value]) -> NDArray[Any]:
+    """Actions of one type as an array of it, of several types as objects."""
+    return np.array(actions, dtype=object if len({type(action) for action in actions}) > 1 else None)
+
+
+def read_groups(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str, KnownGroup]:
+    """The columns of these names, which are those that the rules refer to."""
     if isinstance(sensitive_features, str):
         raise EvidenceError(f"sensitive_features is the text {sensitive_features!r}; pass the column itself")
     name = getattr(sensitive_features, "name", None)
     if isinstance(name, str) and names and name not in names:
         raise EvidenceError(
-            f"sensitive_features is named {name!r}, and the rules speak of {list(names)}; rename it"
+            f"sensitive_features is named {name!r}, and the rules refer to {list(names)}; rename it"
         )
     columns = select_columns(sensitive_features, names, "sensitive_features")
     check_alignment({"X": X, **columns})
@@ -84,34 +97,34 @@ def groups_of(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str
     for name, column in columns.items():
         what = f"sensitive_features[{name!r}]"
         vector = as_vector(column, what)
-        check_rows(vector, X, what)
+        check_row_count(vector, X, what)
         groups[name] = factorize(vector, what)
     return groups
 
 
-def check_known(attributes: Sequence[str], found: Collection[str], sensitive_features: Any) -> None:
+def check_groups_known(attributes: Sequence[str], found: Collection[str], sensitive_features: Any) -> None:
     missing = [name for name in attributes if name not in found]
     if missing:
         named = isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)
         given = list(as_columns(sensitive_features, "sensitive_features")) if named else []
         has = f" (it has {given})" if given else ""
         raise EvidenceError(
-            f"the rules speak of {missing}, which must be known to decide: pass sensitive_features with "
+            f"the rules refer to {missing}, which must be known to decide: pass sensitive_features with "
             f"{'this column' if len(missing) == 1 else 'these columns'}{has}, "
-            "or fit with a group_estimator, which guesses from X"
+            "or fit with a group_estimator, which predicts them from X"
         )
 
 
-def weights_of(sample_weight: Any, X: Any) -> Floats:
+def read_weights(sample_weight: Any, X: Any) -> Floats:
     check_alignment({"X": X, "sample_weight": sample_weight})
     weights = as_numbers(sample_weight, "sample_weight")
-    check_rows(weights, X, "sample_weight")
+    check_row_count(weights, X, "sample_weight")
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise EvidenceError("sample_weight must be finite, not negative, and not all zero")
     return weights
 
 
-def references_by_name(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
+def select_references(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Earlier models or columns of their labels, by the names that the rules use."""
     if not _is_model(reference):
         return select_columns(reference, names, "reference")
@@ -122,7 +135,8 @@ def references_by_name(reference: Any, names: Sequence[str]) -> Mapping[str, Any
     return dict.fromkeys(names, reference)
 
 
-def models_among(references: Mapping[str, Any]) -> dict[str, Any]:
+def select_models(references: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the references that are models, not labels."""
     return {name: source for name, source in references.items() if _is_model(source)}
 
 
@@ -132,14 +146,14 @@ def _is_model(source: Any) -> bool:
     return hasattr(source, "predict") or hasattr(source, "predict_set")
 
 
-def reference_labels(
+def read_references(
     sources: Mapping[str, Any],
     names: Sequence[str],
     X: Any,
     sensitive_features: Any,
     attributes: Sequence[str],
 ) -> dict[str, NDArray[Any]]:
-    """What each earlier model says of these rows: as given, or asked now, with the groups by name."""
+    """Each earlier model's labels of these rows: as given, or predicted now, with the groups by name."""
     if not (isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)):
         sensitive_features = select_columns(sensitive_features, attributes, "sensitive_features")
     columns = {}
@@ -151,14 +165,13 @@ def reference_labels(
                 "fitted model itself as reference"
             )
         check_alignment({"X": X, what: source})
-        columns[name] = as_vector(
-            _asked(source, X, sensitive_features) if _is_model(source) else source, what
-        )
-        check_rows(columns[name], X, what)
+        labels = _predict_reference(source, X, sensitive_features) if _is_model(source) else source
+        columns[name] = as_vector(labels, what)
+        check_row_count(columns[name], X, what)
     return columns
 
 
-def _asked(model: Any, X: Any, sensitive_features: Any) -> NDArray[Any]:
+def _predict_reference(model: Any, X: Any, sensitive_features: Any) -> NDArray[Any]:
     """Its labels. An earlier constrained classifier may need the groups, and may have rejected."""
     if not hasattr(model, "predict"):
         raise OptionError("the reference decides on sets of labels, and rules compare with single labels")

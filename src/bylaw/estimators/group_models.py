@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from bylaw._base.typing import Floats, Value
 from bylaw.data.groups import KnownGroup
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.estimators.cross_fitting import is_frozen, with_probabilities
-from bylaw.estimators.joint import JointClassifier, spread
+from bylaw.estimators.cross_fitting import ensure_probabilities, is_frozen
+from bylaw.estimators.joint import JointClassifier, expand_cells
 from bylaw.formulation.linear_form import admit_values
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
@@ -30,12 +30,12 @@ class HiddenGroup:
 
     names: Names
     values: tuple[tuple[Value, ...], ...]  # of each attribute
-    given: Names  # known attributes that rules speak of together with these
+    given: Names  # known attributes that rules refer to together with these
     given_values: tuple[tuple[Value, ...], ...]
     classes: tuple[Value, ...] | None  # with the label, if the model is of both
-    product: bool  # the label and the group taken as independent given x, because the caller says so
+    product: bool  # the label and the group taken as independent given x, as the caller asks
     model: Any  # a classifier of cells, not fitted unless it is frozen
-    frequencies: Floats  # (*shape): of the cells at fit, for rows of which the model says nothing
+    frequencies: Floats  # (*shape): of the cells at fit, for rows where the model gives them no probability
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,46 +51,48 @@ class HiddenGroup:
         """The values in the order of the cells, tuples where attributes go together."""
         return list(self.values[0]) if len(self.names) == 1 else list(itertools.product(*self.values))
 
-    def target(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
+    def encode_cells(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
         """Each row's cell as one number."""
         named = zip((*self.given, *self.names), (*self.given_values, *self.values), strict=True)
         codes = [admit_values(name, groups[name], values).codes for name, values in named]
         return np.ravel_multi_index([*codes, label_codes] if self.classes else codes, self.shape)
 
-    def gathered(self, parts: Sequence[tuple[Floats, Any]]) -> Floats:
-        """Predictions of several models, each of the cells it has seen, (n_rows, *shape)."""
-        return np.concatenate([spread(p, present, self.shape) for p, present in parts])
+    def stack_predictions(self, parts: Sequence[tuple[Floats, Any]]) -> Floats:
+        """Predictions of several models, each of the cells it was trained on, (n_rows, *shape)."""
+        return np.concatenate([expand_cells(p, present, self.shape) for p, present in parts])
 
     def predict(self, model: Any, X: Any) -> Floats:
-        """(n_rows, *shape) from a fitted model: ours knows cells, a frozen one the values themselves."""
+        """(n_rows, *shape) from a fitted model: of cells, or of the values themselves if it was frozen."""
         if not is_frozen(self.model):
-            return spread(model.predict_proba(X), model.classes_, self.shape)
+            return expand_cells(model.predict_proba(X), model.classes_, self.shape)
         if hasattr(model, "predict_joint"):
             if model.values_ == (self.values if self.classes is None else (*self.values, self.classes)):
                 return model.predict_joint(X)
         elif len(self.shape) == 1:
-            return spread(model.predict_proba(X), _places(model.classes_, self.values[0]), self.shape)
+            return expand_cells(
+                model.predict_proba(X), _find_positions(model.classes_, self.values[0]), self.shape
+            )
         raise OptionError(
             f"the frozen group_estimator for {' x '.join(self.names)} must be a JointClassifier fitted on "
             f"{' and '.join([*self.names, LABEL] if self.classes else self.names)} together, in this order"
         )
 
-    def columns(
+    def make_columns(
         self, cells: Floats, probabilities: Floats, groups: Mapping[str, KnownGroup]
     ) -> tuple[dict[Any, Any], dict[Any, Floats]]:
-        """Groups and joint for `Evidence`, from chances of the cells (n_rows, *shape) and of the labels.
+        """Groups and joint for `Evidence`, from probabilities of cells (n_rows, *shape) and of labels.
 
-        P(s, y | x) = P(s | x, y) P(y | x): the model says how groups go with labels, the classifier
-        how likely the labels are, so that both agree.
+        P(s, y | x) = P(s | x, y) P(y | x): the group model gives the first factor, the classifier the
+        second, so that the joint probabilities agree with the classifier's.
         """
-        here = [
+        known = [
             admit_values(g, groups[g], v).codes for g, v in zip(self.given, self.given_values, strict=True)
         ]
         n_rows, depth = len(cells), 1 if self.classes is None else len(self.classes)
-        usual = self.frequencies[tuple(here)] if here else self.frequencies[None]
-        cells = cells[(np.arange(n_rows), *here)].reshape(n_rows, -1, depth)
-        usual = _shares(usual.reshape(len(usual), -1, depth), 1 / cells.shape[1])
-        shares = _shares(cells, usual)
+        overall = self.frequencies[tuple(known)] if known else self.frequencies[None]
+        cells = cells[(np.arange(n_rows), *known)].reshape(n_rows, -1, depth)
+        overall = _normalize_groups(overall.reshape(len(overall), -1, depth), 1 / cells.shape[1])
+        shares = _normalize_groups(cells, overall)
         joint = {}
         if self.classes is not None or self.product:
             joint[self.key] = shares * probabilities[:, None, :]
@@ -98,17 +100,17 @@ class HiddenGroup:
         return {self.key: dict(zip(self.combinations, group.T, strict=True))}, joint
 
 
-def _shares(cells: Floats, otherwise: Floats | float) -> Floats:
+def _normalize_groups(cells: Floats, otherwise: Floats | float) -> Floats:
     """Divided by the sum over groups (axis 1), or `otherwise` where that is zero."""
     total = cells.sum(axis=1, keepdims=True)
     return np.where(total > 0, cells / np.where(total > 0, total, 1.0), otherwise)
 
 
-def _places(present: Any, values: Sequence[Value]) -> NDArray[np.int64]:
+def _find_positions(present: Any, values: Sequence[Value]) -> NDArray[np.int64]:
     return np.array([values.index(value) for value in np.asarray(present).tolist()])
 
 
-def hidden_groups(
+def make_hidden_groups(
     estimators: Any,
     problem: Problem,
     classes: tuple[Value, ...],
@@ -117,8 +119,8 @@ def hidden_groups(
     product: bool,
 ) -> tuple[HiddenGroup, ...]:
     """The models that the rules need: of each hidden attribute, and of those that go together."""
-    hidden = hidden_names(estimators, problem)
-    values = {name: _values(name, estimators, groups) for name in hidden}
+    hidden = find_hidden_names(estimators, problem)
+    values = {name: _find_values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items() if name not in hidden}
     rates = [found.rule.excess for found in problem.expand(classes, {**known, **values})]
     space = problem.action_space(classes)
@@ -132,7 +134,7 @@ def hidden_groups(
             given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))
     found = []
     for names, with_label in labelled.items():
-        model = _model(estimators, names)
+        model = _find_model(estimators, names)
         together = () if is_frozen(model) else tuple(given[names])
         group = HiddenGroup(
             names=names,
@@ -144,29 +146,51 @@ def hidden_groups(
             model=model,
             frequencies=np.ones(1),
         )
-        found.append(replace(group, frequencies=_frequencies(group, groups, label_codes)))
+        found.append(replace(group, frequencies=_count_cells(group, groups, label_codes)))
+    _check_use(estimators, found, product)
     return tuple(found)
 
 
-def _frequencies(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_codes: Any) -> Floats:
-    """Of the cells among the rows of the fit; even where these do not show them."""
+def _check_use(estimators: Any, hidden: Sequence[HiddenGroup], product: bool) -> None:
+    """Every model of a dict is used, and so is `joint="product"`, wherever rules refer to groups at all."""
+    if not hidden:
+        return
+    if product and not any(group.product for group in hidden):
+        raise OptionError(
+            "joint='product' has no effect: no rule refers to an unknown group and the label together. Leave "
+            "out joint"
+        )
+    if not isinstance(estimators, Mapping):
+        return
+    used = {find_model_key(estimators, group.names) for group in hidden}
+    if unused := [key for key in estimators if key not in used]:
+        needed = [group.key for group in hidden]
+        raise OptionError(
+            f"group_estimator has models that no rule needs, for {unused}: the rules need models for "
+            f"{needed}. Attributes that a rule names together are learned together, by one model under a "
+            "tuple of their names"
+        )
+
+
+def _count_cells(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_codes: Any) -> Floats:
+    """Rows of each cell at fit, (*shape); ones where labels or groups are not known."""
     if group.classes is not None and label_codes is None:
         if not is_frozen(group.model):
             raise EvidenceError(
-                f"a rule speaks of {' x '.join(group.names)} and the label together: pass y, from which a "
+                f"a rule refers to {' x '.join(group.names)} and the label together: pass y, from which a "
                 "model of both is learned, or joint='product' if they are independent given X"
             )
         return np.ones(group.shape)
     if any(name not in groups for name in group.names):
         return np.ones(group.shape)
     return (
-        np.bincount(group.target(groups, label_codes), minlength=int(np.prod(group.shape)))
+        np.bincount(group.encode_cells(groups, label_codes), minlength=int(np.prod(group.shape)))
         .reshape(group.shape)
         .astype(float)
     )
 
 
-def hidden_names(estimators: Any, problem: Problem) -> list[str]:
+def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
     """The attributes that are unknown at decision time."""
     if estimators is None:
         return []
@@ -175,15 +199,15 @@ def hidden_names(estimators: Any, problem: Problem) -> list[str]:
     names = [name for key in estimators for name in (key if isinstance(key, tuple) else (key,))]
     if unknown := set(names) - set(problem.attributes):
         raise OptionError(
-            f"group_estimator has a model for {sorted(unknown)}, of which no rule speaks; "
-            f"the rules speak of {list(problem.attributes)}"
+            f"group_estimator has a model for {sorted(unknown)}, to which no rule refers; "
+            f"the rules refer to {list(problem.attributes)}"
         )
     return list(dict.fromkeys(names))
 
 
-def _values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
+def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
     """A frozen model's own, or those that the fit sees."""
-    key = key_of(estimators, (name,))
+    key = find_model_key(estimators, (name,))
     model = estimators if key is None else estimators[key]
     if is_frozen(model):
         check_is_fitted(model)
@@ -193,11 +217,12 @@ def _values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tup
     if name in groups:
         return groups[name].values
     raise EvidenceError(
-        f"the rules speak of {name!r}: pass sensitive_features with this column to fit, to show its values"
+        f"the rules refer to {name!r}: pass sensitive_features with this column to fit, from which its model "
+        "is learned"
     )
 
 
-def key_of(estimators: Any, names: Names) -> Any:
+def find_model_key(estimators: Any, names: Names) -> Any:
     """Where a dict has the model for some attributes; None where one model serves all."""
     if not isinstance(estimators, Mapping):
         return None
@@ -208,9 +233,9 @@ def key_of(estimators: Any, names: Names) -> Any:
     raise OptionError(f"group_estimator has no model for {' x '.join(names)}; it has {list(estimators)}")
 
 
-def _model(estimators: Any, names: Names) -> Any:
-    key = key_of(estimators, names)
+def _find_model(estimators: Any, names: Names) -> Any:
+    key = find_model_key(estimators, names)
     chosen = estimators if key is None else estimators[key]
-    if isinstance(chosen, JointClassifier):  # cells are ours to make
+    if isinstance(chosen, JointClassifier):  # the combinations are made here
         chosen = chosen.estimator
-    return with_probabilities(chosen, f"the group_estimator for {' x '.join(names)}")
+    return ensure_probabilities(chosen, f"the group_estimator for {' x '.join(names)}")

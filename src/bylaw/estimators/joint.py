@@ -13,48 +13,117 @@ from bylaw._base.typing import Floats
 from bylaw.data.arrays import as_columns, as_vector, is_frame
 from bylaw.data.groups import factorize
 from bylaw.errors import EvidenceError
-from bylaw.estimators.cross_fitting import fresh, with_probabilities
+from bylaw.estimators.cross_fitting import clone_unfitted, ensure_probabilities
 
 
 class JointClassifier(MetaEstimatorMixin, BaseEstimator):
-    """A classifier of the combinations of several columns: never a product of marginals.
+    """A model of the joint distribution of several columns given x, such as P(group, label | x).
+
+    Each combination of values is a class of its own, so that the joint distribution is learned directly and
+    not taken as a product of marginals. Where `ConstrainedClassifier` needs such a model it makes one itself;
+    pass it a fitted one as `group_estimator=FrozenEstimator(joint_classifier)`.
 
     Parameters
     ----------
-    estimator
-        a classifier; with a `decision_function` only, it is calibrated first.
+    estimator : classifier
+        with `predict_proba`; one with `decision_function` only is calibrated first, by
+        `CalibratedClassifierCV`.
 
     Attributes
     ----------
-    estimator_
-        fitted on one class per combination.
-    values_
-        for each column its values, sorted.
+    estimator_ : classifier
+        fitted, with one class for each combination in the training rows.
+    values_ : tuple of tuples
+        the values of each column, sorted.
+    shape_ : tuple of int
+        the number of values of each column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from bylaw.estimators import JointClassifier
+    >>> X, y = make_classification(200, random_state=0)
+    >>> sex = np.where(X[:, 0] > 0, "F", "M")
+    >>> model = JointClassifier(LogisticRegression()).fit(X, {"sex": sex, "label": y})
+    >>> model.values_
+    (('F', 'M'), (0, 1))
+    >>> joint = model.predict_joint(X)  # P(sex, label | x)
+    >>> joint.shape
+    (200, 2, 2)
+    >>> bool(np.allclose(joint.sum(axis=(1, 2)), 1))
+    True
     """
 
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
     def fit(self, X: Any, columns: Any, **params: Any) -> Self:
-        """`columns`: a frame or a dict of columns, or an array (n_rows, n_columns)."""
-        codes, self.values_ = cells_of(columns)
+        """Train the estimator on the combinations of the columns.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            the features, as the estimator takes them.
+        columns : frame, dict, or array of shape (n_rows, n_columns)
+            what to predict together, one value per row and column.
+        **params
+            passed to the estimator's `fit`.
+
+        Returns
+        -------
+        JointClassifier
+            the fitted model itself.
+
+        Raises
+        ------
+        EvidenceError
+            if a column has missing values, or another length than the others.
+        OptionError
+            if the estimator has neither `predict_proba` nor `decision_function`.
+        """
+        codes, self.values_ = encode_combinations(columns)
         self.shape_ = tuple(map(len, self.values_))
-        self.estimator_ = fresh(with_probabilities(self.estimator, "estimator")).fit(X, codes, **params)
+        model = ensure_probabilities(self.estimator, "estimator")
+        self.estimator_ = clone_unfitted(model).fit(X, codes, **params)
         return self
 
     def predict_joint(self, X: Any) -> Floats:
-        """(n_rows, n_values of the first column, of the second, ...); zero where the fit saw nothing."""
+        """Joint probabilities of the columns.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            new rows.
+
+        Returns
+        -------
+        array of shape (n_rows, n_values of the first column, n_values of the second, ...)
+            in the order of `values_`; zero for a combination that the training rows do not have.
+        """
         check_is_fitted(self)
-        return spread(self.estimator_.predict_proba(X), self.estimator_.classes_, self.shape_)
+        return expand_cells(self.estimator_.predict_proba(X), self.estimator_.classes_, self.shape_)
 
     def predict_proba(self, X: Any) -> list[Floats]:
-        """Each column by itself, (n_rows, n_values) each."""
+        """Marginal probabilities of each column.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            new rows.
+
+        Returns
+        -------
+        list of arrays of shape (n_rows, n_values)
+            one for each column, in the order of `values_`.
+        """
         joint = self.predict_joint(X)
         axes = range(1, joint.ndim)
         return [joint.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
 
 
-def cells_of(columns: Any) -> tuple[NDArray[np.int64], tuple[tuple[Any, ...], ...]]:
+def encode_combinations(columns: Any) -> tuple[NDArray[np.int64], tuple[tuple[Any, ...], ...]]:
     """Each row's combination as one number, and the values of each column."""
     if isinstance(columns, dict) or is_frame(columns):
         named = as_columns(columns, "columns")
@@ -71,8 +140,8 @@ def cells_of(columns: Any) -> tuple[NDArray[np.int64], tuple[tuple[Any, ...], ..
     return codes, tuple(group.values for group in groups)
 
 
-def spread(probabilities: Floats, cells: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
-    """Probabilities of the cells that a model knows, among all of them, (n_rows, *shape)."""
+def expand_cells(probabilities: Floats, cells: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
+    """Probabilities of the cells that a model was trained on, among all of them, (n_rows, *shape)."""
     full = np.zeros((len(probabilities), int(np.prod(shape))))
     full[:, cells] = probabilities
     return full.reshape(-1, *shape)

@@ -2,14 +2,14 @@
 
 At each point x a polynomial in X_i - x is fitted to 1{Y_i = y} by least squares with weights
 K((X_i - x) / h); its value at zero is the estimate. All classes share the weights, so one
-against all costs one solve per point, and the estimates add up to one by themselves.
+against all costs one solve per point, and the estimates add up to one by themselves. The bandwidth h
+is chosen by leave-one-out cross-validation.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bylaw._base.typing import Floats
-from bylaw._base.validation import check_positive
+from bylaw._base.validation import check_choice, check_positive, check_whole
 from bylaw.errors import EvidenceError, OptionError
 
 # Kernels of the distance in bandwidths, and where they end.
@@ -37,29 +37,56 @@ _PAIRS = 50_000  # of a point and a neighbour, at once: they stay in a core's ca
 _SINGULAR = 1e-9  # relative to the largest eigenvalue
 _BANDWIDTHS = 12
 _PILOT_ROWS = 200  # that show how far neighbours are
-_LOO_ROWS = (200, 1000)  # that judge a bandwidth, at least and at most
+_LOO_ROWS = (200, 1000)  # with a leave-one-out error, at least and at most
 _LOO_PAIRS = 2e7  # of such a row and another
 
 
 class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
-    """P(Y = y | x) by local polynomials. Distances are Euclidean: bring features to one scale first.
+    """P(Y = y | x) by local polynomial regression (section 3.2 of the paper), for few features.
+
+    Distances are Euclidean: bring the features to one scale first, for instance with `StandardScaler`. The
+    cost grows quickly with the number of features, and so does the number of rows that it takes.
 
     Parameters
     ----------
-    degree
-        of the polynomial: 0 averages, 1 is local linear regression, and so on.
-    bandwidth
-        h, in the units of the features; "cv" takes the one with the least squared error when each
-        row is predicted without itself.
-    kernel
-        "epanechnikov", "rectangular", "triangular", "biweight", "tricube" or "gaussian".
+    degree : int, default=1
+        of the polynomial: 0 averages (the Nadaraya-Watson estimator), 1 is local linear regression, and so
+        on.
+    bandwidth : float or "cv", default="cv"
+        h, in the units of the features; "cv" chooses the one with the least squared error by leave-one-out
+        cross-validation, on up to 1,000 of the training rows.
+    kernel : str, default="epanechnikov"
+        "epanechnikov", "rectangular", "triangular", "biweight", "tricube" or "gaussian" (cut off at six
+        bandwidths).
 
     Attributes
     ----------
-    bandwidth_
+    classes_ : array of shape (n_classes,)
+        the labels, sorted.
+    frequencies_ : array of shape (n_classes,)
+        of the classes, weighted.
+    bandwidth_ : float
         the one in use.
-    bandwidths_, errors_
-        with "cv", those tried, and the squared error of each.
+    bandwidths_, errors_ : arrays of shape (n_bandwidths,)
+        with "cv", the bandwidths that were tried, and the leave-one-out error of each.
+
+    References
+    ----------
+    J.-Y. Audibert and A. B. Tsybakov, "Fast learning rates for plug-in classifiers", The Annals of
+    Statistics 35 (2007).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from bylaw.estimators import LocalPolynomialClassifier
+    >>> X, y = make_classification(200, n_features=2, n_redundant=0, random_state=0)
+    >>> model = LocalPolynomialClassifier().fit(X, y)
+    >>> model.predict_proba(X).shape
+    (200, 2)
+    >>> bool(model.bandwidth_ == model.bandwidths_[model.errors_.argmin()])
+    True
+    >>> bool(model.score(X, y) > 0.9)
+    True
     """
 
     def __init__(
@@ -70,6 +97,29 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         self.kernel = kernel
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Keep the rows, and choose the bandwidth.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            numbers.
+        y : array of shape (n_rows,)
+            the labels, of at least two classes.
+        sample_weight : array of shape (n_rows,), optional
+            rows of weight zero are left out.
+
+        Returns
+        -------
+        LocalPolynomialClassifier
+            the fitted classifier itself.
+
+        Raises
+        ------
+        OptionError
+            if an option is out of range.
+        EvidenceError
+            if there is only one class.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self._check_options()
@@ -83,47 +133,68 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         self.frequencies_ = np.average(self._indicators, axis=0, weights=self._weights)
         self._basis = _Basis(X.shape[1], self.degree)
         self._tree = KDTree(self._X)
-        self.bandwidth_ = self._best_bandwidth() if self.bandwidth == "cv" else float(self.bandwidth)
+        self.bandwidth_ = self._choose_bandwidth() if self.bandwidth == "cv" else float(self.bandwidth)
         return self
 
     def _check_options(self) -> None:
-        if not isinstance(self.degree, Integral) or self.degree < 0:
+        if check_whole(self.degree, "degree") < 0:
             raise OptionError(f"degree must be a whole number, zero or more, not {self.degree!r}")
-        if self.kernel not in KERNELS:
-            raise OptionError(f"kernel must be one of {list(KERNELS)}, not {self.kernel!r}")
+        check_choice(self.kernel, "kernel", KERNELS)
         if self.bandwidth != "cv":
             check_positive(self.bandwidth, "bandwidth")
 
     def predict_proba(self, X: Any) -> Floats:
-        """(n_rows, n_classes). Where the local fit is not unique, that of least norm, and the classes'
-        frequencies where no row is near (the paper has zero for both)."""
+        """Probabilities of the classes.
+
+        Where the local fit is not unique, it is that of least norm, and where no row is near, the estimates
+        are the frequencies of the classes (the paper has zero for both).
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            new rows.
+
+        Returns
+        -------
+        array of shape (n_rows, n_classes)
+            in the order of `classes_`.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        parts = [self._estimate(smoother) for smoother, _ in self._smoothers(X, self.bandwidth_)]
-        return np.concatenate(parts)
+        smoothers = self._iterate_smoothers(X, self.bandwidth_)
+        return np.concatenate([self._as_probabilities(L @ self._indicators) for L, _ in smoothers])
 
     def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            new rows.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+            labels.
+        """
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
-
-    def _estimate(self, smoother: sparse.csr_array) -> Floats:
-        return self._as_probabilities(np.asarray(smoother @ self._indicators))
 
     def _as_probabilities(self, estimates: Floats) -> Floats:
         clipped = np.clip(estimates, 0.0, 1.0)
         total = clipped.sum(axis=1, keepdims=True)
         return np.where(total > 0, clipped / np.where(total > 0, total, 1.0), self.frequencies_)
 
-    def _smoothers(self, X: Floats, bandwidth: float) -> Iterator[tuple[sparse.csr_array, slice]]:
+    def _iterate_smoothers(self, X: Floats, bandwidth: float) -> Iterator[tuple[sparse.csr_array, slice]]:
         """Linear smoothers L of some rows at a time, with estimates = L @ indicators."""
         counts = self._tree.query_radius(X, KERNELS[self.kernel][1] * bandwidth, count_only=True)
         start = 0
         while start < len(X):
             stop = start + max(1, int(np.searchsorted(np.cumsum(counts[start : start + _PAIRS]), _PAIRS)))
-            yield self._smoother(X[start:stop], bandwidth), slice(start, stop)
+            yield self._make_smoother(X[start:stop], bandwidth), slice(start, stop)
             start = stop
 
-    def _smoother(self, X: Floats, bandwidth: float) -> sparse.csr_array:
+    def _make_smoother(self, X: Floats, bandwidth: float) -> sparse.csr_array:
         kernel, end = KERNELS[self.kernel]
         near, far = self._tree.query_radius(X, end * bandwidth, return_distance=True)
         counts = np.array([len(found) for found in near])
@@ -131,22 +202,22 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         weights = kernel(np.concatenate(far) / bandwidth) * self._weights[columns]
         offsets = (self._X[columns] - np.repeat(X, counts, axis=0)).T / bandwidth
         monomials = self._basis.evaluate(offsets)
-        moments = np.stack([_sums(weights * monomial, counts) for monomial in monomials], axis=1)
-        at_zero = _at_zero(moments[:, self._basis.products])
+        moments = np.stack([_sum_runs(weights * monomial, counts) for monomial in monomials], axis=1)
+        at_zero = _invert_first_row(moments[:, self._basis.products])
         values = sum(np.repeat(at_zero[:, m], counts) * monomials[m] for m in range(at_zero.shape[1]))
         ends = np.concatenate([[0], np.cumsum(counts)])
         return sparse.csr_array((weights * values, columns, ends), shape=(len(X), len(self._X)))
 
-    def _best_bandwidth(self) -> float:
-        """Each row is predicted without itself, exactly: (estimate - L_ii y_i) / (1 - L_ii)."""
+    def _choose_bandwidth(self) -> float:
+        """By leave-one-out cross-validation, on a sample of the rows where there are many."""
         rng = np.random.default_rng(0)
         count = int(np.clip(_LOO_PAIRS / len(self._X), *_LOO_ROWS))
-        judges = np.sort(rng.permutation(len(self._X))[:count])
-        self.bandwidths_ = self._candidates(rng)
-        self.errors_ = np.array([self._error_without_itself(h, judges) for h in self.bandwidths_])
+        sample = np.sort(rng.permutation(len(self._X))[:count])
+        self.bandwidths_ = self._propose_bandwidths(rng)
+        self.errors_ = np.array([self._leave_one_out_error(h, sample) for h in self.bandwidths_])
         return float(self.bandwidths_[int(np.argmin(self.errors_))])
 
-    def _candidates(self, rng: np.random.Generator) -> Floats:
+    def _propose_bandwidths(self, rng: np.random.Generator) -> Floats:
         """From just enough neighbours for the polynomial to all the rows."""
         rows = rng.permutation(len(self._X))[:_PILOT_ROWS]
         fewest = min(2 * self._basis.n_terms + 1, len(self._X))
@@ -155,17 +226,22 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         narrowest = min(float(np.median(distances)) or widest / 100, widest)
         return np.geomspace(narrowest, 2 * widest, _BANDWIDTHS) / KERNELS[self.kernel][1]
 
-    def _error_without_itself(self, bandwidth: float, judges: NDArray[np.intp]) -> float:
+    def _leave_one_out_error(self, bandwidth: float, sample: NDArray[np.intp]) -> float:
+        """Mean squared error of these rows, each predicted from all the others.
+
+        For a linear smoother L that takes no refit: the leave-one-out estimate of row i is
+        (estimate_i - L_ii y_i) / (1 - L_ii), exactly.
+        """
         total = 0.0
-        for smoother, rows in self._smoothers(self._X[judges], bandwidth):
-            here = judges[rows]
-            own = np.asarray(smoother[np.arange(len(here)), here]).reshape(-1, 1)
-            truth = self._indicators[here]
-            alone = own > 1 - _SINGULAR  # nobody else near: the frequencies are the estimate
-            without = (smoother @ self._indicators - own * truth) / np.where(alone, 1.0, 1 - own)
-            estimates = self._as_probabilities(np.where(alone, 0.0, without))
-            total += float(self._weights[here] @ ((estimates - truth) ** 2).sum(axis=1))
-        return total / float(self._weights[judges].sum())
+        for smoother, part in self._iterate_smoothers(self._X[sample], bandwidth):
+            rows = sample[part]
+            leverage = np.asarray(smoother[np.arange(len(rows)), rows]).reshape(-1, 1)
+            truth = self._indicators[rows]
+            isolated = leverage > 1 - _SINGULAR  # no other row is near: the frequencies are the estimate
+            others = (smoother @ self._indicators - leverage * truth) / np.where(isolated, 1.0, 1 - leverage)
+            estimates = self._as_probabilities(np.where(isolated, 0.0, others))
+            total += float(self._weights[rows] @ ((estimates - truth) ** 2).sum(axis=1))
+        return total / float(self._weights[sample].sum())
 
 
 class _Basis:
@@ -192,7 +268,7 @@ class _Basis:
         return values
 
 
-def _sums(values: Floats, counts: NDArray[np.int64]) -> Floats:
+def _sum_runs(values: Floats, counts: NDArray[np.int64]) -> Floats:
     """Sums over consecutive runs of values, some of which may be empty."""
     filled = counts > 0
     totals = np.zeros(len(counts))
@@ -201,7 +277,7 @@ def _sums(values: Floats, counts: NDArray[np.int64]) -> Floats:
     return totals
 
 
-def _at_zero(equations: Floats) -> Floats:
+def _invert_first_row(equations: Floats) -> Floats:
     """For each symmetric matrix A the first row of its inverse; where it has none, of its pseudo-inverse."""
     values, vectors = np.linalg.eigh(equations)
     regular = values > _SINGULAR * np.maximum(values[:, -1:], np.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""Who gets which metadata: weights and other parameters for the fit of each model."""
+"""Metadata routing: weights and other parameters for the fit of each model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bylaw.errors import OptionError
 from bylaw.estimators.cross_fitting import is_frozen
 
 
-def router(owner: Any, estimator: Any, group_estimator: Any, calibrator: Any, cv: Any) -> MetadataRouter:
+def make_router(owner: Any, estimator: Any, group_estimator: Any, calibrator: Any, cv: Any) -> MetadataRouter:
     """Metadata of `fit` goes to the owner, the estimator, the models of groups and the splitter."""
     mapping = MethodMapping().add(caller="fit", callee="fit")
     several = isinstance(group_estimator, Mapping)
@@ -25,7 +25,7 @@ def router(owner: Any, estimator: Any, group_estimator: Any, calibrator: Any, cv
     found = MetadataRouter(owner=owner).add_self_request(owner)
     found.add(estimator=estimator, method_mapping=mapping)
     for key, model in models.items():
-        found.add(**{name_of(key): model}, method_mapping=mapping)
+        found.add(**{format_route(key): model}, method_mapping=mapping)
     if calibrator is not None:
         found.add(calibrator=calibrator, method_mapping=mapping)
     if hasattr(cv, "get_metadata_routing"):
@@ -33,31 +33,34 @@ def router(owner: Any, estimator: Any, group_estimator: Any, calibrator: Any, cv
     return found
 
 
-def name_of(key: Any) -> str:
-    """A group's model among those that metadata is routed to; None stands for the one of all."""
+def format_route(key: Any) -> str:
+    """The name by which metadata is routed to a model of groups; None stands for one model of all."""
     return "group_estimator" if key is None else f"group_estimator_{key}"
 
 
 class Routes:
     """The parameters that each model and the splitter get from a call of `fit`."""
 
-    def __init__(
-        self, owner: Any, weights: Floats | None, params: Mapping[str, Any], beside: Mapping[str, Any]
-    ):
+    def __init__(self, owner: Any, weights: Floats | None, params: Mapping[str, Any], own: Mapping[str, Any]):
         self.weights = weights
         self.params = params
         self.routed: Any = None
         _check_names(owner, params)
         if get_config()["enable_metadata_routing"]:
-            self.routed = process_routing(owner, "fit", sample_weight=weights, **beside, **params)
+            self.routed = process_routing(owner, "fit", sample_weight=weights, **own, **params)
 
-    def to_model(self, name: str, model: Any) -> Mapping[str, Any]:
-        """For the `fit` of the model that the router knows by this name."""
+    def select_params(self, name: str, model: Any) -> Mapping[str, Any]:
+        """Those for the `fit` of the model that the router has under this name."""
+        params = self.params if name == "estimator" else {}
         if is_frozen(model):
+            if params and self.routed is None:
+                raise OptionError(
+                    f"fit() got {list(params)} for the estimator, which is frozen and not trained: leave "
+                    "them out, or pass the estimator without FrozenEstimator"
+                )
             return {}
         if self.routed is not None:
             return self.routed[name].fit
-        params = self.params if name == "estimator" else {}
         if self.weights is None:
             return params
         last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
@@ -65,20 +68,21 @@ class Routes:
             name = f"{last[0]}__sample_weight" if last[0] else "sample_weight"
             return {name: self.weights, **params}
         warnings.warn(
-            f"{type(model).__name__} takes no sample_weight, so its training ignores the weights, and only "
-            "the policy uses them",
+            f"{type(model).__name__} takes no sample_weight: only the policy uses the weights, and not the "
+            "training of this model",
             UserWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
         return params
 
     @property
-    def to_splitter(self) -> Mapping[str, Any]:
+    def split_params(self) -> Mapping[str, Any]:
+        """Those for the splitter."""
         return self.routed.splitter.split if self.routed is not None and "splitter" in self.routed else {}
 
 
 def _check_names(owner: Any, params: Mapping[str, Any]) -> None:
-    """A misspelt argument of our own fit is not the estimator's."""
+    """A misspelt argument of the owner's own `fit` is not one of the estimator's."""
     own = [name for name in signature(owner.fit).parameters if name not in ("X", "y", "params")]
     for name in params:
         if close := get_close_matches(name, own, n=1, cutoff=0.8):

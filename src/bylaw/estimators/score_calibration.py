@@ -1,7 +1,7 @@
-"""Probabilities given the scores: a policy sees of a row only what the models say of it.
+"""Calibration given the scores: a policy sees of a row only the models' probabilities, its scores.
 
-So what it needs is P(label | scores) and P(group | scores), whatever the models claim. Both are learned
-from log-ratios of the models' probabilities, of rows that these were not trained on.
+So what it needs is P(label | scores) and P(group | scores). Both are learned from log-ratios of the models'
+out-of-fold probabilities.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.estimators.cross_fitting import aligned, fresh, with_probabilities
+from bylaw.estimators.cross_fitting import align_columns, clone_unfitted, ensure_probabilities
 from bylaw.estimators.group_models import HiddenGroup
-from bylaw.estimators.joint import spread
+from bylaw.estimators.joint import expand_cells
 
-_LEAST = 1e-6  # a probability below this is as good as none
+_LEAST = 1e-6  # smaller probabilities count as this one
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Calibration:
     classes: NDArray[Any]
 
     def __call__(self, probabilities: Floats, cells: Sequence[Floats]) -> tuple[Floats, list[Floats]]:
-        """The same, given the scores."""
-        scores = _scores(probabilities, cells)
-        labels = aligned(
+        """Calibrated probabilities of the labels and of the cells, given the scores."""
+        scores = _compute_log_ratios(probabilities, cells)
+        labels = align_columns(
             self.label_model.predict_proba(scores), self.label_model.classes_, self.classes, "the calibrator"
         )
         groups = zip(self.hidden, self.group_models, strict=True)
-        return labels, [spread(m.predict_proba(scores), m.classes_, h.shape) for h, m in groups]
+        return labels, [expand_cells(m.predict_proba(scores), m.classes_, h.shape) for h, m in groups]
 
 
 def calibrate(
@@ -50,13 +50,16 @@ def calibrate(
     classes: NDArray[Any],
     params: Mapping[str, Any],
 ) -> Calibration:
-    model = with_probabilities(calibrator, "calibrator")
-    scores = _scores(probabilities, cells)
-    label_model, *group_models = (fresh(model).fit(scores, target, **params) for target in (labels, *targets))
+    """A calibration that is learned from labels and from cells (targets) of the same rows."""
+    model = ensure_probabilities(calibrator, "calibrator")
+    scores = _compute_log_ratios(probabilities, cells)
+    label_model, *group_models = (
+        clone_unfitted(model).fit(scores, target, **params) for target in (labels, *targets)
+    )
     return Calibration(label_model, tuple(group_models), hidden, classes)
 
 
-def _scores(probabilities: Floats, cells: Sequence[Floats]) -> Floats:
+def _compute_log_ratios(probabilities: Floats, cells: Sequence[Floats]) -> Floats:
     """Log-ratios to the last class or cell, (n_rows, n_scores)."""
     tables = [np.log(np.maximum(p.reshape(len(p), -1), _LEAST)) for p in (probabilities, *cells)]
     return np.concatenate([table[:, :-1] - table[:, -1:] for table in tables], axis=1)

@@ -1,4 +1,4 @@
-"""Policies that leave Python: as SQL, as an ONNX graph, or as a file for the standard library alone."""
+"""Policies that leave Python: as SQL, as an ONNX graph, or as a module of plain Python."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["onnx_model", "to_onnx", "to_python", "to_sql"]
 
 
 def __getattr__(name: str) -> Any:
-    """Each is imported when it is asked for."""
+    """Each is imported when it is used."""
     if name in ("onnx_model", "to_onnx"):
         from bylaw.export import onnx_graph as module
     elif name == "to_python":

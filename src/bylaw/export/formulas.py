@@ -1,7 +1,7 @@
-"""A policy as formulas over cells of a row: what every export writes down in its own language.
+"""A policy as formulas over cells of a row, which every export writes in its own language.
 
 Each feature is a product of factors: an indicator that a cell holds some value, or a sum of cells
-that hold numbers. What a row must be like for the policy to decide is listed beside them.
+that hold numbers. What a row must satisfy for the policy to decide is listed beside them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bylaw.policy.policy import Policy
 
 LOWEST = -ROUNDING
 HIGHEST = 1 + SUM_TOLERANCE
-DUST = 1e-100  # smaller numbers count as zero: PostgreSQL refuses products that underflow
+UNDERFLOW = 1e-100  # smaller numbers count as zero: PostgreSQL refuses products that underflow
 
 
 class Cell(NamedTuple):
@@ -55,7 +55,7 @@ class Terms:
 
     features: tuple[Product, ...]  # F of them; the empty product is 1
     names: tuple[str, ...]  # of the F features, for readers
-    scale: Floats  # (F, A): beta * weights
+    scale: Floats  # (F, A): beta * score_matrix
     known: Mapping[Cell, tuple[Value, ...]]  # cells of values, and the values that they may hold
     distributions: tuple[tuple[Cell, ...], ...]  # cells that together are probabilities and sum to one
     numbers: tuple[Cell, ...]  # cells of finite numbers
@@ -68,7 +68,7 @@ class Terms:
 
     @property
     def weighted(self) -> list[int]:
-        """Positions of the features that move a score; rules that cost nothing leave others."""
+        """Positions of the features that have a weight in some score."""
         return [k for k in range(len(self.features)) if self.scale[k].any()]
 
 
@@ -77,114 +77,114 @@ def make_terms(policy: Policy, columns: Columns) -> Terms:
     feature_map = policy.feature_map
     if feature_map.functions:
         raise OptionError(
-            f"custom({next(iter(feature_map.functions))!r}) is a Python function, which cannot leave Python; "
-            "compute it beforehand, state the rule with the array's name, and pass its columns as costs"
+            f"custom({next(iter(feature_map.functions))!r}) is a Python function, which cannot leave Python: "
+            "compute it beforehand, state the rule with the name of the array, and pass its columns as costs"
         )
     layout = Layout(feature_map, columns)
-    writer = _Writer(policy, layout)
+    builder = _TermBuilder(policy, layout)
     return Terms(
-        features=tuple(writer.product(feature) for feature in feature_map.features),
-        names=tuple(_describe(feature, policy) for feature in feature_map.features),
+        features=tuple(builder.make_product(feature) for feature in feature_map.features),
+        names=tuple(_describe_feature(feature, policy) for feature in feature_map.features),
         scale=policy.beta * policy.score_matrix + 0.0,  # no -0.0
-        known=dict(writer.known()),
-        distributions=tuple(dict.fromkeys(writer.distributions())),
+        known=dict(builder.find_known()),
+        distributions=tuple(dict.fromkeys(builder.find_distributions())),
         numbers=tuple(Cell("costs", name, (a,)) for name in layout.costs for a in range(len(policy.actions))),
     )
 
 
-class _Writer:
+class _TermBuilder:
     def __init__(self, policy: Policy, layout: Layout) -> None:
         self.feature_map = policy.feature_map
         self.classes = policy.action_space.classes
         self.layout = layout
 
-    def product(self, feature: Feature) -> Product:
-        factors = self._chance(feature.event)
-        return factors if feature.source is None else (self._source(feature.source), *factors)
+    def make_product(self, feature: Feature) -> Product:
+        factors = self._make_event_factors(feature.event)
+        return factors if feature.source is None else (self._make_source_factor(feature.source), *factors)
 
-    def known(self) -> Iterator[tuple[Cell, tuple[Value, ...]]]:
+    def find_known(self) -> Iterator[tuple[Cell, tuple[Value, ...]]]:
         for name, attribute in self.feature_map.attributes.items():
             if attribute.known:
                 yield Cell("groups", name), attribute.values
         for name in self.layout.references:
-            if self.layout.says_labels(name):
+            if self.layout.has_labels(name):
                 yield Cell("references", name), tuple(dict.fromkeys((*self.classes, REJECTED)))
 
-    def distributions(self) -> Iterator[tuple[Cell, ...]]:
+    def find_distributions(self) -> Iterator[tuple[Cell, ...]]:
         labels = range(len(self.classes))
         yield tuple(Cell("probabilities", "", (k,)) for k in labels)
         for name, attribute in self.feature_map.attributes.items():
             if not attribute.known:
-                yield self._group_cells(self.layout.model_of(name))
+                yield self._list_group_cells(self.layout.find_model(name))
         for feature in self.feature_map.features:
-            hidden, label = self._hidden(feature.event)
+            hidden, label = self._split_event(feature.event)
             if hidden:
-                name = self.layout.together(hidden)[0]
+                name = self.layout.find_combined(hidden)[0]
                 if label is None:
-                    yield self._group_cells(self.layout.model_of(name))
+                    yield self._list_group_cells(self.layout.find_model(name))
                 else:
-                    places = range(len(self.layout.values_of(name)))
+                    places = range(len(self.layout.list_values(name)))
                     yield tuple(Cell("joint", name, (s, k)) for s in places for k in labels)
         for name in self.layout.references:
-            if not self.layout.says_labels(name):
+            if not self.layout.has_labels(name):
                 yield tuple(Cell("references", name, (k,)) for k in labels)
 
-    def _group_cells(self, name: Any) -> tuple[Cell, ...]:
-        return tuple(Cell("groups", name, (s,)) for s in range(len(self.layout.values_of(name))))
+    def _list_group_cells(self, name: Any) -> tuple[Cell, ...]:
+        return tuple(Cell("groups", name, (s,)) for s in range(len(self.layout.list_values(name))))
 
-    def _hidden(self, event: Conditions) -> tuple[dict[str, Value], Value | None]:
+    def _split_event(self, event: Conditions) -> tuple[dict[str, Value], Value | None]:
         """The unknown attributes of an event, and its label."""
         conditions = dict(event)
         label = conditions.pop(LABEL, None)
         return {n: v for n, v in conditions.items() if not self.feature_map.attributes[n].known}, label
 
-    def _chance(self, event: Conditions) -> Product:
-        hidden, label = self._hidden(event)
+    def _make_event_factors(self, event: Conditions) -> Product:
+        hidden, label = self._split_event(event)
         indicators = [
             Equals(Cell("groups", name), value)
             for name, value in event
             if name != LABEL and name not in hidden
         ]
         if hidden:
-            return (*indicators, self._hidden_chance(hidden, label))
+            return (*indicators, self._make_hidden_factor(hidden, label))
         if label is None:
             return tuple(indicators)
         return (*indicators, Total((Cell("probabilities", "", (self.classes.index(label),)),)))
 
-    def _hidden_chance(self, hidden: dict[str, Value], label: Value | None) -> Total:
-        name, value = self.layout.together(hidden)
+    def _make_hidden_factor(self, hidden: dict[str, Value], label: Value | None) -> Total:
+        name, value = self.layout.find_combined(hidden)
         if label is not None:
-            self.layout.need_joint(name)
-            place = (self.layout.values_of(name).index(value), self.classes.index(label))
+            self.layout.check_joint(name)
+            place = (self.layout.list_values(name).index(value), self.classes.index(label))
             return Total((Cell("joint", name, place),))
-        model = self.layout.model_of(name)
-        values = self.layout.values_of(model)
+        model = self.layout.find_model(name)
+        values = self.layout.list_values(model)
         if model == name:
             return Total((Cell("groups", name, (values.index(value),)),))
         place = model.index(name)  # known only together with others: their values add up
         return Total(tuple(Cell("groups", model, (s,)) for s, v in enumerate(values) if v[place] == value))
 
-    def _source(self, source: Source) -> Equals | Total:
+    def _make_source_factor(self, source: Source) -> Equals | Total:
         if isinstance(source, CostColumn):
             return Total((Cell("costs", source.name, (source.item,)),))
-        if self.layout.says_labels(source.name):
+        if self.layout.has_labels(source.name):
             return Equals(Cell("references", source.name), source.item)
         return Total((Cell("references", source.name, (self.classes.index(source.item),)),))
 
 
-def _describe(feature: Feature, policy: Policy) -> str:
+def _describe_feature(feature: Feature, policy: Policy) -> str:
     """Such as P(label='yes', sex='F'), for comments."""
     words = []
     if isinstance(feature.source, CostColumn):
         words.append(f"cost {feature.source.name!r} of {policy.actions[feature.source.item]!r}")
     elif feature.source is not None:
-        words.append(f"whether {feature.source.name!r} says {feature.source.item!r}")
+        words.append(f"whether {feature.source.name!r} predicts {feature.source.item!r}")
     if feature.event:
         words.append(f"P({format_conditions(feature.event)})")
     return " times ".join(words) or "one"
 
 
-def statements(policy: Policy) -> list[str]:
+def describe_policy(policy: Policy) -> list[str]:
     """The policy's digest and rules, one line each."""
     problem = policy.problem
     return [

@@ -18,7 +18,7 @@ NORMALIZED = "an export takes probabilities as they are: divide them by their su
 
 
 class Layout:
-    """The columns that a policy reads; what is missing is said by name."""
+    """The columns that a policy reads; an `OptionError` names what is missing."""
 
     def __init__(self, feature_map: FeatureMap, columns: Columns) -> None:
         if columns.normalize:
@@ -35,42 +35,44 @@ class Layout:
         for name in self.costs:
             self._check_cost(name)
 
-    def says_labels(self, reference: str) -> bool:
+    def has_labels(self, reference: str) -> bool:
+        """Whether an earlier model comes as one column of labels, not as probabilities."""
         return isinstance(self.columns.references[reference], str)
 
-    def values_of(self, name: Any) -> tuple[Any, ...]:
+    def list_values(self, name: Any) -> tuple[Any, ...]:
         """The values of an unknown attribute, in the order of its columns; of several, tuples."""
-        model = self.model_of(name)
-        values = tuple(_plain_value(value, name) for value in self.columns.groups[model])
+        model = self.find_model(name)
+        values = tuple(_as_plain_value(value, name) for value in self.columns.groups[model])
         if model == name:
             return values
         return tuple(dict.fromkeys(value[model.index(name)] for value in values))
 
-    def model_of(self, name: Any) -> Any:
+    def find_model(self, name: Any) -> Any:
         """The attribute itself, or the attributes that it is only known together with."""
         if name in self.columns.groups:
             return name
         found = [names for names in self.columns.groups if isinstance(names, tuple) and name in names]
         if not found:
             raise OptionError(
-                f"the policy needs {name!r} to decide; say which columns hold it: "
+                f"the policy needs {name!r} to decide; state which columns hold it: "
                 f"Columns(groups={{{name!r}: ...}})"
             )
         return found[0]
 
-    def together(self, hidden: Mapping[str, Value]) -> tuple[Any, Any]:
+    def find_combined(self, hidden: Mapping[str, Value]) -> tuple[Any, Any]:
         """The model of these unknown attributes, and their value in it."""
         if (found := find_combination(self.columns.groups, hidden)) is not None:
             return found
         raise OptionError(
-            f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are known: pass "
+            f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are known: pass "
             f"the columns of their combinations, Columns(groups={{{tuple(hidden)!r}: "
             f"{{{tuple(hidden.values())!r}: a column, ...}}}})"
         )
 
-    def need_joint(self, name: Any) -> None:
+    def check_joint(self, name: Any) -> None:
+        """That there are columns of P(name, label | x)."""
         classes = self.feature_map.action_space.classes
-        shape = (len(self.values_of(name)), len(classes))
+        shape = (len(self.list_values(name)), len(classes))
         rows = self.columns.joint.get(name)
         if rows is None or (len(rows), *{len(row) for row in rows}) != shape:
             raise OptionError(
@@ -90,14 +92,14 @@ class Layout:
             raise OptionError(f"probabilities takes one column for each class of {list(wanted)}")
 
     def _check_group(self, name: str, fitted: Attribute) -> None:
-        model = self.model_of(name)
+        model = self.find_model(name)
         if isinstance(self.columns.groups[model], str) != fitted.known:
             was = "values" if fitted.known else "probabilities"
             wanted = "one column" if fitted.known else "a dict {value: column of probabilities}"
             raise OptionError(f"the policy was fitted with {was} of {name!r}; pass {wanted}, as then")
-        if not fitted.known and set(self.values_of(name)) != set(fitted.values):
+        if not fitted.known and set(self.list_values(name)) != set(fitted.values):
             raise OptionError(
-                f"{name} has columns for {list(self.values_of(name))}; pass one for each value that the "
+                f"{name} has columns for {list(self.list_values(name))}; pass one for each value that the "
                 f"policy knows, {list(fitted.values)}"
             )
 
@@ -105,7 +107,7 @@ class Layout:
         roles = self.columns.references.get(name)
         if roles is None:
             raise OptionError(
-                f"a rule speaks of {name!r}; say which column holds its labels: "
+                f"a rule refers to {name!r}; state which column holds its labels: "
                 f"Columns(references={{{name!r}: ...}})"
             )
         if not isinstance(roles, str) and len(roles) != len(self.feature_map.action_space.classes):
@@ -115,7 +117,7 @@ class Layout:
         actions = self.feature_map.action_space.actions
         if len(self.columns.costs.get(name, ())) != len(actions):
             raise OptionError(
-                f"a rule speaks of custom({name!r}); say which columns hold it, one for each action of "
+                f"a rule refers to custom({name!r}); state which columns hold it, one for each action of "
                 f"{list(actions)}: Columns(costs={{{name!r}: [...]}})"
             )
 
@@ -128,15 +130,15 @@ def default_columns(
     forms = dict.fromkeys(feature_map.reference_names, "labels") | dict(references or {})
     for name, form in forms.items():
         if name not in feature_map.reference_names:
-            raise OptionError(f"no rule speaks of an earlier model {name!r}; leave it out of references=")
+            raise OptionError(f"no rule refers to an earlier model {name!r}; leave it out of references=")
         if form not in ("labels", "probabilities"):
             raise OptionError(f"references[{name!r}] must be 'labels' or 'probabilities', not {form!r}")
     for feature in feature_map.features:
         hidden = [n for n, _ in feature.event if n != LABEL and not feature_map.attributes[n].known]
         if len(hidden) > 1:
             raise OptionError(
-                f"a rule speaks of {' and '.join(hidden)} together, of which only probabilities are known; "
-                "say which columns hold their combinations, which SQL and Python can read"
+                f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are known: "
+                "use to_sql or to_python, with Columns(groups=...) of their combinations"
             )
     hidden_names = [name for name, attribute in feature_map.attributes.items() if not attribute.known]
     return Columns(
@@ -164,7 +166,7 @@ def default_columns(
     )
 
 
-def column_of(columns: Columns, part: str, name: Any, place: Sequence[int]) -> str:
+def get_column(columns: Columns, part: str, name: Any, place: Sequence[int]) -> str:
     """The name of one column."""
     roles: Any = columns.probabilities if part == "probabilities" else getattr(columns, part)[name]
     for i in place:
@@ -172,7 +174,7 @@ def column_of(columns: Columns, part: str, name: Any, place: Sequence[int]) -> s
     return roles
 
 
-def _plain_value(value: Any, name: Any) -> Any:
+def _as_plain_value(value: Any, name: Any) -> Any:
     return (
         tuple(as_scalar(v, f"a value of {name}") for v in value)
         if isinstance(value, tuple)

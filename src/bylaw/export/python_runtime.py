@@ -11,8 +11,8 @@ from typing import Any
 DIGEST = ""  # of the policy
 ACTIONS: tuple[Any, ...] = ()
 SETS = False  # decisions are sets of labels
-KNOWN: dict[str, tuple[Any, ...]] = {}  # columns of values, and the values that the policy knows
-SPELLED: dict[str, dict[str, Any]] = {}  # columns of numbers that may be text, as beside "reject"
+KNOWN: dict[str, tuple[Any, ...]] = {}  # columns of values, and the values that the policy was fitted on
+TEXT_VALUES: dict[str, dict[str, Any]] = {}  # of columns of numbers that may be text, as beside "reject"
 DISTRIBUTIONS: list[list[str]] = []  # columns that together are probabilities and sum to one
 NUMBERS: list[str] = []  # columns of other numbers
 # Products of (column, value), one if they agree, and of [sums of columns]; the weight for each action.
@@ -22,15 +22,15 @@ FEATURES: list[tuple[list[Any], dict[Any, float]]] = []
 
 
 def probabilities(row: dict[str, Any]) -> list[float]:
-    """The chance of each of ACTIONS on a row, a dict from columns to values; for sets, the chance that
-    each label is in. A `ValueError` says what is missing, or was not seen when the policy was fitted."""
-    cells = _checked(row)
-    pulls = dict.fromkeys(ACTIONS, 0.0)
+    """The probability of each of ACTIONS on a row, a dict from columns to values; for sets, the probability
+    that each label is in. A `ValueError` names what is missing, or what the policy was not fitted on."""
+    cells = _check_row(row)
+    totals = dict.fromkeys(ACTIONS, 0.0)
     for product, weights in FEATURES:
-        feature = math.prod(_factor(cells, factor) for factor in product)
+        feature = math.prod(_compute_factor(cells, factor) for factor in product)
         for action, weight in weights.items():
-            pulls[action] += feature * weight
-    scores = list(pulls.values())
+            totals[action] += feature * weight
+    scores = list(totals.values())
     if SETS:
         small = [_exp(-abs(score)) for score in scores]
         distribution = [(1.0 if s > 0 else e) / (1.0 + e) for s, e in zip(scores, small, strict=True)]
@@ -40,38 +40,38 @@ def probabilities(row: dict[str, Any]) -> list[float]:
         total = sum(weights)
         distribution = [weight / total for weight in weights]
     if not all(map(math.isfinite, distribution)):
-        raise ValueError("the scores overflow; are the costs in order?")
+        raise ValueError("the scores overflow: check the costs")
     return distribution
 
 
 def decide(row: dict[str, Any], row_id: str | int, key: str = DIGEST) -> Any:
-    """The action that this id draws, always the same one; for sets, the list of labels that are in."""
+    """The action of this id, always the same one; for sets, the list of labels that are in."""
     if isinstance(row_id, bool) or not isinstance(row_id, str | int):
         raise ValueError(f"an id is text or a whole number, not {row_id!r}")
     distribution = probabilities(row)
     if SETS:
-        uniforms = [_uniform(f"{key}/{row_id}/{i // 4}", i % 4) for i in range(len(distribution))]
-        chances = zip(ACTIONS, distribution, uniforms, strict=True)
-        return [label for label, chance, uniform in chances if chance > uniform * (chance + (1 - chance))]
+        uniforms = [_hash_to_uniform(f"{key}/{row_id}/{i // 4}", i % 4) for i in range(len(distribution))]
+        labels = zip(ACTIONS, distribution, uniforms, strict=True)
+        return [label for label, p, uniform in labels if p > uniform * (p + (1 - p))]
     heights = list(itertools.accumulate(distribution))
-    threshold = _uniform(f"{key}/{row_id}", 0) * heights[-1]
+    threshold = _hash_to_uniform(f"{key}/{row_id}", 0) * heights[-1]
     return ACTIONS[sum(height <= threshold for height in heights)]
 
 
-def _checked(row: dict[str, Any]) -> dict[str, Any]:
+def _check_row(row: dict[str, Any]) -> dict[str, Any]:
     cells = {}
     for column, values in KNOWN.items():
-        value = _cell(row, column)
-        cells[column] = SPELLED.get(column, {}).get(value, value) if isinstance(value, str) else value
+        value = _get_cell(row, column)
+        cells[column] = TEXT_VALUES.get(column, {}).get(value, value) if isinstance(value, str) else value
         if cells[column] not in values:
-            raise ValueError(f"{column!r} is {cells[column]!r}; the policy knows {list(values)}")
+            raise ValueError(f"{column!r} is {cells[column]!r}; the policy was fitted on {list(values)}")
     for column in NUMBERS:
-        cells[column] = _number(row, column)
+        cells[column] = _get_number(row, column)
     for columns in DISTRIBUTIONS:
         for column in columns:
-            number = _number(row, column)
+            number = _get_number(row, column)
             if not -1e-9 <= number <= 1.0001:
-                raise ValueError(f"{column!r} is {number!r}, which is no probability")
+                raise ValueError(f"{column!r} is {number!r}, which is not a probability")
             cells[column] = max(number, 0.0)
         total = sum(cells[column] for column in columns)
         if abs(total - 1) > 1e-4:
@@ -79,24 +79,24 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
     return cells
 
 
-def _cell(row: dict[str, Any], column: str) -> Any:
+def _get_cell(row: dict[str, Any], column: str) -> Any:
     if row.get(column) is None:
         raise ValueError(f"the row has no {column!r}")
     return row[column]
 
 
-def _number(row: dict[str, Any], column: str) -> float:
-    value = _cell(row, column)
+def _get_number(row: dict[str, Any], column: str) -> float:
+    value = _get_cell(row, column)
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{column!r} is {value!r}, which is no finite number")
+        raise ValueError(f"{column!r} is {value!r}, which is not a finite number")
     return number
 
 
-def _factor(cells: dict[str, Any], factor: Any) -> float:
+def _compute_factor(cells: dict[str, Any], factor: Any) -> float:
     if isinstance(factor, tuple):
         column, value = factor
         return 1.0 if cells[column] == value else 0.0
@@ -107,7 +107,7 @@ def _exp(score: float) -> float:
     return 0.0 if score <= -40 else math.exp(score)
 
 
-def _uniform(message: str, place: int) -> float:
-    """A number that anyone can compute: 13 hex digits of a hash, as a fraction."""
+def _hash_to_uniform(message: str, place: int) -> float:
+    """A number between 0 and 1 that anyone can compute: 13 hex digits of a hash, as a fraction."""
     digits = hashlib.sha256(message.encode()).hexdigest()[13 * place : 13 * place + 13]
     return int(digits, 16) / 16.0**13

@@ -1,4 +1,4 @@
-"""A policy as one SELECT: the distribution of the decision of every row of a table, and keyed decisions."""
+"""A policy as one SELECT statement: probabilities of the decisions on each row, and decisions by id."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from importlib.metadata import version
 
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.export.formulas import make_terms, statements
-from bylaw.export.sql_dialects import Dialect, DialectName, comment, dialect_of
-from bylaw.export.sql_steps import SetSteps, Step, Steps
+from bylaw.export.formulas import describe_policy, make_terms
+from bylaw.export.sql_dialects import Dialect, DialectName, get_dialect, write_comment
+from bylaw.export.sql_steps import SelectStep, SetStepBuilder, StepBuilder
 from bylaw.policy.policy import Policy
 
 
@@ -23,75 +23,100 @@ def to_sql(
     key: str | None = None,
     keep: Sequence[str] = (),
 ) -> str:
-    """One SELECT with a line per row of the table: `policy.probabilities`, and `policy.decide` by id.
+    """A policy as one SELECT statement: `policy.probabilities` of each row, and `policy.decide` by id.
 
-    Its columns are the id, those to keep, "p_<action>" for each action and, with an id, "decision";
-    for sets, where "p_<label>" is the chance that the label is in, "in_<label>" for each label.
-    Actions of several types, such as 0, 1 and "reject", are decided as text.
+    The columns of the result are the id, those to keep, "p_<action>" for each action and, with an id,
+    "decision"; for sets, "p_<label>" is the probability that the label is in, and "in_<label>" whether it
+    is. Actions of several types, such as 0, 1 and "reject", are decided as text.
 
     Where `policy.probabilities` would refuse a row (a value that is missing, unseen or not finite,
     probabilities that are outside [0, 1] or do not sum to one within 1e-4), and where the id is
-    missing, the row gets NULL: nothing is decided in silence.
+    missing, the row gets NULL.
 
     Parameters
     ----------
-    columns
+    policy : Policy
+        without Python functions in its rules.
+    columns : Columns
         which column of the table holds what.
-    dialect
-        "duckdb", "postgres" (12 or later), "bigquery", "snowflake" or "spark".
-    table
+    dialect : {"duckdb", "postgres", "bigquery", "snowflake", "spark"}
+        of the database; PostgreSQL 12 or later.
+    table : str or sequence of str
         its name; dots separate the parts of a qualified one, unless the parts are given one by one.
         All names are quoted, so they are case-sensitive where quoted names are.
-    id_column
+    id_column : str, optional
         ids, text or whole numbers: the decision is that of `policy.decide(evidence, ids=..., key=...)`.
-    key
-        of the hash; default the policy's digest.
-    keep
-        columns that are carried along.
+    key : str, optional
+        of the hash, with an `id_column`; by default the policy's digest.
+    keep : sequence of str, default=()
+        columns of the table to have in the result.
+
+    Returns
+    -------
+    str
+        the statement.
+
+    Raises
+    ------
+    OptionError
+        if the columns lack something that the policy reads, or a name does not serve in this dialect.
+
+    Examples
+    --------
+    >>> from bylaw import Columns, Evidence, Problem, error, rejected, solve
+    >>> from bylaw.export import to_sql
+    >>> evidence = Evidence([[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]], classes=["no", "yes"])
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), evidence)
+    >>> columns = Columns(["p_no", "p_yes"], classes=["no", "yes"])
+    >>> statement = to_sql(policy, columns, dialect="duckdb", table="scores", id_column="id")
+    >>> [line for line in statement.splitlines() if line.startswith("-- subject to")]
+    ['-- subject to rejected() <= 0.2']
     """
     if key is not None and id_column is None:
-        raise OptionError("key= belongs to keyed decisions, which need id_column=")
+        raise OptionError("key= is for decisions by id, which need id_column=")
+    if not isinstance(key, str | None):
+        raise OptionError(f"key must be text, not {key!r}")
     if isinstance(keep, str):
         raise OptionError(f"keep takes a list of columns: keep=[{keep!r}]")
-    language = dialect_of(dialect)
+    language = get_dialect(dialect)
     carried = [column for column in dict.fromkeys([id_column, *keep]) if column is not None]
-    steps_type = Steps if policy.action_space.exclusive else SetSteps
-    steps = steps_type(policy, columns, make_terms(policy, columns), language, carried)
+    builder = StepBuilder if policy.action_space.exclusive else SetStepBuilder
+    steps = builder(policy, columns, make_terms(policy, columns), language, carried)
     key = policy.digest if key is None else key
     parts = table.split(".") if isinstance(table, str) else list(table)
-    source = ".".join(language.name(part) for part in parts)
-    chain = steps.probabilities() + ([] if id_column is None else steps.draws(key))
-    probabilities, decisions = _result_names(steps, language, carried)
-    result = [f"kept_{i} AS {language.name(column)}" for i, column in enumerate(carried)]
-    result += [f"probability_{a} AS {language.name(name)}" for a, name in enumerate(probabilities)]
+    source = ".".join(language.quote_name(part) for part in parts)
+    chain = steps.build_probabilities() + ([] if id_column is None else steps.build_draws(key))
+    probabilities, decisions = _name_results(steps, language, carried)
+    result = [f"kept_{i} AS {language.quote_name(column)}" for i, column in enumerate(carried)]
+    result += [f"probability_{a} AS {language.quote_name(name)}" for a, name in enumerate(probabilities)]
     if id_column is not None:
-        drawn = steps.decisions()
-        result += [f"{drawn[i]} AS {language.name(name)}" for i, name in enumerate(decisions)]
-    header = _header(policy, language, None if id_column is None else key)
-    return f"{header}\n{_statement(chain, result, source, language)}\n"
+        written = steps.write_decisions()
+        result += [f"{written[i]} AS {language.quote_name(name)}" for i, name in enumerate(decisions)]
+    header = _write_header(policy, language, None if id_column is None else key)
+    return f"{header}\n{_write_statement(chain, result, source, language)}\n"
 
 
-def _statement(chain: list[Step], result: list[str], source: str, language: Dialect) -> str:
+def _write_statement(chain: list[SelectStep], result: list[str], source: str, language: Dialect) -> str:
     """Each step selects from the one before, the first from the table."""
     written = []
     for step in chain:
         written.append(
-            f"bylaw_{step.name} AS {language.with_hint}(\n{_select(step.columns, source, '  ')}\n)"
+            f"bylaw_{step.name} AS {language.with_hint}(\n{_write_select(step.columns, source, '  ')}\n)"
         )
         source = f"bylaw_{step.name}"
-    return f"WITH {', '.join(written)}\n{_select(result, source, '')}"
+    return f"WITH {', '.join(written)}\n{_write_select(result, source, '')}"
 
 
-def _select(lines: list[str], source: str, indent: str) -> str:
+def _write_select(lines: list[str], source: str, indent: str) -> str:
     inner = indent + "  "
     body = f",\n{inner}".join(lines)
     return f"{indent}SELECT\n{inner}{body}\n{indent}FROM {source}"
 
 
-def _result_names(steps: Steps, language: Dialect, carried: list[str]) -> tuple[list[str], list[str]]:
+def _name_results(steps: StepBuilder, language: Dialect, carried: list[str]) -> tuple[list[str], list[str]]:
     """Names of the columns of probabilities and of decisions."""
-    probabilities = _apart([language.alias(f"p_{action}") for action in steps.policy.actions])
-    decisions = _apart([language.alias(name) for name in steps.decision_names()])
+    probabilities = _make_unique([language.make_alias(f"p_{action}") for action in steps.policy.actions])
+    decisions = _make_unique([language.make_alias(name) for name in steps.list_decision_names()])
     taken = {name.casefold() for name in (*probabilities, *decisions)}
     for column in carried:
         if column.casefold() in taken:
@@ -99,7 +124,7 @@ def _result_names(steps: Steps, language: Dialect, carried: list[str]) -> tuple[
     return probabilities, decisions
 
 
-def _apart(wanted: list[str]) -> list[str]:
+def _make_unique(wanted: list[str]) -> list[str]:
     """The names, with numbers where they differ only by case; no number makes one the name of another."""
     taken = {name.casefold() for name in wanted}
     seen: set[str] = set()
@@ -115,9 +140,9 @@ def _apart(wanted: list[str]) -> list[str]:
     return found
 
 
-def _header(policy: Policy, language: Dialect, key: str | None) -> str:
-    lines = [f"A policy for {language.title}, by bylaw {version('bylaw')}", *statements(policy)]
-    lines += ["A row that lacks something, or has a value the policy was not fitted on, gets NULL."]
+def _write_header(policy: Policy, language: Dialect, key: str | None) -> str:
+    lines = [f"A policy for {language.title}, by bylaw {version('bylaw')}", *describe_policy(policy)]
+    lines += ["A row with a missing value, or with one that the policy was not fitted on, gets NULL."]
     if key is not None:
-        lines += [f"Decisions are drawn by the SHA-256 of {key!r}, a slash and the id."]
-    return "\n".join(comment(line) for line in lines)
+        lines += [f"Decisions are sampled by the SHA-256 of {key!r}, a slash and the id."]
+    return "\n".join(write_comment(line) for line in lines)

@@ -12,16 +12,16 @@ from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
 from bylaw.data.probabilities import SUM_TOLERANCE
 from bylaw.export.formulas import (
-    DUST,
     HIGHEST,
     LOWEST,
+    UNDERFLOW,
     Cell,
     Equals,
     Product,
     Terms,
 )
-from bylaw.export.layout import column_of
-from bylaw.export.sql_dialects import Dialect, comment
+from bylaw.export.layout import get_column
+from bylaw.export.sql_dialects import Dialect, write_comment
 from bylaw.policy.policy import Policy
 from bylaw.policy.sampling import HEX_DIGITS, PER_DIGEST
 
@@ -29,14 +29,14 @@ _PER_SUM = 100  # terms; databases limit how deep an expression may be nested
 _PER_LINE = 4
 
 
-class Step(NamedTuple):
+class SelectStep(NamedTuple):
     """SELECT columns FROM the step before."""
 
     name: str
     columns: list[str]
 
 
-class Steps:
+class StepBuilder:
     """given -> checked -> features -> scores -> weights -> probabilities -> draws.
 
     Within the statement columns are named by numbers, so that no name of the table can clash.
@@ -55,133 +55,148 @@ class Steps:
         self.given = {cell: f"given_{i}" for i, cell in enumerate(terms.cells)}
         self.clean = {cell: f"clean_{i}" for i, cell in enumerate(terms.cells)}
 
-    def probabilities(self) -> list[Step]:
+    def build_probabilities(self) -> list[SelectStep]:
         """The steps to probability_0, probability_1, ..., one for each action."""
-        return [self._given(), self._checked(), self._features(), self._scores(), *self._normalize()]
-
-    def draws(self, key: str) -> list[Step]:
-        """The steps from the probabilities to uniform numbers by id, the first column that is kept."""
-        message = f"{self.dialect.literal(f'{key}/')} || {self.dialect.cast('kept_0', self.dialect.text)}"
-        probabilities = self._numbered("probability")
-        hashed = [self.dialect.sha256.format(text) for text in self._messages(message)]
-        hashes = [f"{text} AS hash_{i}" for i, text in enumerate(hashed)]
         return [
-            Step("hashes", [*self.kept, *probabilities, *hashes]),
-            Step("draws", [*self.kept, *probabilities, *self._uniforms()]),
+            self._build_given(),
+            self._build_checked(),
+            self._build_features(),
+            self._build_scores(),
+            *self._build_normalization(),
         ]
 
-    def decisions(self) -> list[str]:
-        """The decision."""
+    def build_draws(self, key: str) -> list[SelectStep]:
+        """The steps from the probabilities to uniform numbers by id, the first of the kept columns."""
+        message = (
+            f"{self.dialect.write_literal(f'{key}/')} || {self.dialect.cast('kept_0', self.dialect.text)}"
+        )
+        probabilities = self._number_names("probability")
+        hashed = [self.dialect.sha256.format(text) for text in self._write_messages(message)]
+        hashes = [f"{text} AS hash_{i}" for i, text in enumerate(hashed)]
+        return [
+            SelectStep("hashes", [*self.kept, *probabilities, *hashes]),
+            SelectStep("draws", [*self.kept, *probabilities, *self._write_uniforms()]),
+        ]
+
+    def write_decisions(self) -> list[str]:
+        """The expression of the decision."""
         same = len({type(action) for action in self.policy.actions}) == 1
-        literals = [self.dialect.literal(a if same else str(a)) for a in self.policy.actions]
-        heights = itertools.accumulate(self._numbered("probability"), "{} + {}".format)
+        literals = [self.dialect.write_literal(a if same else str(a)) for a in self.policy.actions]
+        heights = itertools.accumulate(self._number_names("probability"), "{} + {}".format)
         steps = zip(list(heights)[:-1], literals, strict=False)
         cases = [f"WHEN {height} > threshold THEN {literal}" for height, literal in steps]
-        return [_lines("CASE", "WHEN threshold IS NULL THEN NULL", *cases, f"ELSE {literals[-1]}", "END")]
+        return [
+            _join_lines("CASE", "WHEN threshold IS NULL THEN NULL", *cases, f"ELSE {literals[-1]}", "END")
+        ]
 
-    def decision_names(self) -> list[str]:
+    def list_decision_names(self) -> list[str]:
         return ["decision"]
 
-    def _messages(self, message: str) -> list[str]:
+    def _write_messages(self, message: str) -> list[str]:
         """What is hashed."""
         return [message]
 
-    def _uniforms(self) -> list[str]:
+    def _write_uniforms(self) -> list[str]:
         """One uniform number a row, times the sum of the probabilities."""
-        return [f"{self._uniform(0)} * ({_added(self._numbered('probability'))}) AS threshold"]
+        return [f"{self._write_uniform(0)} * ({_write_sum(self._number_names('probability'))}) AS threshold"]
 
-    def _numbered(self, name: str) -> list[str]:
+    def _number_names(self, name: str) -> list[str]:
         return [f"{name}_{a}" for a in self.actions]
 
-    def _given(self) -> Step:
+    def _build_given(self) -> SelectStep:
         """The columns of the table, numbers as 64-bit floats."""
-        quoted = self.dialect.name
+        quoted = self.dialect.quote_name
         lines = [f"{quoted(column)} AS {name}" for column, name in zip(self.carried, self.kept, strict=True)]
         for cell, name in self.given.items():
-            column = quoted(column_of(self.columns, *cell))
+            column = quoted(get_column(self.columns, *cell))
             if cell not in self.terms.known:
                 column = self.dialect.cast(column, self.dialect.double)
-            elif self._as_text(cell):
+            elif self._is_text(cell):
                 column = self.dialect.cast(column, self.dialect.text)
             lines.append(f"{column} AS {name}")
-        return Step("given", lines)
+        return SelectStep("given", lines)
 
-    def _values(self, cell: Cell) -> dict[Value, list[str]]:
+    def _write_values(self, cell: Cell) -> dict[Value, list[str]]:
         """The values that a cell may hold, as they are written."""
         values = self.terms.known[cell]
-        if self._as_text(cell):
-            return {value: list(map(self.dialect.literal, _texts(value))) for value in values}
+        if self._is_text(cell):
+            return {value: list(map(self.dialect.write_literal, _list_texts(value))) for value in values}
         if cell.part == "references" and not isinstance(values[0], str):
             values = values[:-1]  # a column of floats or of truths cannot hold a rejection
-        return {value: [self.dialect.literal(value)] for value in values}
+        return {value: [self.dialect.write_literal(value)] for value in values}
 
-    def _as_text(self, cell: Cell) -> bool:
-        """Labels of an earlier model that are whole numbers: its column is of text if it rejects."""
+    def _is_text(self, cell: Cell) -> bool:
+        """Whether a column is compared as text: labels that are whole numbers, of a model that may reject."""
         kinds = {type(label) for label in self.policy.action_space.classes}
         return cell.part == "references" and (int in kinds or len(kinds) > 1)
 
-    def _checked(self) -> Step:
-        """Whether the row can be decided, and its numbers without dust."""
-        conditions = list(self._conditions())
-        lines = [*self.kept, _lines(conditions[0], *(f"AND {c}" for c in conditions[1:]), "AS valid")]
-        zero, dust, highest = map(self.dialect.float, (0.0, DUST, HIGHEST))
+    def _build_checked(self) -> SelectStep:
+        """Whether the row can be decided, and its numbers, of which the smallest are zero."""
+        conditions = list(self._write_conditions())
+        lines = [*self.kept, _join_lines(conditions[0], *(f"AND {c}" for c in conditions[1:]), "AS valid")]
+        zero, underflow, highest = map(self.dialect.write_float, (0.0, UNDERFLOW, HIGHEST))
         for cell, name in self.given.items():
             number = (
-                f"ABS({name}) > {dust}"
+                f"ABS({name}) > {underflow}"
                 if cell in self.terms.numbers
-                else f"{name} BETWEEN {dust} AND {highest}"
+                else f"{name} BETWEEN {underflow} AND {highest}"
             )
             clean = name if cell in self.terms.known else f"CASE WHEN {number} THEN {name} ELSE {zero} END"
             lines.append(f"{clean} AS {self.clean[cell]}")
-        return Step("checked", lines)
+        return SelectStep("checked", lines)
 
-    def _conditions(self) -> Iterator[str]:
-        number = self.dialect.float
+    def _write_conditions(self) -> Iterator[str]:
+        number = self.dialect.write_float
         for cells in self.terms.distributions:
             names = [self.given[cell] for cell in cells]
             for name in names:
                 yield f"{name} BETWEEN {number(LOWEST)} AND {number(HIGHEST)}"
-            yield f"ABS({_added(names)} - {number(1.0)}) <= {number(SUM_TOLERANCE)}"
+            yield f"ABS({_write_sum(names)} - {number(1.0)}) <= {number(SUM_TOLERANCE)}"
         for cell in self.terms.known:
-            yield f"{self.given[cell]} IN ({', '.join(itertools.chain(*self._values(cell).values()))})"
+            yield f"{self.given[cell]} IN ({', '.join(itertools.chain(*self._write_values(cell).values()))})"
         for cell in self.terms.numbers:
             yield f"ABS({self.given[cell]}) <= {number(sys.float_info.max)}"
 
-    def _features(self) -> Step:
-        """Those that have a weight; one of them may be the constant."""
+    def _build_features(self) -> SelectStep:
+        """Those that have a weight in a score, except the constant."""
         features = [
-            _lines(comment(self.terms.names[k]), f"{self._product(product)} AS feature_{k}", indent="")
+            _join_lines(
+                write_comment(self.terms.names[k]),
+                f"{self._write_product(product)} AS feature_{k}",
+                indent="",
+            )
             for k in self.terms.weighted
             if (product := self.terms.features[k])
         ]
-        return Step("features", [*self.kept, "valid", *features])
+        return SelectStep("features", [*self.kept, "valid", *features])
 
-    def _product(self, product: Product) -> str:
-        one, zero = self.dialect.float(1.0), self.dialect.float(0.0)
+    def _write_product(self, product: Product) -> str:
+        one, zero = self.dialect.write_float(1.0), self.dialect.write_float(0.0)
         factors = [
-            f"CASE WHEN {self.clean[f.cell]} IN ({', '.join(self._values(f.cell)[f.value])}) "
+            f"CASE WHEN {self.clean[f.cell]} IN ({', '.join(self._write_values(f.cell)[f.value])}) "
             f"THEN {one} ELSE {zero} END"
             if isinstance(f, Equals)
-            else _in_brackets([self.clean[cell] for cell in f.cells])
+            else _bracket_sum([self.clean[cell] for cell in f.cells])
             for f in product
         ]
         return " * ".join(factors)
 
-    def _scores(self) -> Step:
+    def _build_scores(self) -> SelectStep:
         lines = []
         for a in self.actions:
-            score = _added(list(self._summands(a))) or self.dialect.float(0.0)
-            lines.append(_lines("CASE WHEN valid THEN", score, f"END AS score_{a}"))
-        return Step("scores", [*self.kept, *lines])
+            score = _write_sum(list(self._write_summands(a))) or self.dialect.write_float(0.0)
+            lines.append(_join_lines("CASE WHEN valid THEN", score, f"END AS score_{a}"))
+        return SelectStep("scores", [*self.kept, *lines])
 
-    def _summands(self, action: int) -> Iterator[str]:
+    def _write_summands(self, action: int) -> Iterator[str]:
         for k, product in enumerate(self.terms.features):
             if weight := float(self.terms.scale[k, action]):
-                yield self.dialect.float(weight) + (f" * feature_{k}" if product else "")
+                yield self.dialect.write_float(weight) + (f" * feature_{k}" if product else "")
 
-    def _normalize(self) -> list[Step]:
+    def _build_normalization(self) -> list[SelectStep]:
         """Softmax."""
-        number, scores, weights = self.dialect.float, self._numbered("score"), self._numbered("weight")
+        number = self.dialect.write_float
+        scores, weights = self._number_names("score"), self._number_names("weight")
         exps = [
             f"CASE WHEN {score} - peak > {number(NEGLIGIBLE)} THEN EXP({score} - peak) "
             f"WHEN {score} - peak <= {number(NEGLIGIBLE)} THEN {number(0.0)} END AS {weight}"
@@ -193,42 +208,43 @@ class Steps:
             for a, w in enumerate(weights)
         ]
         return [
-            Step("peaks", [*self.kept, *scores, f"GREATEST({', '.join(scores)}) AS peak"]),
-            Step("weights", [*self.kept, *exps]),
-            Step("totals", [*self.kept, *weights, f"{_added(weights)} AS total"]),
-            Step("probabilities", [*self.kept, *probabilities]),
+            SelectStep("peaks", [*self.kept, *scores, f"GREATEST({', '.join(scores)}) AS peak"]),
+            SelectStep("weights", [*self.kept, *exps]),
+            SelectStep("totals", [*self.kept, *weights, f"{_write_sum(weights)} AS total"]),
+            SelectStep("probabilities", [*self.kept, *probabilities]),
         ]
 
-    def _uniform(self, position: int) -> str:
-        """The number that an id draws: hex digits of its hash as a fraction."""
+    def _write_uniform(self, position: int) -> str:
+        """The uniform number of an id: hex digits of its hash as a fraction."""
         place, start = position // PER_DIGEST, HEX_DIGITS * (position % PER_DIGEST) + 1
         digits = f"SUBSTR(hash_{place}, {start}, {HEX_DIGITS})"
-        return f"{self.dialect.integer.format(digits)} / {self.dialect.float(16.0**HEX_DIGITS)}"
+        return f"{self.dialect.integer.format(digits)} / {self.dialect.write_float(16.0**HEX_DIGITS)}"
 
 
-class SetSteps(Steps):
-    """The same for sets: every label by itself."""
+class SetStepBuilder(StepBuilder):
+    """The same for sets: each label by itself."""
 
-    def decisions(self) -> list[str]:
-        """For each label whether it is in."""
+    def write_decisions(self) -> list[str]:
+        """For each label the expression of whether it is in."""
         return [
             f"probability_{a} > uniform_{a} * (probability_{a} + (1 - probability_{a}))" for a in self.actions
         ]
 
-    def decision_names(self) -> list[str]:
+    def list_decision_names(self) -> list[str]:
         return [f"in_{label}" for label in self.policy.actions]
 
-    def _messages(self, message: str) -> list[str]:
+    def _write_messages(self, message: str) -> list[str]:
         count = -(-len(self.actions) // PER_DIGEST)
-        return [f"{message} || {self.dialect.literal(f'/{i}')}" for i in range(count)]
+        return [f"{message} || {self.dialect.write_literal(f'/{i}')}" for i in range(count)]
 
-    def _uniforms(self) -> list[str]:
+    def _write_uniforms(self) -> list[str]:
         """One uniform number a label."""
-        return [f"{self._uniform(a)} AS uniform_{a}" for a in self.actions]
+        return [f"{self._write_uniform(a)} AS uniform_{a}" for a in self.actions]
 
-    def _normalize(self) -> list[Step]:
+    def _build_normalization(self) -> list[SelectStep]:
         """A sigmoid for each label."""
-        number, scores, weights = self.dialect.float, self._numbered("score"), self._numbered("weight")
+        number = self.dialect.write_float
+        scores, weights = self._number_names("score"), self._number_names("weight")
         exps = [
             f"CASE WHEN ABS({score}) < {number(-NEGLIGIBLE)} THEN EXP(-ABS({score})) "
             f"WHEN ABS({score}) <= {number(sys.float_info.max)} THEN {number(0.0)} END AS {weight}"
@@ -240,30 +256,30 @@ class SetSteps(Steps):
             for a, (s, w) in enumerate(zip(scores, weights, strict=True))
         ]
         return [
-            Step("weights", [*self.kept, *scores, *exps]),
-            Step("probabilities", [*self.kept, *probabilities]),
+            SelectStep("weights", [*self.kept, *scores, *exps]),
+            SelectStep("probabilities", [*self.kept, *probabilities]),
         ]
 
 
-def _texts(value: Value) -> list[str]:
-    """How databases write a value as text; a whole number also as if it came from a column of floats."""
+def _list_texts(value: Value) -> list[str]:
+    """How databases write a value as text; a whole number also as it is in a column of floats."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return [str(value), f"{value}.0"] if whole else [str(value)]
 
 
-def _in_brackets(terms: Sequence[str]) -> str:
-    return terms[0] if len(terms) == 1 else f"({_added(terms)})"
+def _bracket_sum(terms: Sequence[str]) -> str:
+    return terms[0] if len(terms) == 1 else f"({_write_sum(terms)})"
 
 
-def _added(terms: Sequence[str]) -> str:
+def _write_sum(terms: Sequence[str]) -> str:
     """The sum, in brackets where it is long, a few terms per line."""
     if len(terms) > _PER_SUM:
         parts = [terms[i : i + _PER_SUM] for i in range(0, len(terms), _PER_SUM)]
-        return _added([f"({_added(part)})" for part in parts])
+        return _write_sum([f"({_write_sum(part)})" for part in parts])
     lines = [" + ".join(terms[i : i + _PER_LINE]) for i in range(0, len(terms), _PER_LINE)]
-    return _lines(lines[0], *(f"+ {line}" for line in lines[1:])) if lines else ""
+    return _join_lines(lines[0], *(f"+ {line}" for line in lines[1:])) if lines else ""
 
 
-def _lines(*lines: str, indent: str = "  ") -> str:
+def _join_lines(*lines: str, indent: str = "  ") -> str:
     """One expression on several lines. Nothing else breaks lines: names and texts may hold such breaks."""
     return f"\n    {indent}".join(lines)
