@@ -197,7 +197,7 @@ def test_custom_costs_are_certified_within_their_limits():
 
     problem = Problem(error(), [custom("fee") <= 0.5])
     fit, held = rows(2000), rows(2000)
-    with pytest.raises(EvidenceError, match="nobody knows how large 'fee'"):
+    with pytest.raises(EvidenceError, match="the range of 'fee' is not known"):
         guaranteed(problem, fit, held)
     assert guaranteed(problem, fit, HeldOut(held, limits={"fee": (0, 1)})).certificate.p_value <= 0.05
 
