@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bylaw.auditing.audit import Audit, RuleAudit, Verdict, audit
+    from bylaw.auditing.audit import Audit, audit
+    from bylaw.auditing.verdicts import RuleAudit, Verdict
     from bylaw.data.columns import Columns
     from bylaw.data.evidence import Evidence
     from bylaw.data.outcomes import HeldOut
@@ -115,7 +116,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "bylaw.auditing.audit": "Audit RuleAudit Verdict audit",
+    "bylaw.auditing.audit": "Audit audit",
+    "bylaw.auditing.verdicts": "RuleAudit Verdict",
     "bylaw.data.columns": "Columns",
     "bylaw.data.evidence": "Evidence",
     "bylaw.data.outcomes": "HeldOut",

@@ -531,10 +531,10 @@ def test_in_words(found):
     assert f"adjusted for {len(found.rules)} rules" in text
     rejected_share = 100 * LAW[:, 2].mean()
     assert f"with {rejected_share:.3g} % rejected" in text
-    assert "rows would tell" in text
+    assert "rows would decide it" in text
     assert "random decisions" in text
-    assert "for the model's own answers" in text
-    assert "agree with what was seen" in text
+    assert "for the baseline" in text
+    assert "agree with what was observed" in text
     page = found._repr_html_()
     assert "&lt;=" in page
     assert "<= " not in page
@@ -543,7 +543,7 @@ def test_in_words(found):
 def test_bad_calibration_is_said():
     tilted, labels, _ = people(6000, 1, tilt=0.7)
     found = audit(POLICY, tilted, labels=labels)
-    assert "do not mean what they say" in repr(found)
+    assert "that are not calibrated" in repr(found)
     line = next(line for line in found.reliability if line.value == 1 and line.among == "sex='F'")
     women = SEX == "F"
     assert line.predicted == pytest.approx(tilted.probabilities[women, 1].mean())

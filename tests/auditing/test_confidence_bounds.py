@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binomtest
 
-from bylaw.auditing.confidence_bounds import Sample, holm, make_bound
+from bylaw.auditing.confidence_bounds import Sample, adjust_holm, make_bound
 from bylaw.errors import OptionError, Remedy
 
 LEVEL = 0.05
@@ -211,7 +211,7 @@ def test_weights_are_for_betting(method):
 
 def test_holm_by_hand():
     # Sorted: .01 x 3, .02 x 2, .04 x 1, and never falling.
-    assert holm([0.04, 0.01, math.nan, 0.02])[0:2] == pytest.approx([0.04, 0.03])
-    assert holm([0.04, 0.01, math.nan, 0.02])[3] == pytest.approx(0.04)
-    assert math.isnan(holm([0.04, 0.01, math.nan, 0.02])[2])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert adjust_holm([0.04, 0.01, math.nan, 0.02])[0:2] == pytest.approx([0.04, 0.03])
+    assert adjust_holm([0.04, 0.01, math.nan, 0.02])[3] == pytest.approx(0.04)
+    assert math.isnan(adjust_holm([0.04, 0.01, math.nan, 0.02])[2])
+    assert adjust_holm([0.5, 0.9]) == [1.0, 1.0]

@@ -11,6 +11,7 @@ from bylaw import (
     Evidence,
     InfeasibleRulesError,
     OptionError,
+    Policy,
     Problem,
     RuleError,
     Status,
@@ -187,6 +188,23 @@ def test_levels_of_conflict_are_points_without_a_policy(n):
     assert found.cost[4] > found.cost[1] > found.cost[5]
     with pytest.raises(InfeasibleRulesError, match=r"selected\(1\) >= 0.7"):
         frontier(problem, rows.evidence(), {FLOOR: [0.9, 0.7]})
+
+
+def test_policies_are_made_when_they_are_asked_for(monkeypatch):
+    made = []
+    prepare = Policy.__post_init__
+    monkeypatch.setattr(Policy, "__post_init__", lambda self: made.append(self) or prepare(self))
+    found = frontier(Problem(error(), [BUDGET]), Rows(n=300, K=2, S=2).evidence(), {BUDGET: [0.0, 0.1, 0.3]})
+    policies = found.policies
+    assert len(policies) == 3
+    assert not made
+    assert policies[1] is policies[-2] is found.policies[1]
+    assert made == [policies[1]]
+    assert [policy.problem.rules[0].level for policy in policies] == [0.0, 0.1, 0.3]
+    assert policies[1:] == (policies[1], policies[2])
+    assert len(made) == 3
+    with pytest.raises(IndexError):
+        policies[3]
 
 
 def test_weights_count_on_a_path():

@@ -4,8 +4,16 @@ import re
 
 import pytest
 
-from bylaw.report.markup import Html, escape, join, table, tag
-from bylaw.report.number_format import amount, count, percent, plural, points, rounded, short
+from bylaw.report.markup import Html, escape, join, make_table, tag
+from bylaw.report.number_format import (
+    format_amount,
+    format_count,
+    format_percent,
+    format_points,
+    pluralize,
+    round_number,
+    shorten,
+)
 from helpers.reported import HOSTILE, attacking, page_of, parsed
 
 
@@ -28,7 +36,7 @@ def test_joining_plain_strings_gives_no_markup():
 
 
 def test_tables_have_captions_and_scopes():
-    tree = parsed(table("C", ["a", "b"], [["x", "<y>"]]))
+    tree = parsed(make_table("C", ["a", "b"], [["x", "<y>"]]))
     assert [th.attributes["scope"] for th in tree.all("th")] == ["col", "col", "row"]
     assert tree.all("caption")[0].text == "C"
     assert tree.all("td")[0].text == "<y>"
@@ -52,24 +60,24 @@ def test_hostile_names_stay_text():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (percent(0.1), "10 %"),
-        (percent(0.1234), "12.3 %"),
-        (percent(0.00321), "0.32 %"),
-        (percent(0.00001), "under 0.01 %"),
-        (percent(0.123456, exactly=True), "12.3456 %"),
-        (percent(1 - 1e-9), "100 %"),
-        (points(-0.01), "−1 point"),
-        (points(0.1 + 0.2 - 0.3), "under 0.01 points"),
-        (points(0.07, exactly=True), "7 points"),
-        (rounded(1234567.0), "1,234,567"),
-        (rounded(0.012345), "0.0123"),
-        (rounded(float("inf")), "unlimited"),
-        (rounded(-0.0), "0"),
-        (amount(2.5, "plain"), "2.5"),
-        (count(1234.4), "1,234"),
-        (plural(1, "rule"), "1 rule"),
-        (plural(2, "case"), "2 cases"),
-        (short("x" * 50, 10), "xxxxxxxxx…"),
+        (format_percent(0.1), "10 %"),
+        (format_percent(0.1234), "12.3 %"),
+        (format_percent(0.00321), "0.32 %"),
+        (format_percent(0.00001), "under 0.01 %"),
+        (format_percent(0.123456, exactly=True), "12.3456 %"),
+        (format_percent(1 - 1e-9), "100 %"),
+        (format_points(-0.01), "−1 point"),
+        (format_points(0.1 + 0.2 - 0.3), "under 0.01 points"),
+        (format_points(0.07, exactly=True), "7 points"),
+        (round_number(1234567.0), "1,234,567"),
+        (round_number(0.012345), "0.0123"),
+        (round_number(float("inf")), "unlimited"),
+        (round_number(-0.0), "0"),
+        (format_amount(2.5, "plain"), "2.5"),
+        (format_count(1234.4), "1,234"),
+        (pluralize(1, "rule"), "1 rule"),
+        (pluralize(2, "case"), "2 cases"),
+        (shorten("x" * 50, 10), "xxxxxxxxx…"),
     ],
 )
 def test_amounts(text, expected):

@@ -25,10 +25,10 @@ from bylaw import (
     solve,
 )
 from bylaw.report import report
-from bylaw.report.bounded_rates import bars_of
-from bylaw.report.cost_curves import curves_of
-from bylaw.report.number_format import count, percent, points
-from bylaw.report.rows import cases_of
+from bylaw.report.bounded_rates import bound_rates
+from bylaw.report.cost_curves import trace_curves
+from bylaw.report.number_format import format_count, format_percent, format_points
+from bylaw.report.rows import make_report_rows
 from bylaw.solvers.full_batch import FullBatch
 from helpers.reported import HOSTILE, WHEN, guessing, in_sets, page_of, parsed, referring
 from helpers.scored import people
@@ -73,14 +73,14 @@ def test_before_and_after_are_the_policys_own_rates():
     for a, caption in ((0, "Decided 0"), (1, "Decided 1"), (2, "Referred (reject)")):
         for name, _, before, after in shown[caption][1:]:
             rate = selected(a).given(sex=name) if a < 2 else rejected().given(sex=name)
-            assert after == percent(policy.expected(rate, evidence))
-            assert after == percent(distribution[sex == name, a].mean())
-            assert before == percent((own[sex == name] == a).mean())
+            assert after == format_percent(policy.expected(rate, evidence))
+            assert after == format_percent(distribution[sex == name, a].mean())
+            assert before == format_percent((own[sex == name] == a).mean())
     for name, _, before, after in shown["Answered wrongly, as observed"][1:]:
         here = sex == name
-        assert before == percent((own != labels)[here].mean())
+        assert before == format_percent((own != labels)[here].mean())
         wrong = distribution[np.arange(len(labels)), 1 - labels]
-        assert after == percent(wrong[here].mean())
+        assert after == format_percent(wrong[here].mean())
 
 
 def test_changed_decisions_are_counted():
@@ -90,15 +90,15 @@ def test_changed_decisions_are_counted():
     changed = 1 - distribution[np.arange(len(own)), own]
     sex = np.array(evidence.groups["sex"].values)[evidence.groups["sex"].codes]
     rows = {row[0]: row for row in shown["Changed decisions by group"][1:]}
-    assert rows["All cases"][2] == percent(changed.mean())
+    assert rows["All cases"][2] == format_percent(changed.mean())
     for value in "FM":
-        assert rows[f"sex: {value}"][2] == percent(changed[sex == value].mean())
-    rows = {row[0]: row for row in shown["Changed decisions by the model’s own answer"][1:]}
+        assert rows[f"sex: {value}"][2] == format_percent(changed[sex == value].mean())
+    rows = {row[0]: row for row in shown["Changed decisions by baseline decision"][1:]}
     for a in (0, 1):
-        assert rows[str(a)][2] == percent(changed[own == a].mean())
-        assert rows[str(a)][3] == percent((own == a).mean())
+        assert rows[str(a)][2] == format_percent(changed[own == a].mean())
+        assert rows[str(a)][3] == format_percent((own == a).mean())
     flows = next(rows for caption, rows in shown.items() if caption.startswith("From what"))
-    assert flows[1][1:] == [percent(distribution[own == 0, b].sum() / len(own)) for b in range(3)]
+    assert flows[1][1:] == [format_percent(distribution[own == 0, b].sum() / len(own)) for b in range(3)]
 
 
 def test_the_summary_counts_errors_referrals_changes_and_draws():
@@ -110,10 +110,10 @@ def test_the_summary_counts_errors_referrals_changes_and_draws():
     wrong = distribution[np.arange(len(labels)), 1 - labels].mean()
     changed = 1 - distribution[np.arange(len(own)), own].mean()
     assert numbers == [
-        f"{percent((own != labels).mean())} → {percent(wrong)}",
-        percent(policy.expected(rejected(), evidence)),
-        percent(changed),
-        percent((distribution.max(axis=1) < 0.99).mean()),
+        f"{format_percent((own != labels).mean())} → {format_percent(wrong)}",
+        format_percent(policy.expected(rejected(), evidence)),
+        format_percent(changed),
+        format_percent((distribution.max(axis=1) < 0.99).mean()),
     ]
 
 
@@ -122,11 +122,11 @@ def test_weights_count():
     weights = np.random.default_rng(0).random(400)
     evidence = evidence.with_columns(weights=weights)
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.05)]), evidence)
-    cases = cases_of(policy, HeldOut(evidence, labels), held_out=False)
-    assert cases.rate(error()) == pytest.approx(
+    cases = make_report_rows(policy, HeldOut(evidence, labels), held_out=False)
+    assert cases.measure(error()) == pytest.approx(
         np.average(1 - policy.probabilities(evidence)[np.arange(400), labels], weights=weights)
     )
-    assert cases.shares(cases.everybody)[1] == pytest.approx(policy.expected(selected(1), evidence))
+    assert cases.compute_shares(cases.all_rows)[1][1] == pytest.approx(policy.expected(selected(1), evidence))
 
 
 def test_guessed_groups_are_as_observed_where_they_were_seen():
@@ -134,18 +134,18 @@ def test_guessed_groups_are_as_observed_where_they_were_seen():
     distribution = policy.probabilities(evidence)
     shown = tables(section(parsed(page_of("guessing")), "groups"))
     for name, _, _, after in shown["Decided highest"][1:]:
-        assert after == percent(distribution[group == name, 4].mean())
+        assert after == format_percent(distribution[group == name, 4].mean())
     alone = report(policy, evidence, levels=0)
     shown = tables(section(parsed(alone.html), "groups"))
     for name, _, _, after in shown["Decided highest"][1:]:
-        assert after == percent(policy.expected(selected("highest").given(gender=name), evidence))
+        assert after == format_percent(policy.expected(selected("highest").given(gender=name), evidence))
     assert "The true gender of these cases is not known here" in alone.html
 
 
 def test_bars_of_an_audit_are_the_audits():
     policy, _, _, held_out = referring()
     found = audit(policy, held_out.evidence, labels=held_out.labels)
-    bars = bars_of(cases_of(policy, held_out, held_out=True), found)
+    bars = bound_rates(make_report_rows(policy, held_out, held_out=True), found)
     assert sorted(rule for bar in bars for rule in bar.rules) == sorted(rule.rule for rule in found.rules)
     for rule in found.rules:
         bar = next(bar for bar in bars if rule.rule in bar.rules)
@@ -159,13 +159,13 @@ def test_bars_of_an_audit_are_the_audits():
     assert len(cards) == len(bars)
     for card, bar in zip(cards, bars, strict=True):
         assert card.all("span", class_="badge")[0].words() == f"{bar.verdict} {ICONS[bar.verdict]}"
-        assert (percent if bar.unit == "share" else points)(bar.estimate) in card.words()
+        assert (format_percent if bar.unit == "share" else format_points)(bar.estimate) in card.words()
 
 
 def test_estimates_on_fitted_rows_are_those_of_an_audit():
     policy, evidence, labels, _ = referring()
     found = audit(policy, evidence, labels=labels, fitted_rows="estimate")
-    bars = bars_of(cases_of(policy, HeldOut(evidence, labels), held_out=False), None)
+    bars = bound_rates(make_report_rows(policy, HeldOut(evidence, labels), held_out=False), None)
     for rule in found.rules:
         bar = next(bar for bar in bars if rule.rule in bar.rules)
         assert bar.estimate == pytest.approx(rule.estimate)
@@ -177,7 +177,7 @@ def test_pairs_of_groups_are_drawn_once():
     evidence, _, _ = people(300, seed=3)
     problem = Problem(error(), [demographic_parity("sex", tol=0.04, between="groups", labels=[1])])
     policy = solve(problem, evidence)
-    (bar,) = bars_of(cases_of(policy, HeldOut(evidence), held_out=False), None)
+    (bar,) = bound_rates(make_report_rows(policy, HeldOut(evidence), held_out=False), None)
     assert (bar.low, bar.high, len(bar.rules)) == (-0.04, 0.04, 2)
     gap = policy.expected(selected(1).given(sex="F") - selected(1).given(sex="M"), evidence)
     assert bar.estimate == pytest.approx(gap)
@@ -189,7 +189,7 @@ def test_without_held_out_rows_nothing_is_called_certified():
     assert "estimated to hold" in text
     assert "certified" not in text
     assert "--held-out on the command line" in text
-    assert "No case was set aside" in text
+    assert "No held-out cases were given to test it" in text
 
 
 def test_a_broken_rule_is_said_to_be_broken():
@@ -200,7 +200,7 @@ def test_a_broken_rule_is_said_to_be_broken():
     assert observed > 0.2 > policy.expected(error(), rows) - 1e-6
     text = parsed(report(policy, rows, labels=wrong, levels=0).html).words()
     assert "estimated to be broken" in text
-    assert percent(observed) in text
+    assert format_percent(observed) in text
     new, seen, _ = people(900, seed=2)
     text = parsed(report(policy, rows, held_out=HeldOut(new, 1 - seen), levels=0).html).words()
     assert "that at least one rule does not hold" in text
@@ -238,7 +238,7 @@ def test_prices_are_in_words():
     policy, _, _, _ = referring()
     text = section(parsed(page_of("referring")), "prices").words()
     for price in policy.prices.values():
-        assert f"One more point of room would save {points(price * 0.01)} of error." in text
+        assert f"Loosening it by one point would save {format_points(price * 0.01)} of error." in text
 
 
 def test_the_frontier_is_the_frontiers():
@@ -251,7 +251,7 @@ def test_the_frontier_is_the_frontiers():
         assert len(circles) == len(rows) == int(panel.all("input")[0].attributes["max"]) + 1
         curve = next(c for c in _curves() if c.statement == statement)
         exact = frontier(policy.problem, evidence, {statement: curve.levels}, beta=policy.beta)
-        assert [row[1] for row in rows] == [percent(cost) for cost in exact.cost]
+        assert [row[1] for row in rows] == [format_percent(cost) for cost in exact.cost]
         assert curve.levels[curve.now] == statement.level
         heights = [float(c.attributes["cy"]) for c in circles]
         assert np.allclose(np.polyval(np.polyfit(exact.cost, heights, 1), exact.cost), heights, atol=0.1)
@@ -260,7 +260,7 @@ def test_the_frontier_is_the_frontiers():
 
 def _curves():
     policy, evidence, _, _ = referring()
-    return curves_of(cases_of(policy, HeldOut(evidence), held_out=False), 7, None)[0]
+    return trace_curves(make_report_rows(policy, HeldOut(evidence), held_out=False), 7, None)[0]
 
 
 def test_curves_reach_from_tight_to_free():
@@ -276,14 +276,16 @@ def test_given_frontiers_are_shown():
     html = report(policy, evidence, frontiers=[path]).html
     panels = parsed(html).all("div", class_="curve")
     assert len(panels) == 1
-    assert [row[1] for row in next(iter(tables(panels[0]).values()))[1:]] == [percent(c) for c in path.cost]
+    assert [row[1] for row in next(iter(tables(panels[0]).values()))[1:]] == [
+        format_percent(c) for c in path.cost
+    ]
 
 
 def test_conflicts_on_a_frontier_are_said():
     evidence, _, _ = people(300, seed=3)
     policy = solve(Problem(error(), [selected(1) >= 0.5, selected(0) >= 0.3]), evidence)
     html = report(policy, evidence, levels=9).html
-    assert "the rules conflict: no policy keeps them all" in html
+    assert "the rules conflict: no policy satisfies them all" in html
     assert "nan" not in html.split("<main")[1].split("<script")[0].lower().replace("resonan", "")
 
 
@@ -298,9 +300,9 @@ def test_a_frontier_must_have_the_level_of_the_rule():
 def test_guessed_groups_are_not_called_observed():
     policy, evidence, labels, group = guessing()
     guessed = report(policy, evidence, labels=labels, levels=0).html
-    assert "with gender as guessed" in section(parsed(guessed), "kept").words()
+    assert "with gender as predicted" in section(parsed(guessed), "kept").words()
     seen = report(policy, evidence, labels=labels, groups={"gender": group}, levels=0).html
-    assert "as guessed" not in section(parsed(seen), "kept").words()
+    assert "with gender as predicted" not in section(parsed(seen), "kept").words()
 
 
 def test_groups_that_are_worse_off_are_named_first():
@@ -315,7 +317,9 @@ def test_groups_that_are_worse_off_are_named_first():
     rising = [s for s in wrong_before if wrong_after[s] - wrong_before[s] > 0.005]
     assert rising, "the rule costs somebody"
     for s in rising:
-        assert f"sex “{s}”, from {percent(wrong_before[s])} to {percent(wrong_after[s])}" in said
+        assert (
+            f"sex “{s}”, from {format_percent(wrong_before[s])} to {format_percent(wrong_after[s])}" in said
+        )
 
 
 def test_an_overconfident_model_is_not_called_calibrated():
@@ -327,7 +331,7 @@ def test_an_overconfident_model_is_not_called_calibrated():
     policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
     said = section(parsed(report(policy, evidence, labels=labels, levels=0).html), "calibration").words()
     assert "predicted and observed shares agree" in said
-    assert re.search(r"where the model says 95.%, it is right in 7\d", said)
+    assert re.search(r"where the model’s confidence is 95.%, it is right in 7\d", said)
 
 
 def test_counts_and_words_of_weighted_cases():
@@ -335,7 +339,7 @@ def test_counts_and_words_of_weighted_cases():
     weighted = evidence.with_columns(weights=np.full(800, 1 / 800))
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.03), rejected() <= 0.1]), weighted)
     page = parsed(report(policy, weighted, labels=labels, levels=0).html)
-    assert "worth 800 cases of equal weight" in section(page, "kept").words()
+    assert "with an effective sample size of 800 cases" in section(page, "kept").words()
     assert "Cases count by their weights" in section(page, "rules").words()
 
 
@@ -346,7 +350,7 @@ def test_a_certificate_and_an_undecided_audit_do_not_contradict_each_other():
     policy = solve(problem, evidence, guarantee="high_probability", held_out=HeldOut(proof, seen))
     few, outcome, _ = people(300, seed=2)
     page = parsed(report(policy, evidence, held_out=HeldOut(few, outcome), levels=0).html)
-    assert "4,000 other cases certified all rules together" in section(page, "summary").words()
+    assert "4,000 held-out cases certified that all rules hold together" in section(page, "summary").words()
     assert "by the cases of this report alone" in section(page, "guarantees").words()
     assert "3,000 + 4,000" in section(page, "fingerprint").words()
 
@@ -361,7 +365,9 @@ def test_sets_are_counted():
         for members in np.ndindex(2, 2, 2, 2):
             p = np.prod([q if m else 1 - q for q, m in zip(row, members, strict=True)])
             chance[sum(members)] += p / len(distribution)
-    assert [row[2] for row in shown["How many labels the sets have"][1:]] == [percent(c) for c in chance]
+    assert [row[2] for row in shown["How many labels the sets have"][1:]] == [
+        format_percent(c) for c in chance
+    ]
     numbers = [s.words() for s in section(tree, "summary").all("span", class_="number")]
     assert numbers[1] == f"{policy.expected(size(), evidence):.2f}".rstrip("0").rstrip(".")
 
@@ -372,7 +378,7 @@ def test_calibration_needs_labels_and_uses_them():
     _, _, _, held_out = referring()
     rows = {row[0]: row for row in tables(tree)["Worst first"][1:]}
     predicted = held_out.evidence.probabilities[:, 1].mean()
-    assert rows["label “1”"][1:3] == [percent(predicted), percent(held_out.labels.mean())]
+    assert rows["label “1”"][1:3] == [format_percent(predicted), format_percent(held_out.labels.mean())]
     (plot,) = tree.all("svg", class_="square")
     assert len(plot.all("circle")) == 10
 
@@ -382,7 +388,7 @@ def test_the_fingerprint_names_the_policy():
     text = section(parsed(page_of("audited")), "fingerprint").words()
     assert policy.digest in text
     assert WHEN in text
-    assert count(len(evidence)) in text
+    assert format_count(len(evidence)) in text
 
 
 def test_many_classes_make_no_large_page():
@@ -455,6 +461,45 @@ def test_in_a_notebook_it_is_framed():
     (frame,) = parsed(made._repr_html_()).all("iframe")
     assert frame.attributes["srcdoc"] == made.html
     assert "KB" in repr(made)
+
+
+def test_levels_and_given_frontiers_do_not_go_together():
+    policy, evidence, _, _ = referring()
+    path = frontier(policy.problem, evidence, {"rejected() <= 0.1": [0.05, 0.1, 0.2]})
+    for levels in (0, 5):
+        with pytest.raises(OptionError, match="leave out levels= to show the given frontiers"):
+            report(policy, evidence, levels=levels, frontiers=[path])
+
+
+def test_a_report_makes_no_policy(monkeypatch):
+    """Its curves need costs and prices alone, with or without the rule that a curve is about."""
+    policy, evidence, labels, held_out = referring()
+    made = []
+    prepare = Policy.__post_init__
+    monkeypatch.setattr(Policy, "__post_init__", lambda self: made.append(self) or prepare(self))
+    page = report(policy, evidence, labels=labels, held_out=held_out, levels=5).html
+    assert len(parsed(page).all("div", class_="curve")) == 2
+    assert made == []
+
+
+def test_certain_answers_that_are_wrong_are_not_called_calibrated():
+    """A confidence of 100 % has no standard error, and is refuted by any mistake."""
+    evidence = Evidence(np.eye(2)[[0, 1] * 50])
+    policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+    said = section(
+        parsed(report(policy, evidence, labels=[0, 1] * 40 + [1, 0] * 10, levels=0).html), "calibration"
+    )
+    words = said.words().replace("\N{NO-BREAK SPACE}", " ")
+    assert re.search(r"the model’s confidence is 100 %, it is right in \d+ % of the cases: its", words)
+
+
+def test_names_of_rows_and_words_of_the_field():
+    """The model without rules is the baseline, and rows without a part in the fit are held out."""
+    for name in NAMES:
+        text = parsed(page_of(name)).all("main")[0].words()
+        assert not re.search(r"model alone|model’s own|speaks? of|nobody|\bdraws?\b|\bobey", text), name
+        assert "baseline" in text
+    assert "on 900\N{NO-BREAK SPACE}held-out cases" in parsed(page_of("audited")).words()
 
 
 def test_bad_arguments_are_refused():

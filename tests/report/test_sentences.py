@@ -23,12 +23,12 @@ from bylaw import (
 )
 from bylaw.language.expressions import DEFINITIONS
 from bylaw.language.families import FAMILIES
-from bylaw.report.number_format import beside
-from bylaw.report.sentences import rate_in_words, saving, sentence
+from bylaw.report.number_format import format_beside
+from bylaw.report.sentences import describe_rate, name_saving, write_sentence
 
 
 def said(statement, kind="labels"):
-    return sentence(statement, kind).replace("\N{NO-BREAK SPACE}", " ")
+    return write_sentence(statement, kind).replace("\N{NO-BREAK SPACE}", " ")
 
 
 FAMILY_SENTENCES = [
@@ -153,24 +153,24 @@ def test_sets_have_their_own_words():
     "rule", [error() + 0.2 * rejected() <= 0.3, 2 * error() <= 0.1, abs(error() - 0.1) <= 0.05], ids=str
 )
 def test_what_has_no_sentence_keeps_its_text(rule):
-    assert sentence(rule) == str(rule)
+    assert write_sentence(rule) == str(rule)
 
 
 def test_rates_as_nouns():
-    assert rate_in_words(F - ALL) == (
+    assert describe_rate(F - ALL) == (
         "the share of cases with sex “F” that are decided “yes”, less that of all cases"
     )
-    noun = rate_in_words(F - 0.8 * selected("yes").given(sex="M")).replace("\N{NO-BREAK SPACE}", " ")
+    noun = describe_rate(F - 0.8 * selected("yes").given(sex="M")).replace("\N{NO-BREAK SPACE}", " ")
     assert noun == (
         "the share of cases with sex “F” that are decided “yes”, less 80 % of that of cases with sex “M”"
     )
-    assert rate_in_words(error() + 0.2 * rejected()) == "error() + 0.2 * rejected()"
+    assert describe_rate(error() + 0.2 * rejected()) == "error() + 0.2 * rejected()"
 
 
 def test_savings_are_named():
-    assert saving(error()) == ("of error", True)
-    assert saving(size()) == ("labels per set", False)
-    assert saving(error() + 0.2 * rejected()) == ("of error() + 0.2 * rejected()", True)
+    assert name_saving(error()) == ("of error", True)
+    assert name_saving(size()) == ("labels per set", False)
+    assert name_saving(error() + 0.2 * rejected()) == ("of error() + 0.2 * rejected()", True)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_savings_are_named():
     ],
 )
 def test_an_estimate_is_told_from_its_limit(value, limits, unit, text):
-    assert beside(value, limits, unit).replace("\N{NO-BREAK SPACE}", " ") == text
+    assert format_beside(value, limits, unit).replace("\N{NO-BREAK SPACE}", " ") == text
 
 
 def test_long_names_are_cut():

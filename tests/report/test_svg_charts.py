@@ -8,18 +8,18 @@ import pytest
 
 from bylaw import rejected
 from bylaw.auditing.audit import Verdict
-from bylaw.report.bounded_rates import Bar
+from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.colors import DARK, LIGHT
 from bylaw.report.svg_charts import (
     Scale,
-    axis,
-    bounds_of,
-    column,
-    dots,
-    reliability_plot,
-    scale_of,
-    stack,
-    track,
+    choose_ticks,
+    draw_axis,
+    draw_column,
+    draw_dots,
+    draw_reliability,
+    draw_stack,
+    draw_track,
+    fit_scale,
 )
 from helpers.reported import parsed
 
@@ -50,17 +50,17 @@ def test_ticks_are_round_and_inside(low, high):
 
 
 def test_scales_hold_all_values():
-    scale = scale_of([0.2, 0.5, math.inf, math.nan])
+    scale = fit_scale([0.2, 0.5, math.inf, math.nan])
     assert scale.low < 0.2
     assert scale.high > 0.5
-    assert scale_of([0.1], around_zero=True).low == 0
-    assert scale_of([0.0, 0.0], around_zero=True).high > 0
-    assert scale_of([]).high > scale_of([]).low
+    assert fit_scale([0.1], around_zero=True).low == 0
+    assert fit_scale([0.0, 0.0], around_zero=True).high > 0
+    assert fit_scale([]).high > fit_scale([]).low
 
 
 def test_dots_stand_where_their_values_are():
     scale = Scale(0.1, 0.9)
-    tree = parsed(dots("t", 0.31, 0.72, scale))
+    tree = parsed(draw_dots("t", 0.31, 0.72, scale))
     (before,), (after,) = tree.all("circle", class_="before"), tree.all("circle", class_="after")
     assert value_at(number(before.attributes["cx"]), scale) == pytest.approx(0.31, abs=1e-4)
     assert value_at(number(after.attributes["cx"]), scale) == pytest.approx(0.72, abs=1e-4)
@@ -69,11 +69,11 @@ def test_dots_stand_where_their_values_are():
 
 
 def test_a_track_shows_bound_estimate_and_interval():
-    bar = Bar(
+    bar = BoundedRate(
         "s", rejected(), ("r",), high=0.1, estimate=0.08, lower=0.06, upper=0.12, verdict=Verdict.UNDECIDED
     )
     scale = Scale(0.0, 0.15)
-    tree = parsed(track(bar, scale, "t"))
+    tree = parsed(draw_track(bar, scale, "t"))
     assert value_at(number(tree.all("circle")[0].attributes["cx"]), scale) == pytest.approx(0.08, abs=1e-4)
     wide = tree.all("line", class_="interval")[0].attributes
     ends = [value_at(number(wide[x]), scale) for x in ("x1", "x2")]
@@ -86,28 +86,28 @@ def test_a_track_shows_bound_estimate_and_interval():
 
 
 def test_a_track_without_a_number_has_no_dot():
-    tree = parsed(track(Bar("s", rejected(), ("r",), high=0.1), Scale(0, 1), "t"))
+    tree = parsed(draw_track(BoundedRate("s", rejected(), ("r",), high=0.1), Scale(0, 1), "t"))
     assert not tree.all("circle")
     assert not tree.all("line", class_="interval")
 
 
 def test_a_tracks_ticks_are_its_bounds():
-    gap = Bar("s", rejected(), ("r",), low=-0.02, high=0.02)
-    assert bounds_of(gap, Scale(-0.04, 0.04)) == [-0.02, 0, 0.02]
-    assert bounds_of(gap, Scale(-1.0, 1.0)) == [-0.02, 0.02]
-    texts = [text.text for text in parsed(axis(Scale(-0.04, 0.04), "points", [-0.02, 0.0])).all("text")]
+    gap = BoundedRate("s", rejected(), ("r",), low=-0.02, high=0.02)
+    assert choose_ticks(gap, Scale(-0.04, 0.04)) == [-0.02, 0, 0.02]
+    assert choose_ticks(gap, Scale(-1.0, 1.0)) == [-0.02, 0.02]
+    texts = [text.text for text in parsed(draw_axis(Scale(-0.04, 0.04), "points", [-0.02, 0.0])).all("text")]
     assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in texts] == ["−2 points", "0 points"]
 
 
 def test_bars_are_as_long_as_their_shares():
-    assert number(parsed(column("t", 0.2, 0.8)).all("rect")[0].attributes["width"]) == 25
-    pieces = [r.attributes for r in parsed(stack("t", [("a", 0.5), ("b", 0.3), ("c", 0.2)])).all("rect")]
+    assert number(parsed(draw_column("t", 0.2, 0.8)).all("rect")[0].attributes["width"]) == 25
+    pieces = [r.attributes for r in parsed(draw_stack("t", [("a", 0.5), ("b", 0.3), ("c", 0.2)])).all("rect")]
     assert [number(p["width"]) for p in pieces] == [50, 30, 20]
     assert [number(p["x"]) for p in pieces] == [0, 50, 80]
 
 
 def test_the_calibration_plot_has_agreement_on_its_diagonal():
-    tree = parsed(reliability_plot("t", [(0.6, 0.6, 0.1), (0.9, 0.9, 0.1), (0.8, 0.55, 0.1)]))
+    tree = parsed(draw_reliability("t", [(0.6, 0.6, 0.1), (0.9, 0.9, 0.1), (0.8, 0.55, 0.1)]))
     (line,) = tree.all("line", class_="diagonal")
     x1, x2, y1, y2 = (float(line.attributes[k]) for k in ("x1", "x2", "y1", "y2"))
     places = [(float(c.attributes["cx"]), float(c.attributes["cy"])) for c in tree.all("circle")]

@@ -1,8 +1,8 @@
 """Bounds on means of bounded values that hold with high probability at any number of rows.
 
-A `Sample` holds independent values within known limits. The question is always one-sided: how surely
-is the sum of the samples' means below a target? The answer is a log e-value, -log(p); a bound is the
-target at which it suffices. For bounds from below, the values are negated.
+A `Sample` holds independent values within known limits. The question is always one-sided: with what
+confidence is the sum of the samples' means below a target? The answer is a log e-value, -log(p); a bound
+is the target at which it suffices. For bounds from below, the values are negated.
 
 Betting (Waudby-Smith and Ramdas, 2024): a player who stakes against "the mean is at least b" has capital
 prod_i(1 + stake_i (b - Z_i)), which under that hypothesis exceeds 1/delta with probability delta at most.
@@ -66,7 +66,7 @@ class Sample:
 
 
 class Bound(Protocol):
-    """A concentration bound: how surely rows refute "the mean is at least `target`"."""
+    """A concentration bound: with what confidence rows refute "the mean is at least `target`"."""
 
     def log_e_value(self, target: float) -> float:
         """-log p; it grows with the target."""
@@ -77,14 +77,14 @@ class Bound(Protocol):
         ...
 
 
-def _first_target(evidence: Callable[[float], float], wanted: float, low: float, high: float) -> float:
-    """The least target of [low, high] with as much evidence as wanted, or a hair above it."""
-    if evidence(high) < wanted:
+def _find_target(log_e_value: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """The least target of [low, high] with the log e-value that is wanted, or a hair above it."""
+    if log_e_value(high) < wanted:
         return high
-    if evidence(low) >= wanted:
+    if log_e_value(low) >= wanted:
         return low
     precision = _PRECISION * (high - low)
-    found = brentq(lambda t: min(evidence(t), wanted + 1.0) - wanted, low, high, xtol=precision)
+    found = brentq(lambda t: min(log_e_value(t), wanted + 1.0) - wanted, low, high, xtol=precision)
     return min(float(found) + precision, high)  # type: ignore[arg-type]
 
 
@@ -92,7 +92,7 @@ def _first_target(evidence: Callable[[float], float], wanted: float, low: float,
 
 
 @lru_cache(maxsize=8)
-def _bet_of_row(n_rows: int, bundle: int) -> NDArray[np.int64]:
+def _number_bets(n_rows: int, bundle: int) -> NDArray[np.int64]:
     """(n_rows,): the number of each row's bet, in an order that does not depend on the rows."""
     place = np.empty(n_rows, dtype=np.int64)
     place[np.random.default_rng(n_rows).permutation(n_rows)] = np.arange(n_rows)
@@ -112,14 +112,14 @@ class _Bets:
         """In random order, since rows may come sorted; many rows in bundles of the same size."""
         n = len(sample.values)
         bundle = max(n // _MOST_BETS, 1)
-        bet, n_bets = _bet_of_row(n, bundle), n // bundle
+        bet, n_bets = _number_bets(n, bundle), n // bundle
 
-        def bundled(values: Floats) -> Floats:
+        def average(values: Floats) -> Floats:
             return np.bincount(bet, values, n_bets)[:n_bets] / bundle
 
         if sample.weights is None:
-            return cls(bundled(sample.values), np.ones(n_bets), sample)
-        return cls(bundled(sample.weights * sample.values), bundled(sample.weights), sample)
+            return cls(average(sample.values), np.ones(n_bets), sample)
+        return cls(average(sample.weights * sample.values), average(sample.weights), sample)
 
     def __len__(self) -> int:
         return len(self.amounts)
@@ -163,7 +163,7 @@ class Betting:
 
     def upper_bound(self, log_e_value: float) -> float:
         sample = self.bets.sample
-        return _first_target(self.log_e_value, log_e_value, sample.lowest, sample.highest)
+        return _find_target(self.log_e_value, log_e_value, sample.lowest, sample.highest)
 
 
 class PairBetting:
@@ -194,7 +194,7 @@ class PairBetting:
 
     def upper_bound(self, log_e_value: float) -> float:
         (low, high), (other_low, other_high) = self.limits
-        return _first_target(self.log_e_value, log_e_value, low + other_low, high + other_high)
+        return _find_target(self.log_e_value, log_e_value, low + other_low, high + other_high)
 
     def _worst(self, check: int, target: float, left: float, right: float) -> float:
         """The log-capital at one time, for the worst division of the target. It grows in one mean and
@@ -217,7 +217,7 @@ def _in_step(mine: _Bets, other: _Bets) -> np.ndarray:
 
 def _capitals(bets: _Bets, stakes: Floats) -> tuple[Floats, Floats]:
     """Log-capital at a few targets (points,) and times (checks, points). It is concave in the target, so
-    that between two points it is at least what a straight line says."""
+    that between two points it lies above the straight line."""
     sample = bets.sample
     deviation = math.sqrt(bets.variances[-1])
     steps = deviation * np.array([-s for s in _STEPS[::-1]] + [0.0, *_STEPS])
@@ -254,7 +254,7 @@ class HoeffdingBentkus:
         return max(hoeffding, bentkus, 0.0)
 
     def upper_bound(self, log_e_value: float) -> float:
-        return _first_target(self.log_e_value, log_e_value, self.sample.lowest, self.sample.highest)
+        return _find_target(self.log_e_value, log_e_value, self.sample.lowest, self.sample.highest)
 
 
 class ClopperPearson:
@@ -278,7 +278,7 @@ class ClopperPearson:
         return _tail(self.successes, n, max(level, 0.0)) if n else 0.0
 
     def upper_bound(self, log_e_value: float) -> float:
-        return _first_target(self.log_e_value, log_e_value, self.sample.lowest, self.sample.highest)
+        return _find_target(self.log_e_value, log_e_value, self.sample.lowest, self.sample.highest)
 
 
 def _tail(successes: int, n: int, level: float) -> float:
@@ -320,7 +320,7 @@ class SeparateBounds:
             if most > 1000:
                 return math.inf
             most *= 2
-        # From below: a hair less evidence than there is.
+        # From below: a hair less than the log e-value.
         low = 0.0
         while most - low > _PRECISION * most:
             middle = (low + most) / 2
@@ -335,7 +335,7 @@ class SeparateBounds:
 
 
 def make_bound(samples: Sequence[Sample], method: str, delta: float, independent: bool) -> Bound:
-    """What the samples say of the sum of their means, most sharply at probability `delta`."""
+    """A bound on the sum of the samples' means, sharpest at the error probability `delta`."""
     varying = [s for s in samples if s.range > 0]
     constant = sum(s.lowest for s in samples if s.range == 0)
     return _ShiftedBound(_make_bound(varying, method, delta, independent), constant)
@@ -364,8 +364,9 @@ class _ShiftedBound:
         return self.bound.upper_bound(log_e_value) + self.constant
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted so that all below delta are right together with probability 1 - delta; nan is left out."""
+def adjust_holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted for their number (Holm, 1979): all rejections at level delta are right together with
+    probability 1 - delta. nan is left out."""
     judged = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
     adjusted, least = [math.nan] * len(p_values), 0.0
     for rank, (p, i) in enumerate(judged):

@@ -1,4 +1,4 @@
-"""Audits in words: for a terminal, and for a notebook."""
+"""Audits as text for a terminal, and as HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ import html
 import math
 from typing import TYPE_CHECKING
 
+from bylaw.auditing.verdicts import RuleAudit, is_out_of_reach
 from bylaw.errors import join_remedy
 
 if TYPE_CHECKING:
-    from bylaw.auditing.audit import Audit, RuleAudit
+    from bylaw.auditing.audit import Audit
 
 _SHOWN_RULES = 40
 _SHOWN_LINES = 3  # of calibration, the worst
-_FAR = 1000  # times as many rows are no advice
-_TELLING = 3.0  # standard errors
-_ORDER = ("violated", "estimated to be broken", "undecided", "not judged", "certified", "estimated to hold")
 _COLOURS = {"certified": "#1a7f37", "violated": "#b42318", "estimated to be broken": "#b42318"}
 
 
-def as_text(audit: Audit) -> str:
-    lines = [_headline(audit), "", *_subtitle(audit)]
-    shown = _sorted_rules(audit)
+def format_text(audit: Audit) -> str:
+    """The audit as plain text."""
+    lines = [_format_headline(audit), "", *_format_subtitle(audit)]
+    shown = _sort_rules(audit)
     width = max((len(str(rule.verdict)) for rule in shown), default=0)
     names = max((len(rule.rule) for rule in shown), default=0)
     for rule in shown:
-        lines.append(f"  {rule.verdict!s:<{width}}  {rule.rule:<{names}}  {_finding(rule, audit)}".rstrip())
+        lines.append(
+            f"  {rule.verdict!s:<{width}}  {rule.rule:<{names}}  {_format_finding(rule, audit)}".rstrip()
+        )
     if more := len(audit.rules) - len(shown):
         lines.append(f"  ... and {more} more rules, see to_frame()")
-    return "\n".join([*lines, "", *_remarks(audit)])
+    return "\n".join([*lines, "", *_list_remarks(audit)])
 
 
-def as_html(audit: Audit) -> str:
+def format_html(audit: Audit) -> str:
+    """The audit as a table in HTML."""
     rows = "".join(
         f"<tr><td style='color:{_COLOURS.get(rule.verdict, '#9a6700')}'>{rule.verdict}</td>"
         f"<td style='text-align:left'>{html.escape(rule.rule)}</td>"
-        f"<td style='text-align:left'>{html.escape(_finding(rule, audit))}</td></tr>"
-        for rule in _sorted_rules(audit)
+        f"<td style='text-align:left'>{html.escape(_format_finding(rule, audit))}</td></tr>"
+        for rule in _sort_rules(audit)
     )
     more = len(audit.rules) - min(len(audit.rules), _SHOWN_RULES)
-    remarks = [*([f"and {more} more rules"] if more else []), *_remarks(audit)]
-    title = "<br>".join(html.escape(line) for line in [_headline(audit), *_subtitle(audit)])
+    remarks = [*([f"and {more} more rules"] if more else []), *_list_remarks(audit)]
+    title = "<br>".join(html.escape(line) for line in [_format_headline(audit), *_format_subtitle(audit)])
     return (
         f"<table><caption style='text-align:left'>{title}</caption>"
         "<thead><tr><th>verdict</th><th style='text-align:left'>rule</th>"
@@ -49,56 +51,56 @@ def as_html(audit: Audit) -> str:
     )
 
 
-def _headline(audit: Audit) -> str:
+def _format_headline(audit: Audit) -> str:
     rows = f"{audit.rows:,} rows"
     if not audit.certificate:
-        return f"An estimate and no certificate, on {rows} that chose the policy: {audit.verdict}"
+        return f"An estimate and no certificate, on {rows} on which the policy was chosen: {audit.verdict}"
     sure = f"{100 * audit.confidence:g} % confidence, by {audit.method}"
     return f"Audit of {rows} at {sure}. All rules together: {audit.verdict}"
 
 
-def _subtitle(audit: Audit) -> list[str]:
+def _format_subtitle(audit: Audit) -> list[str]:
     judged = sum(not rule.reason for rule in audit.rules)
     if not audit.certificate or judged < 2:
         return []
-    return [f"Each by itself, with p-values adjusted for {judged} rules:"]
+    return [f"Each rule, with p-values adjusted for {judged} rules:"]
 
 
-def _sorted_rules(audit: Audit) -> list[RuleAudit]:
-    return sorted(audit.rules, key=lambda rule: _ORDER.index(rule.verdict))[:_SHOWN_RULES]
+def _sort_rules(audit: Audit) -> list[RuleAudit]:
+    return sorted(audit.rules, key=lambda rule: rule.verdict.severity)[:_SHOWN_RULES]
 
 
-def _finding(rule: RuleAudit, audit: Audit) -> str:
+def _format_finding(rule: RuleAudit, audit: Audit) -> str:
     if rule.reason:
         return join_remedy(rule.reason, rule.remedy)
     text = f"{rule.estimate:.4g}"
     if not math.isnan(rule.lower):
         text += f" [{rule.lower:.4g}, {rule.upper:.4g}]  p {rule.p_holm:.2g}"
-    if rule.rows_needed > _FAR * audit.rows:
+    if is_out_of_reach(rule.rows_needed, audit.rows):
         return text + "  (at its limit)"
     if not math.isnan(rule.rows_needed):
-        text += f"  (about {rule.rows_needed:,.0f} rows would tell)"
+        text += f"  (about {rule.rows_needed:,.0f} rows would decide it)"
     return text
 
 
-def _remarks(audit: Audit) -> list[str]:
-    by = "observed" if audit.cost_observed else "as the probabilities predict"
+def _list_remarks(audit: Audit) -> list[str]:
+    by = "observed" if audit.cost_observed else "predicted by the probabilities"
     rejected = "" if math.isnan(audit.rejected) else f" with {100 * audit.rejected:.3g} % rejected"
     remarks = [
-        f"{audit.objective}: {audit.cost_before:.4g} for the model's own answers, "
+        f"{audit.objective}: {audit.cost_before:.4g} for the baseline, "
         f"{audit.cost_after:.4g} for these decisions{rejected}, {by}",
         f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
     worst = sorted(audit.reliability, key=lambda line: -abs(line.deviations))
-    telling = [line for line in worst if abs(line.deviations) > _TELLING]
-    if telling:
-        remarks.append("probabilities that do not mean what they say:")
-    for line in telling[:_SHOWN_LINES]:
+    notable = [line for line in worst if line.is_notable]
+    if notable:
+        remarks.append("probabilities that are not calibrated:")
+    for line in notable[:_SHOWN_LINES]:
         among = f" among {line.among}" if line.among else ""
         remarks.append(
             f"  {line.of}={line.value!r}{among}: {100 * line.predicted:.3g} % predicted, "
             f"{100 * line.observed:.3g} % observed ({line.deviations:+.1f} standard errors)"
         )
-    if audit.reliability and not telling:
-        remarks.append("the probabilities agree with what was seen")
+    if audit.reliability and not notable:
+        remarks.append("the probabilities agree with what was observed")
     return remarks

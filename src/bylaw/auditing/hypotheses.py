@@ -1,9 +1,9 @@
 """A rule as a hypothesis about rows: samples of independent values whose means tell whether it holds.
 
-With the draws integrated out, a row's share in a rate is Z = sum_a pi(a|x) c(x, y, a), with the label and
-the groups as they were seen. A rate given an event is a mean over the rows of that event, whose number is
+With the random decisions averaged out, a row's share in a rate is Z = sum_a pi(a|x) c(x, y, a), with the
+label and the groups as observed. A rate given an event is a mean over the rows of that event, whose number is
 taken as given. A gap between two groups is a sum of two means over different rows. A gap between a group
-and everybody also has the group among everybody, by the group's share q in the population, which is only
+and all rows also has the group among all rows, by the group's share q in the population, which is only
 known to lie in an interval: the hypothesis must hold at both ends of it (Berger and Boos, 1994).
 """
 
@@ -31,7 +31,7 @@ from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Rule, form
 
 Mask = NDArray[np.bool_]
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
-SPENT = 0.02  # of the error, on the interval of a group's share
+SPENT = 0.02  # share of the error probability that is spent on the interval of a group's share
 
 
 class Decomposition(NamedTuple):
@@ -39,7 +39,7 @@ class Decomposition(NamedTuple):
 
     samples: tuple[Sample, ...]
     independent: bool
-    nearness: float = 1.0  # of the share that was seen to this end; those of all ends add up to one
+    nearness: float = 1.0  # of the observed share to this end; those of all ends add up to one
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Hypothesis:
 
     decompositions: tuple[Decomposition, ...]  # it is so if it is in each
     spent: float  # probability that none of them is right
-    rows: float  # that count, weighted; of several samples, those of the smallest
+    rows: float  # effective sample size; of several samples, that of the smallest
     constant: float
 
     @property
@@ -67,7 +67,7 @@ class Hypothesis:
 
 
 class HypothesisTest:
-    """What rows say of a hypothesis, most sharply at probability `delta` of error."""
+    """The test of a hypothesis, sharpest at the error probability `delta`."""
 
     def __init__(self, hypothesis: Hypothesis, method: str, delta: float) -> None:
         self.hypothesis = hypothesis
@@ -91,7 +91,7 @@ class HypothesisTest:
 
 
 class Untestable(NamedTuple):
-    """Why rows say nothing of a rule, and what would let them."""
+    """Why a rule cannot be tested on these rows, and what would let it."""
 
     reason: str
     remedy: Remedy | None = None
@@ -99,9 +99,9 @@ class Untestable(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOutSample:
-    """What was seen of held-out rows, and how they are decided.
+    """Held-out rows as observed, and the probabilities of their decisions.
 
-    `unlabelled` are more rows, without labels: they sharpen rates that speak of labels (prediction-powered
+    `unlabelled` are more rows, without labels: they sharpen rates that refer to labels (prediction-powered
     inference). Each labelled row is joined by k of them: Z - w f + w mean(f of its companions), where f is
     what the probabilities predict for Z. Its mean is that of Z whatever f is, and its variance small where f
     is good; w = k / (k + 1) is best where f is calibrated.
@@ -112,23 +112,23 @@ class HeldOutSample:
     space: ActionSpace
     labelled: bool
     unlabelled: HeldOutSample | None = None
-    limits: Limits = field(default_factory=dict)  # of the caller's own costs
-    largest_weight: float | None = None  # that any row can have; of these rows, if it is not known
+    limits: Limits = field(default_factory=dict)  # of costs in custom()
+    largest_weight: float | None = None  # that any row can have; by default the largest of these rows
 
     @property
     def random(self) -> bool:
-        """Whether some decision is left to chance."""
+        """Whether some decision is random."""
         return bool(((self.probabilities > 0) & (self.probabilities < 1)).any())
 
     def make_hypothesis(self, rule: Rule, spent: float) -> Hypothesis | Untestable:
         """That the rule's excess is at most zero; with a probability of `spent`, a group's share in the
         population is not in its interval."""
         excess = rule.excess
-        if (blind := self._blind(excess)) is not None:
-            return blind
+        if (obstacle := self._find_obstacle(excess)) is not None:
+            return obstacle
         events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
         for event in events:
-            if self._impossible(event) or not self.among(event).any():
+            if self._is_impossible(event) or not self.among(event).any():
                 return Untestable(f"there is no row with {format_conditions(event)}")
         parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
         decompositions, spent = self._divide(events, parts, spent)
@@ -142,12 +142,14 @@ class HeldOutSample:
         if len(events) == 2 and not self._weighted:
             for inner, outer in ((0, 1), (1, 0)):
                 if set(events[outer]) < set(events[inner]):
-                    return self._nested(events[inner], parts[inner], events[outer], parts[outer], spent)
+                    return self._divide_nested(
+                        events[inner], parts[inner], events[outer], parts[outer], spent
+                    )
         samples = [self._sample(part, event) for event, part in zip(events, parts, strict=True)]
-        apart = all(_exclude(one, other) for one, other in itertools.combinations(events, 2))
+        apart = all(_are_exclusive(one, other) for one, other in itertools.combinations(events, 2))
         return (Decomposition(tuple(samples), apart),), 0.0
 
-    def _nested(
+    def _divide_nested(
         self, inner: Conditions, part: Rate, outer: Conditions, whole: Rate, spent: float
     ) -> tuple[tuple[Decomposition, ...], float]:
         """mean(outer) = q mean(inner) + (1 - q) mean(the rest): two samples for each end of q."""
@@ -160,8 +162,8 @@ class HeldOutSample:
         decompositions = [
             Decomposition(
                 (
-                    self._sample(_bare(part) + q * _bare(whole), inner),
-                    self._sample((1 - q) * _bare(whole), outer, without=inner),
+                    self._sample(_drop_conditions(part) + q * _drop_conditions(whole), inner),
+                    self._sample((1 - q) * _drop_conditions(whole), outer, without=inner),
                 ),
                 True,
                 nearness,
@@ -171,22 +173,22 @@ class HeldOutSample:
         return tuple(decompositions), spent
 
     def _sample(self, rate: Rate, event: Conditions, without: Conditions | None = None) -> Sample:
-        """The rate without its conditions, on the rows of an event, or those of them not in another."""
-        rate = _bare(rate)
+        """The rate without its conditions, on the rows of an event, or those of them outside another."""
+        rate = _drop_conditions(rate)
         low, high = bound_rate(rate, self.space, dict(event).get(LABEL), self.limits)
         rows = self.among(event, without)
-        values, weights = self.values(rate)[rows], self._weights_of(rows)
-        if self.unlabelled is not None and weights is None and self._sharpened(rate, event):
+        values, weights = self.values(rate)[rows], self._relative_weights(rows)
+        if self.unlabelled is not None and weights is None and self._is_sharpened(rate, event):
             companions = self.unlabelled.values(rate)[self.unlabelled.among(event, without)]
             if per_row := len(companions) // max(len(values), 1):
                 share = per_row / (per_row + 1)
                 predicted = self._predicted.values(rate)[rows]
-                values = values + share * (_bundled(companions, len(values), per_row) - predicted)
+                values = values + share * (_average_bundles(companions, len(values), per_row) - predicted)
                 low, high = low - share * (high - low), high + share * (high - low)
         return Sample(np.clip(values, low, high), low, high, weights)
 
-    def _sharpened(self, rate: Rate, event: Conditions) -> bool:
-        """Whether unlabelled rows say something: the rate needs labels, and the event nothing unseen."""
+    def _is_sharpened(self, rate: Rate, event: Conditions) -> bool:
+        """Whether unlabelled rows help: the rate needs labels, and the event is known without them."""
         assert self.unlabelled is not None
         known = all(name in self.unlabelled.seen.known_groups for name, _ in event)
         return known and any(a.needs_label(self.space) for a, _ in rate.terms)
@@ -223,8 +225,8 @@ class HeldOutSample:
             rows &= ~self.among(without)
         return rows if self.seen.weights is None else rows & (self.seen.weights > 0)
 
-    def _weights_of(self, rows: Mask) -> Floats | None:
-        """Relative to the largest; None if all are alike."""
+    def _relative_weights(self, rows: Mask) -> Floats | None:
+        """Weights relative to the largest; None if all are equal."""
         if self.seen.weights is None or not self._weighted or not rows.any():
             return None
         weights = self.seen.weights[rows]
@@ -237,31 +239,31 @@ class HeldOutSample:
         return weights is not None and bool(np.ptp(weights[weights > 0]) > 0)
 
     def _effective_rows(self, rows: Mask) -> float:
-        weights = self._weights_of(rows)
+        weights = self._relative_weights(rows)
         return float(rows.sum()) if weights is None else count_effective(weights)
 
-    def _impossible(self, event: Conditions) -> bool:
+    def _is_impossible(self, event: Conditions) -> bool:
         groups = ((self.seen.groups.get(name), value) for name, value in event)
         return any(group is not None and value not in group.values for group, value in groups)
 
-    def _blind(self, rate: Rate) -> Untestable | None:
-        """What would have to be seen to test the rate."""
+    def _find_obstacle(self, rate: Rate) -> Untestable | None:
+        """What would have to be known to test the rate."""
         if not self.labelled and any(a.needs_label(self.space) for a, _ in rate.terms):
             return Untestable("it refers to labels", Remedy("pass_labels"))
         for name in dict.fromkeys(name for a, _ in rate.terms for name, _ in a.conditions if name != LABEL):
             if name in self.seen.hidden_groups:
                 return Untestable(
-                    f"it refers to {name}, of which there are only probabilities",
+                    f"it refers to {name}, of which only probabilities are known",
                     Remedy("pass_true_groups", name),
                 )
         for name in (a.reads("cost") for a, _ in rate.terms):
             if name is not None and name not in self.limits:
-                return Untestable(f"no one knows how large {name!r} may be", Remedy("pass_limits", name))
+                return Untestable(f"the range of {name!r} is not known", Remedy("pass_limits", name))
         return None
 
 
 def check_limits(limits: Any, evidence: RowData) -> Limits:
-    """The least and the most of costs, which these rows must respect."""
+    """Limits of costs, {name: (least, most)}, within which those of these rows must be."""
     if not isinstance(limits, Mapping):
         raise OptionError(f"limits takes a dict {{cost: (least, most)}}, not {limits!r}")
     for name, pair in limits.items():
@@ -278,7 +280,7 @@ def check_limits(limits: Any, evidence: RowData) -> Limits:
 
 
 def check_weight(largest: float | None, evidence: RowData) -> float | None:
-    """The largest weight that any row can have, which these must respect."""
+    """The largest weight that any row can have, which those of these rows must not exceed."""
     if largest is not None:
         check_positive(largest, "largest_weight")
         if evidence.weights is not None and evidence.weights.max() > largest:
@@ -288,19 +290,19 @@ def check_weight(largest: float | None, evidence: RowData) -> float | None:
     return largest
 
 
-def _bundled(values: Floats, n_rows: int, per_row: int) -> Floats:
-    """(n_rows,): means of so many values each, drawn without order, which may mean something."""
+def _average_bundles(values: Floats, n_rows: int, per_row: int) -> Floats:
+    """(n_rows,): means of so many values each, in random order, as the order of rows may not be random."""
     order = np.random.default_rng(len(values)).permutation(len(values))[: n_rows * per_row]
     return values[order].reshape(n_rows, per_row).mean(axis=1)
 
 
-def _bare(rate: Rate) -> Rate:
+def _drop_conditions(rate: Rate) -> Rate:
     """Without conditions."""
     terms = [Rate(((Atom(a.name, a.arguments, function=a.function), c),)) for a, c in rate.terms]
     return sum(terms, Rate((), rate.constant))
 
 
-def _exclude(one: Conditions, other: Conditions) -> bool:
+def _are_exclusive(one: Conditions, other: Conditions) -> bool:
     """No row is in both."""
     other_values = dict(other)
     return any(name in other_values and other_values[name] != value for name, value in one)

@@ -1,11 +1,11 @@
-"""The frontier: what each level of a rule costs, along a warm-started path of policies."""
+"""The Pareto frontier: what each level of a rule costs, along a warm-started path of solutions."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from bylaw.data.arrays import as_numbers, make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
 from bylaw.fitting.solution_path import Lever, Point, Walk, at_levels, find_lever, make_conflict
-from bylaw.formulation.solution import Status
+from bylaw.formulation.solution import Guarantee, Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
+from bylaw.policy.fingerprint import Fingerprint
 from bylaw.policy.policy import Policy
 from bylaw.solvers.base import Solver
 
@@ -33,26 +34,98 @@ class Progress(NamedTuple):
     status: Status
 
 
+class LazyPolicies(Sequence[Policy | None]):
+    """The policies of a frontier: each is made when it is first asked for, and kept. It holds no rows."""
+
+    def __init__(
+        self, points: Sequence[Point], guarantees: Sequence[Guarantee], fingerprint: Fingerprint
+    ) -> None:
+        self._points, self._guarantees, self._fingerprint = points, guarantees, fingerprint
+        self._made: dict[int, Policy] = {}
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    @overload
+    def __getitem__(self, index: int) -> Policy | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Policy | None, ...]: ...
+    def __getitem__(self, index: int | slice) -> Policy | tuple[Policy | None, ...] | None:
+        places = range(len(self))[index]
+        return self._get(places) if isinstance(places, int) else tuple(map(self._get, places))
+
+    def _get(self, i: int) -> Policy | None:
+        point = self._points[i]
+        if point.status is Status.INFEASIBLE:
+            return None
+        if i not in self._made:
+            self._made[i] = Policy.from_solution(
+                point.problem,
+                point.form,
+                point.solution,
+                self._guarantees[i],
+                fingerprints=(self._fingerprint,),
+            )
+        return self._made[i]
+
+    def __repr__(self) -> str:
+        return f"<the policies of {len(self)} points>"
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Frontier:
-    """The best policy at each level of one or two statements, in the order of the sweep; of two, the
-    second varies faster. Where the rules conflict, cost and prices are nan and there is no policy."""
+    """The result of `frontier`: the least cost at each level of one or two rules, in the order of the sweep.
+
+    Of two rules, the level of the second varies faster. Where the rules conflict, cost and prices are nan and
+    there is no policy.
+
+    Parameters
+    ----------
+    problem : Problem
+    swept : tuple of str
+        the rules whose levels vary, with the word `level` in place of the number.
+    levels : array of shape (n_points, n_swept)
+    cost : array of shape (n_points,)
+        the expected cost of the policy, by the probabilities of the evidence.
+    prices : array of shape (n_points, n_swept)
+        the shadow price of each rule: what one more unit of its level would save.
+    status : tuple of Status
+        how the solver ended at each point.
+    policies : sequence of Policy or None
+        the policy of each point; it is made when it is first asked for.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, frontier, rejected
+    >>> evidence = Evidence([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.6, 0.4]])
+    >>> found = frontier(Problem(error(), [rejected() <= 0.1]), evidence, {"rejected() <= 0.1": [0.0, 0.25]})
+    >>> found.swept
+    ('rejected() <= level',)
+    >>> found.cost.round(2).tolist()  # rejecting the last row saves its error of 0.4, on one row of four
+    [0.25, 0.15]
+    >>> round(found.policies[1].expected(rejected(), evidence), 2)
+    0.25
+    """
 
     problem: Problem
-    swept: tuple[str, ...]  # the swept statements, with the word `level` in place of the number
-    levels: Floats  # (n_points, n_swept)
-    cost: Floats  # (n_points,): E[loss] of the policy, by the evidence's probabilities
-    prices: Floats  # (n_points, n_swept): what one more unit of slack would save
+    swept: tuple[str, ...]
+    levels: Floats
+    cost: Floats
+    prices: Floats
     status: tuple[Status, ...]
-    policies: tuple[Policy | None, ...]
+    policies: Sequence[Policy | None]
 
     def __len__(self) -> int:
         return len(self.cost)
 
     def to_frame(self, like: Any = None) -> Any:
-        """One line per point: the levels, cost, a price per swept statement, status.
+        """One line per point: the levels, the cost, a price per swept rule, and the status.
 
-        A frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow.
+        Parameters
+        ----------
+        like : frame, optional
+            the result is a frame of the same library; by default, of the first installed of pandas, polars
+            and pyarrow.
         """
         return make_frame(
             {
@@ -65,8 +138,19 @@ class Frontier:
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """One sweep: cost against level with the tangents that prices are, and the price below it,
-        unless it shall go into `ax` alone. Two: lines of equal cost. Returns the axes of the cost."""
+        """Draw the frontier, with matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            where to draw; by default, a new figure.
+
+        Returns
+        -------
+        matplotlib axes
+            of the cost. One rule: cost against level, with tangents whose slopes are the prices and, in a
+            new figure, the price below. Two rules: lines of equal cost.
+        """
         from bylaw.fitting.plots import plot_frontier
 
         return plot_frontier(self, ax)
@@ -97,37 +181,52 @@ def frontier(
     tol: float = 1e-5,
     callback: Callable[[Progress], Any] | None = None,
 ) -> Frontier:
-    """The best policy at each of many levels of a rule, and what it costs.
+    """Trace the trade-off between rules and cost: the least cost at each of many levels of a rule.
 
     Parameters
     ----------
-    sweep
-        {statement: levels} for one or two of the problem's statements, given as the objects or their
+    problem : Problem
+    evidence : Evidence
+    sweep : dict
+        {rule: levels} for one or two of the problem's rules and families, given as the objects or their
         texts; two give the grid of both. The level of `rejected() <= 0.1` is 0.1, of
         `abs(rate) <= 0.02` 0.02, of a family its tol or ratio, and of `error() <= 0.05 * accepted()`
         0.05.
-    solver
+    solver : str or Solver
         as in `solve`. Only the full batch solver follows the path; others start from the last point
         if they can.
-    tol
-        as in `solve`, but coarser: 1e-5 is finer than a plot shows, and costs are right to about that.
-    beta
+    beta : float, "auto" or "paper"
         one inverse temperature for all points, as in `solve`.
-    callback
+    tol : float
+        as in `solve`, but coarser: 1e-5 is finer than a plot shows, and costs are right to about that.
+    callback : callable, optional
         called with the `Progress` after each point; points come from loose to tight.
+
+    Returns
+    -------
+    Frontier
 
     Raises
     ------
     InfeasibleRulesError
         when the rules conflict at every level. Conflicts at some are no error: see `Frontier.status`.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, frontier, rejected
+    >>> evidence = Evidence([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.6, 0.4]])
+    >>> budget = rejected() <= 0.1
+    >>> found = frontier(Problem(error(), [budget]), evidence, {budget: [0.0, 0.25]})
+    >>> found.cost.round(2).tolist()
+    [0.25, 0.15]
     """
-    levers, values = _sweep_of(problem, sweep)
+    levers, values = _read_sweep(problem, sweep)
     walk = Walk(problem, evidence, levers, solver=solver, beta=beta, tol=tol)
     for corner in itertools.product(*((min(levels), max(levels)) for levels in values)):
         at_levels(problem, levers, corner).expand(evidence.classes, evidence.group_values)  # or refused
     grid = list(itertools.product(*values))
     points: dict[int, Point] = {}
-    for i in _from_loose_to_tight(levers, values):
+    for i in _order_points(levers, values):
         points[i] = walk.to(grid[i])
         if callback is not None:
             callback(Progress(len(points), len(grid), grid[i], points[i].cost, points[i].status))
@@ -143,11 +242,11 @@ def frontier(
         cost=np.array([point.cost for point in ordered]),
         prices=np.array([[walk.price(point, lever) for lever in levers] for point in ordered]),
         status=tuple(point.status for point in ordered),
-        policies=_policies(walk, ordered, np.array(grid)),
+        policies=LazyPolicies(ordered, _make_guarantees(walk, ordered, np.array(grid)), walk.fingerprint),
     )
 
 
-def _sweep_of(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[float, ...]]]:
+def _read_sweep(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[float, ...]]]:
     if not isinstance(problem, Problem):
         raise OptionError(f"frontier() takes a Problem and then Evidence, not {type(problem).__name__} first")
     if not isinstance(sweep, Mapping) or not 1 <= len(sweep) <= 2:
@@ -166,9 +265,9 @@ def _sweep_of(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[flo
     return levers, values
 
 
-def _from_loose_to_tight(levers: Sequence[Lever], values: Sequence[tuple[float, ...]]) -> Iterator[int]:
-    """Positions in the grid. Loose rules have no price and never conflict, so the path starts there;
-    of two, every other line is walked backwards, so that neighbours follow each other."""
+def _order_points(levers: Sequence[Lever], values: Sequence[tuple[float, ...]]) -> Iterator[int]:
+    """Positions in the grid, from loose to tight. Loose rules have no price and never conflict, so the path
+    starts there; of two, every other line is walked backwards, so that neighbours follow each other."""
     tightness = [-lever.looser * np.array(v) for lever, v in zip(levers, values, strict=True)]
     orders = [np.argsort(values, kind="stable") for values in tightness]
     if len(orders) == 1:
@@ -179,7 +278,7 @@ def _from_loose_to_tight(levers: Sequence[Lever], values: Sequence[tuple[float, 
         yield from (row * len(values[1]) + column for column in columns.tolist())
 
 
-def _policies(walk: Walk, points: Sequence[Point], levels: Floats) -> tuple[Policy | None, ...]:
+def _make_guarantees(walk: Walk, points: Sequence[Point], levels: Floats) -> list[Guarantee]:
     """The norms of costs in the guarantee are convex in the levels, which move costs affinely: they
     are computed at the corners of the grid, and between these bounded by the chords."""
     low, high = levels.min(axis=0), levels.max(axis=0)
@@ -189,21 +288,11 @@ def _policies(walk: Walk, points: Sequence[Point], levels: Floats) -> tuple[Poli
         for share, point in zip(shares.tolist(), points, strict=True)
         if set(share) <= {0.0, 1.0}
     }
-    return tuple(
-        None
-        if point.status is Status.INFEASIBLE
-        else Policy.from_solution(
-            point.problem,
-            point.form,
-            point.solution,
-            walk.guarantee(point, norms),
-            fingerprints=(walk.fingerprint,),
-        )
-        for point, norms in zip(points, _chords(shares, at_corners), strict=True)
-    )
+    norms = _interpolate_chords(shares, at_corners)
+    return [walk.guarantee(point, norm) for point, norm in zip(points, norms, strict=True)]
 
 
-def _chords(shares: Floats, at_corners: Mapping[tuple[float, ...], Floats]) -> Floats:
+def _interpolate_chords(shares: Floats, at_corners: Mapping[tuple[float, ...], Floats]) -> Floats:
     """Interpolate linearly in each direction, (n_points, 2)."""
     corners = np.array(list(at_corners))  # (n_corners, n_swept), of zeros and ones
     weights = (1 - np.abs(shares[:, None] - corners)).prod(axis=2)

@@ -11,6 +11,7 @@ import keyword
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from bylaw._base.typing import Value
@@ -68,6 +69,8 @@ class Definition(NamedTuple):
     phrase: str  # completes "the share of cases that ..."; a noun, if it is no probability. {0}: an argument
     set_phrase: str  # the same, where a decision is a set
     saving: str  # what a lower rate saves, as in "0.2 points of error"
+    # By the name of a rate that counts these cases among others: "of cases that get an answer, 5 % ...".
+    part_phrases: Mapping[str, str] = MappingProxyType({})
 
 
 DEFINITIONS: dict[str, Definition] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 from bylaw._base.typing import Value
@@ -40,6 +41,7 @@ def define_rate(
     phrase: str = "",
     set_phrase: str = "",
     saving: str = "",
+    part_phrases: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
     """Register the meaning of a rate: all that the parser, the compiler, audits and reports know of it.
 
@@ -60,6 +62,9 @@ def define_rate(
         probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
     saving
         what a lower rate saves, as in "0.2 points of error".
+    part_phrases
+        for each rate, by name, that counts the cases of this one among others: completes "of cases that get
+        an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
     """
 
     def implied(*arguments: Any) -> type[ActionSpace] | None:
@@ -67,7 +72,17 @@ def define_rate(
 
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
         DEFINITIONS[constructor.__name__] = Definition(
-            constructor, meaning, spaces, implied, instead, probability, reads, phrase, set_phrase, saving
+            constructor,
+            meaning,
+            spaces,
+            implied,
+            instead,
+            probability,
+            reads,
+            phrase,
+            set_phrase,
+            saving,
+            part_phrases,
         )
         return meaning
 
@@ -97,6 +112,7 @@ def error() -> Rate:
     instead="use miscoverage(), the probability that the set misses Y",
     phrase="are answered wrongly",
     saving="of error",
+    part_phrases={"accepted": "get a wrong one"},
 )
 def _error(*, space: ActionSpace) -> Meaning:
     return Meaning([t for a in space.classes for t in (Term(a, 1.0), Term(a, -1.0, label=a))])

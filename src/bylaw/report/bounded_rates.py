@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bylaw.auditing.audit import Audit, RuleAudit, Verdict
+from bylaw.auditing.audit import Audit
+from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, judge_estimate
 from bylaw.formulation.row_rates import count_effective
 from bylaw.language.expressions import Rate, Rule
-from bylaw.report.number_format import Unit, unit_of
-from bylaw.report.rows import Cases
-
-WORST_FIRST = (
-    Verdict.VIOLATED,
-    Verdict.BROKEN,
-    Verdict.UNDECIDED,
-    Verdict.UNJUDGED,
-    Verdict.CERTIFIED,
-    Verdict.HOLDS,
-)
-_ROUNDING = 1e-6
+from bylaw.report.number_format import Unit, find_unit
+from bylaw.report.rows import ReportRows
 
 
 @dataclass(frozen=True)
-class Bar:
+class BoundedRate:
     """One rate with the rules on it: an upper bound, a lower one, or both."""
 
     statement: str
@@ -42,63 +32,41 @@ class Bar:
 
     @property
     def unit(self) -> Unit:
-        return unit_of(self.rate)
+        return find_unit(self.rate)
 
     @property
     def slack(self) -> float:
-        """How far the estimate is inside; below zero, outside."""
+        """How far the estimate is inside its bounds; below zero, outside."""
         inside = min(self.high - self.estimate, self.estimate - self.low)
         return math.inf if math.isnan(inside) else inside
 
 
-def bars_of(cases: Cases, audit: Audit | None) -> tuple[Bar, ...]:
-    """Worst first. Without an audit, estimates on the rows at hand."""
-    problem = cases.policy.problem
-    stated = problem.expand(cases.seen.classes, cases.seen.group_values)
-    found = audit.rules if audit else [_estimated(found.rule, cases) for found in stated]
-    bars: dict[frozenset, Bar] = {}
-    for (rule, statement, _), judged in zip(stated, found, strict=True):
+def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...]:
+    """The rates of all rules, worst first. Without an audit, they are estimates on these rows."""
+    stated = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values)
+    judged = audit.rules if audit else [_estimate(found.rule, rows) for found in stated]
+    rates: dict[frozenset, BoundedRate] = {}
+    for (rule, statement, _), found in zip(stated, judged, strict=True):
         rate = rule.left - rule.right
-        bar = _bar(str(statement), replace(rate, constant=0.0), judged)
+        bounded = _make_bounded_rate(str(statement), replace(rate, constant=0.0), found)
         mirrored = frozenset((atom, -c) for atom, c in rate.terms)
         key = frozenset(rate.terms)
-        if mirrored in bars:  # a - b and b - a are one
-            key, bar = mirrored, _mirrored(bar)
-        bars[key] = _merged(bars[key], bar) if key in bars else bar
-    return tuple(sorted(bars.values(), key=lambda bar: (WORST_FIRST.index(bar.verdict), bar.slack)))
+        if mirrored in rates:  # a - b and b - a are one
+            key, bounded = mirrored, _mirror(bounded)
+        rates[key] = _merge(rates[key], bounded) if key in rates else bounded
+    return tuple(sorted(rates.values(), key=lambda one: (one.verdict.severity, one.slack)))
 
 
-def overall(bars: Sequence[Bar], audit: Audit | None) -> Verdict:
-    """Of all rules together."""
-    if audit is not None:
-        return audit.verdict
-    return next((v for v in WORST_FIRST if any(bar.verdict is v for bar in bars)), Verdict.UNJUDGED)
-
-
-def _estimated(rule: Rule, cases: Cases) -> RuleAudit:
-    excess = cases.excess(rule)
-    sign = 1.0 if rule.sense == "<=" else -1.0
-    target = -sign * rule.excess.constant + 0.0
-    holds = excess <= cases.policy.guarantee.violation + _ROUNDING
-    return RuleAudit(
-        str(rule),
-        rule.sense,
-        target,
-        estimate=target + sign * excess,
-        rows=_rows(rule, cases),
-        verdict=Verdict.HOLDS if holds else Verdict.BROKEN,
-    )
-
-
-def _rows(rule: Rule, cases: Cases) -> float:
-    """Of the smallest event that the rule speaks of; with weights, how many of equal weight say as much."""
+def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
+    """The effective sample size is that of the smallest event that the rule refers to."""
     events = {atom.conditions for atom, _ in rule.excess.terms}
-    return min(count_effective(cases.weights, cases.seen.event_probability(event)) for event in events)
+    effective = min(count_effective(rows.weights, rows.seen.event_probability(event)) for event in events)
+    return judge_estimate(rule, rows.measure(rule.excess), effective, rows.policy, rows.seen)
 
 
-def _bar(statement: str, rate: Rate, judged: RuleAudit) -> Bar:
+def _make_bounded_rate(statement: str, rate: Rate, judged: RuleAudit) -> BoundedRate:
     ends = {"high" if judged.sense == "<=" else "low": judged.target}
-    return Bar(
+    return BoundedRate(
         statement,
         rate,
         (judged.rule,),
@@ -113,26 +81,28 @@ def _bar(statement: str, rate: Rate, judged: RuleAudit) -> Bar:
     )
 
 
-def _mirrored(bar: Bar) -> Bar:
+def _mirror(bounded: BoundedRate) -> BoundedRate:
+    """The same of the negative rate."""
     return replace(
-        bar,
-        rate=-1.0 * bar.rate,
-        low=-bar.high,
-        high=-bar.low,
-        estimate=-bar.estimate + 0.0,
-        lower=-bar.upper,
-        upper=-bar.lower,
+        bounded,
+        rate=-1.0 * bounded.rate,
+        low=-bounded.high,
+        high=-bounded.low,
+        estimate=-bounded.estimate + 0.0,
+        lower=-bounded.upper,
+        upper=-bounded.lower,
     )
 
 
-def _merged(one: Bar, other: Bar) -> Bar:
+def _merge(one: BoundedRate, other: BoundedRate) -> BoundedRate:
+    """Two rules on the same rate."""
     needed = [n for n in (one.rows_needed, other.rows_needed) if not math.isnan(n)]
     return replace(
         one,
         rules=one.rules + other.rules,
         low=max(one.low, other.low),
         high=min(one.high, other.high),
-        verdict=min(one.verdict, other.verdict, key=WORST_FIRST.index),
+        verdict=find_worst((one.verdict, other.verdict)),
         rows_needed=max(needed, default=math.nan),
         reason=one.reason or other.reason,
     )

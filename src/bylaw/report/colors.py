@@ -38,7 +38,7 @@ DARK: Mapping[str, str] = {
 }
 
 
-def variables() -> str:
+def write_variables() -> str:
     """The palette as custom properties: by the reader's setting, by the button, and light on paper."""
     day, night = (
         "".join(f"--{name}:{colour};" for name, colour in palette.items()) for palette in (LIGHT, DARK)

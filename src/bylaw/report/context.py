@@ -1,18 +1,22 @@
-"""Everything a report says, before it is put into words and pictures."""
+"""Everything that a report states, before it is put into words and pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bylaw.auditing.audit import Audit, Verdict
-from bylaw.language.action_space import Kind
+from bylaw.auditing.audit import Audit
+from bylaw.auditing.verdicts import Verdict, find_worst
+from bylaw.language.expressions import Rate
+from bylaw.language.parser import Statement
 from bylaw.policy.policy import Policy
-from bylaw.report.bounded_rates import Bar, overall
+from bylaw.report.action_words import ActionWords
+from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.cost_curves import Curve
 from bylaw.report.markup import Html, tag
-from bylaw.report.number_format import count, listed, plural
-from bylaw.report.rows import Cases
+from bylaw.report.number_format import format_count, join_words, pluralize
+from bylaw.report.rows import ReportRows
+from bylaw.report.sentences import describe_rate, write_sentence
 
 _LOOKS = {
     Verdict.CERTIFIED: ("good", "✓"),
@@ -25,16 +29,16 @@ _LOOKS = {
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReportContext:
     """A policy, the rows it is judged on, and what was found."""
 
     title: str
     created: str
-    judged: Cases  # rows that were held out, or else the same as `fitted`
-    fitted: Cases  # the rows that prices and frontiers are about
+    judged: ReportRows  # held-out rows, or else the same as `fitted`
+    fitted: ReportRows  # the rows that prices and frontiers are about
     audit: Audit | None
     confidence: float
-    bars: tuple[Bar, ...]  # worst first
+    bounded_rates: tuple[BoundedRate, ...]  # worst first
     curves: Sequence[Curve]
     without_curve: Sequence[str]
 
@@ -43,58 +47,69 @@ class Facts:
         return self.judged.policy
 
     @property
-    def kind(self) -> Kind:
-        return self.policy.action_space.kind
+    def words(self) -> ActionWords:
+        """Those of the policy's action space."""
+        return self.judged.words
 
     @property
     def verdict(self) -> Verdict:
-        return overall(self.bars, self.audit)
+        """On all rules together."""
+        if self.audit is not None:
+            return self.audit.verdict
+        return find_worst(bounded.verdict for bounded in self.bounded_rates)
 
     @property
-    def rows(self) -> str:
+    def judged_name(self) -> str:
         """Which rows the numbers come from."""
-        return _which(self.judged)
+        return _name_rows(self.judged)
 
     @property
-    def basis(self) -> str:
+    def fitted_name(self) -> str:
         """Which rows the frontiers come from."""
-        return _which(self.fitted)
+        return _name_rows(self.fitted)
 
     @property
-    def measured(self) -> str:
-        """How errors were told."""
-        return "as observed" if self.judged.labelled else "by the model’s own probabilities"
+    def measurement(self) -> str:
+        """How errors were measured."""
+        return "as observed" if self.judged.labelled else "as predicted by the model’s probabilities"
 
     @property
-    def rates_measured(self) -> str:
-        """How the rates of the rules were told."""
-        rules = [
-            found.rule
-            for found in self.policy.problem.expand(self.judged.seen.classes, self.judged.seen.group_values)
-        ]
-        guessed = self.judged.guessed & {
-            name for rule in rules for a in rule.atoms() for name, _ in a.conditions
-        }
-        if not guessed:
-            return self.measured
-        names = listed(sorted(guessed))
+    def rate_measurement(self) -> str:
+        """How the rates of the rules were measured."""
+        seen = self.judged.seen
+        expanded = self.policy.problem.expand(seen.classes, seen.group_values)
+        conditions = [atom.conditions for found in expanded for atom in found.rule.atoms()]
+        predicted = self.judged.predicted_groups & {name for event in conditions for name, _ in event}
+        if not predicted:
+            return self.measurement
+        names = join_words(sorted(predicted))
         return (
-            f"{self.measured}, but with {names} as guessed: the true {names} of these cases is not known here"
+            f"{self.measurement}, but with {names} as predicted: the true {names} of these cases is not "
+            "known here"
         )
 
     @property
-    def single_rules(self) -> str:
-        return count(sum(len(bar.rules) for bar in self.bars))
+    def rule_count(self) -> str:
+        """Of single rules."""
+        return format_count(sum(len(bounded.rules) for bounded in self.bounded_rates))
+
+    def write_sentence(self, statement: Statement) -> str:
+        """What a rule or family demands."""
+        return write_sentence(statement, self.policy.action_space.kind)
+
+    def describe_rate(self, rate: Rate) -> str:
+        """A noun for a rate."""
+        return describe_rate(rate, self.policy.action_space.kind)
 
 
-def _which(cases: Cases) -> str:
-    rows = plural(len(cases), "case")
-    if cases.held_out:
-        return f"{rows} that had no part in choosing the policy"
-    return f"the {rows} {'on which the policy was chosen' if cases.fitted else 'given to this report'}"
+def _name_rows(rows: ReportRows) -> str:
+    if rows.held_out:
+        return pluralize(len(rows), "held-out case")
+    cases = pluralize(len(rows), "case")
+    return f"the {cases} {'on which the policy was chosen' if rows.fitted else 'given to this report'}"
 
 
-def badge(verdict: Verdict) -> Html:
+def make_badge(verdict: Verdict) -> Html:
     """An icon and a word: never colour alone."""
     look, icon = _LOOKS[verdict]
     return tag("span", tag("span", icon, aria_hidden="true"), f" {verdict}", class_=f"badge {look}")

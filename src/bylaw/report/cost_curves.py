@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.errors import BylawError, OptionError
 from bylaw.fitting.frontier import Frontier, frontier
-from bylaw.fitting.solution_path import Lever, find_lever
-from bylaw.fitting.solve import solve
+from bylaw.fitting.solution_path import Lever, Walk, find_lever
+from bylaw.formulation.solution import Status
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
+from bylaw.policy.policy import compute_probabilities
 from bylaw.report.number_format import Unit
-from bylaw.report.rows import Cases
-from bylaw.report.sentences import is_share
+from bylaw.report.rows import ReportRows
 
 MOST_CURVES = 8
 _FARTHEST = 5.0  # times the present level, beyond it
@@ -32,12 +32,10 @@ class Curve:
 
     statement: Statement
     level: float  # the present one
-    looser: int  # the sign of a looser level
     unit: Unit  # of the level
     levels: Floats  # (n_points,)
     cost: Floats  # (n_points,): nan where the rules conflict
     prices: Floats  # (n_points,)
-    minimize: Rate
 
     @property
     def now(self) -> int:
@@ -45,36 +43,38 @@ class Curve:
         return int(np.abs(self.levels - self.level).argmin())
 
 
-def curves_of(cases: Cases, points: int, given: Sequence[Frontier] | None) -> tuple[list[Curve], list[str]]:
-    """Of every statement with a single level; and the statements without a curve."""
-    problem = cases.policy.problem
+def trace_curves(
+    rows: ReportRows, points: int, given: Sequence[Frontier] | None
+) -> tuple[list[Curve], list[str]]:
+    """The curve of every statement with a single level, and the statements without a curve."""
+    problem = rows.policy.problem
     if given is not None:
-        return [_from_frontier(problem, one) for one in given], []
+        return [_convert_frontier(problem, one) for one in given], []
     curves: list[Curve] = []
     missing: list[str] = []
     for statement in problem.rules:
-        curve = _curve(cases, statement, points) if len(curves) < MOST_CURVES else None
+        curve = _trace_curve(rows, statement, points) if len(curves) < MOST_CURVES else None
         curves += [curve] if curve else []
         missing += [] if curve else [str(statement)]
     return curves, missing
 
 
-def _curve(cases: Cases, statement: Statement, points: int) -> Curve | None:
+def _trace_curve(rows: ReportRows, statement: Statement, points: int) -> Curve | None:
     """None where it has no level, or the rules conflict at all of them on these rows."""
-    policy = cases.policy
+    policy = rows.policy
     try:
         lever = find_lever(policy.problem, statement)
-        levels = _levels(cases, lever, points)
-        found = frontier(policy.problem, cases.evidence, {statement: levels}, beta=policy.beta)
+        levels = _choose_levels(rows, lever, points)
+        found = frontier(policy.problem, rows.evidence, {statement: levels}, beta=policy.beta)
     except BylawError:
         return None
-    return _from_frontier(policy.problem, found)
+    return _convert_frontier(policy.problem, found)
 
 
-def _from_frontier(problem: Problem, found: Frontier) -> Curve:
+def _convert_frontier(problem: Problem, found: Frontier) -> Curve:
     if not isinstance(found, Frontier) or len(found.swept) != 1:
         raise OptionError("frontiers= takes a list of frontiers over one rule each")
-    levers = [lever for rule in problem.rules if (lever := _lever(problem, rule))]
+    levers = [lever for rule in problem.rules if (lever := _find_lever(problem, rule))]
     lever = next((one for one in levers if one.label == found.swept[0]), None)
     if lever is None:
         raise OptionError(f"the policy has no rule {found.swept[0]!r} that this frontier could be about")
@@ -86,46 +86,44 @@ def _from_frontier(problem: Problem, found: Frontier) -> Curve:
     return Curve(
         statement=lever.statement,
         level=lever.level,
-        looser=lever.looser,
-        unit=level_unit(lever.statement),
+        unit=find_level_unit(lever.statement),
         levels=found.levels[order, 0],
         cost=found.cost[order],
         prices=found.prices[order, 0],
-        minimize=found.problem.minimize,
     )
 
 
-def _lever(problem: Problem, statement: Statement) -> Lever | None:
+def _find_lever(problem: Problem, statement: Statement) -> Lever | None:
     try:
         return find_lever(problem, statement)
     except BylawError:
         return None
 
 
-def level_unit(statement: Statement) -> Unit:
-    """A factor of a rate is read as a share of it."""
+def find_level_unit(statement: Statement) -> Unit:
+    """How the level of a rule is read; a factor of a rate is a share of it."""
     if isinstance(statement, Family):
-        return "share" if statement.name == "disparate_impact" else "points"
+        return "share" if statement.definition.ratio else "points"
     side = statement.right if isinstance(statement, Rule) else statement.limit
     rate = statement.left if isinstance(statement, Rule) else statement.rate
     if side.terms:
-        return "share" if is_share(side) and is_share(rate) else "plain"
-    if not is_share(rate):
+        return "share" if side.is_probability and rate.is_probability else "plain"
+    if not rate.is_probability:
         return "plain"
     return "share" if len(rate.terms) == 1 else "points"
 
 
-def _levels(cases: Cases, lever: Lever, points: int) -> Floats:
+def _choose_levels(rows: ReportRows, lever: Lever, points: int) -> Floats:
     """From tight to where the rule no longer binds, with the present level among them."""
     level, sign = lever.level, lever.looser
-    free = _free_level(cases, lever)
+    free = _find_free_level(rows, lever)
     reach = _FARTHEST * abs(level)
     room = max(sign * (free - level), 0.0) if math.isfinite(free) else reach or _SPAN
     loose = level + sign * (min(room, reach) if reach else room)
     tight = level - sign * max(room, abs(level))
     if sign > 0:
         tight = max(tight, 0.0) if level >= 0 else tight
-    elif level_unit(lever.statement) != "plain":
+    elif find_level_unit(lever.statement) != "plain":
         tight = min(tight, 1.0)
     first, last = sorted((tight, loose))
     if first == last:
@@ -133,22 +131,36 @@ def _levels(cases: Cases, lever: Lever, points: int) -> Floats:
     return np.unique([*np.linspace(first, last, points), level])
 
 
-def _free_level(cases: Cases, lever: Lever) -> float:
-    """The level that the policy without this rule would keep; nan if that is not known."""
-    policy, problem = cases.policy, cases.policy.problem
-    others = [rule for i, rule in enumerate(problem.rules) if i != lever.place]
-    kept = Problem(problem.minimize, others, problem.classes, problem.kind, problem.reject)
+def _find_free_level(rows: ReportRows, lever: Lever) -> float:
+    """The level that decisions without this rule would satisfy; nan if that is not known."""
+    policy, evidence = rows.policy, rows.evidence
     try:
-        free = solve(kept, cases.evidence, beta=policy.beta)
+        probabilities = _decide_without(rows, lever)
     except BylawError:
         return math.nan
-    groups = cases.evidence.group_values
-    one, two = (lever.statement.at(level).expand(cases.evidence.classes, groups) for level in (0.5, 0.75))
-    probabilities = free.probabilities(cases.evidence)
-    freed = replace(cases, seen=cases.evidence, probabilities=probabilities)
+    if probabilities is None:
+        return math.nan
+
+    def measure(rate: Rate) -> float:
+        return policy.expected(rate, evidence, probabilities=probabilities)
+
+    one, two = (
+        lever.statement.at(level).expand(evidence.classes, evidence.group_values) for level in (0.5, 0.75)
+    )
     needed = []
     for before, after in zip(one, two, strict=True):  # an excess is affine in the level
-        start = freed.excess(before)
-        slope = (freed.excess(after) - start) / 0.25
+        start = measure(before.excess)
+        slope = (measure(after.excess) - start) / 0.25
         needed += [0.5 - start / slope] if slope else []
     return max(needed, key=lambda level: lever.looser * level, default=math.nan)
+
+
+def _decide_without(rows: ReportRows, lever: Lever) -> Floats | None:
+    """(n_rows, n_actions): the optimal probabilities under the other rules; None where those conflict."""
+    policy, problem = rows.policy, rows.policy.problem
+    others = problem.with_rules([rule for i, rule in enumerate(problem.rules) if i != lever.place])
+    point = Walk(others, rows.evidence, [], beta=policy.beta).to([])
+    if point.status is Status.INFEASIBLE:
+        return None
+    scores = point.form.score_matrix(point.solution.multipliers)
+    return compute_probabilities(point.form.feature_map, scores, policy.beta, rows.evidence).T

@@ -17,50 +17,74 @@ from bylaw.data.outcomes import HeldOut
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
 from bylaw.policy.policy import Policy
-from bylaw.report.bounded_rates import bars_of
-from bylaw.report.context import Facts
-from bylaw.report.cost_curves import curves_of
-from bylaw.report.page import framed, page
-from bylaw.report.rows import cases_of
-from bylaw.report.sections.frontier import frontier_section
-from bylaw.report.sections.groups import affected, before_and_after
-from bylaw.report.sections.guarantees import calibration, fingerprint, guarantees, randomness
-from bylaw.report.sections.rules import prices, rules_in_words, rules_kept
-from bylaw.report.sections.summary import summary
+from bylaw.report.bounded_rates import bound_rates
+from bylaw.report.context import ReportContext
+from bylaw.report.cost_curves import trace_curves
+from bylaw.report.page import frame_page, make_page
+from bylaw.report.rows import make_report_rows
+from bylaw.report.sections.frontier import write_frontier
+from bylaw.report.sections.groups import write_affected, write_before_and_after
+from bylaw.report.sections.guarantees import (
+    write_calibration,
+    write_fingerprint,
+    write_guarantees,
+    write_randomness,
+)
+from bylaw.report.sections.rules import write_prices, write_rules, write_verdicts
+from bylaw.report.sections.summary import write_summary
 
 _LEVELS = 21
 _MOST_LEVELS = 200
 _LARGE = 20_000  # single rules times actions: beyond, frontiers take minutes and are only made if asked for
 _SECTIONS = (
-    ("summary", "Summary", summary),
-    ("rules", "Rules", rules_in_words),
-    ("groups", "Before and after", before_and_after),
-    ("kept", "Do they hold?", rules_kept),
-    ("prices", "Prices", prices),
-    ("affected", "Who is affected", affected),
-    ("frontier", "Other levels", frontier_section),
-    ("chance", "Chance", randomness),
-    ("calibration", "Calibration", calibration),
-    ("guarantees", "Guarantees", guarantees),
-    ("fingerprint", "Fingerprint", fingerprint),
+    ("summary", "Summary", write_summary),
+    ("rules", "Rules", write_rules),
+    ("groups", "Before and after", write_before_and_after),
+    ("kept", "Do they hold?", write_verdicts),
+    ("prices", "Prices", write_prices),
+    ("affected", "Who is affected", write_affected),
+    ("frontier", "Other levels", write_frontier),
+    ("chance", "Random decisions", write_randomness),
+    ("calibration", "Calibration", write_calibration),
+    ("guarantees", "Guarantees", write_guarantees),
+    ("fingerprint", "Fingerprint", write_fingerprint),
 )
 
 
 @dataclass(frozen=True)
 class Report:
-    """One self-contained page, for those who must judge a policy and are no engineers."""
+    """The result of `report`: one self-contained HTML page for those who must judge a policy, such as
+    compliance officers.
+
+    Parameters
+    ----------
+    html : str
+        the whole page. Notebooks show it in a frame.
+
+    Examples
+    --------
+    >>> from bylaw.report import Report
+    >>> Report("<!doctype html>")
+    Report of 0 KB; keep it with save('report.html')
+    """
 
     html: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page; an older file stays until the new one is whole."""
+        """Write the page to a file; an older file is replaced only when the new one is complete.
+
+        Parameters
+        ----------
+        path : str or path
+            such as "report.html".
+        """
         write_text(Path(path), self.html)
 
     def __repr__(self) -> str:
         return f"Report of {len(self.html) / 1024:,.0f} KB; keep it with save('report.html')"
 
     def _repr_html_(self) -> str:
-        return framed(self.html)
+        return frame_page(self.html)
 
 
 def report(
@@ -76,53 +100,87 @@ def report(
     title: str = "Policy report",
     created: str | datetime | None = None,
 ) -> Report:
-    """A page that says what a policy decides, whether its rules hold, whom they affect and what they cost.
+    """Write a page about a policy: what it decides, whether its rules hold, whom they affect, what they cost.
 
     Parameters
     ----------
-    evidence
+    policy : Policy
+    evidence : Evidence
         the rows on which the policy was chosen: prices and frontiers are about them.
-    labels, groups
-        what was seen of these rows: true labels, and true groups of attributes that the evidence knows only
-        as probabilities.
-    held_out
+    labels : array of shape (n_rows,), optional
+        the true labels of these rows.
+    groups : dict or frame, optional
+        the true groups of these rows, of attributes that the evidence knows only as probabilities.
+    held_out : HeldOut, optional
         rows that had no part in choosing the policy. If given, the rules are judged by an audit of them,
-        with intervals and verdicts, and the other rates are theirs, too.
-    confidence
-        of the audit.
-    levels
+        with confidence intervals and verdicts, and the other rates are theirs, too. Without them, a rule is
+        estimated to hold as in `audit(..., fitted_rows="estimate")`.
+    confidence : float
+        of the audit of held-out rows.
+    levels : int, optional
         how many points each frontier gets; 0 for no frontiers. By default 21, or none where there are so many
         rules and labels that frontiers take minutes.
-    frontiers
-        frontiers that are at hand, each over one rule of the policy; they are shown instead.
-    created
-        what to print as the date; now, if it is left out.
+    frontiers : list of Frontier, optional
+        frontiers to show instead of computed ones, each over one rule of the policy; not with `levels`.
+    title : str
+        of the page.
+    created : str or datetime, optional
+        what to print as the date; by default, now.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    OptionError
+        when options do not go together, or a frontier is not about the policy.
+    EvidenceError
+        when held-out rows are rows on which the policy was chosen, or columns do not fit.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> from bylaw.report import report
+    >>> evidence = Evidence([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.6, 0.4]])
+    >>> policy = solve(Problem(error(), [rejected() <= 0.25]), evidence)
+    >>> made = report(policy, evidence, labels=[0, 0, 1, 1], levels=3, title="Referrals")
+    >>> "<h1>Referrals</h1>" in made.html
+    True
+    >>> "estimated to hold" in made.html
+    True
     """
     if not isinstance(policy, Policy):
         raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
     as_evidence(evidence)
     check_fraction(confidence, "confidence")
-    points = _points(levels, len(policy.rule_prices) * len(policy.actions))
-    fitted = cases_of(policy, HeldOut(evidence, labels, groups), held_out=False)
-    found = None if held_out is None else _audit(policy, held_out, confidence)
-    judged = fitted if held_out is None else cases_of(policy, held_out, held_out=True)
-    curves, without = curves_of(fitted, points, frontiers) if points or frontiers is not None else ([], [])
-    facts = Facts(
+    if levels is not None and frontiers is not None:
+        raise OptionError(
+            "report() takes levels= for frontiers that it computes, or frontiers= that are at hand, not "
+            "both: leave out levels= to show the given frontiers, or frontiers= to have all of them "
+            "computed"
+        )
+    points = _count_points(levels, len(policy.rule_prices) * len(policy.actions))
+    fitted = make_report_rows(policy, HeldOut(evidence, labels, groups), held_out=False)
+    found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
+    judged = fitted if held_out is None else make_report_rows(policy, held_out, held_out=True)
+    curves, without = trace_curves(fitted, points, frontiers) if points or frontiers is not None else ([], [])
+    context = ReportContext(
         title=str(title),
-        created=_date(created),
+        created=_format_date(created),
         judged=judged,
         fitted=fitted,
         audit=found,
         confidence=confidence,
-        bars=bars_of(judged, found),
+        bounded_rates=bound_rates(judged, found),
         curves=curves,
         without_curve=without,
     )
-    sections = [(anchor, name, write(facts)) for anchor, name, write in _SECTIONS]
-    return Report(page(facts.title, f"{facts.created} · policy {policy.digest[:12]}", sections))
+    sections = [(anchor, name, write(context)) for anchor, name, write in _SECTIONS]
+    return Report(make_page(context.title, f"{context.created} · policy {policy.digest[:12]}", sections))
 
 
-def _audit(policy: Policy, held_out: Any, confidence: float) -> Audit:
+def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
     if not isinstance(held_out, HeldOut):
         raise OptionError(
             f"held_out takes HeldOut(evidence, labels, groups) from bylaw, not {type(held_out).__name__}"
@@ -138,7 +196,7 @@ def _audit(policy: Policy, held_out: Any, confidence: float) -> Audit:
     )
 
 
-def _points(levels: Any, size: int) -> int:
+def _count_points(levels: Any, size: int) -> int:
     if levels is None:
         return _LEVELS if size <= _LARGE else 0
     if type(levels) is not int or not (levels == 0 or 2 <= levels <= _MOST_LEVELS):
@@ -146,7 +204,7 @@ def _points(levels: Any, size: int) -> int:
     return levels
 
 
-def _date(created: str | datetime | None) -> str:
+def _format_date(created: str | datetime | None) -> str:
     if isinstance(created, str):
         return created
     moment = datetime.now(UTC) if created is None else created

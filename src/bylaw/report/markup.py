@@ -42,15 +42,15 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Html:
     return Html(opening if name in _VOID else f"{opening}{join(content)}</{name}>")
 
 
-def paragraphs(*texts: Content, class_: str | None = None) -> Html:
+def make_paragraphs(*texts: Content, class_: str | None = None) -> Html:
     return join(tag("p", text, class_=class_) for text in texts if text)
 
 
-def bullets(items: Iterable[Content], class_: str | None = None) -> Html:
+def make_list(items: Iterable[Content], class_: str | None = None) -> Html:
     return tag("ul", *(tag("li", item) for item in items), class_=class_)
 
 
-def table(
+def make_table(
     caption: Content,
     heads: Sequence[Content],
     rows: Iterable[Sequence[Content]],
@@ -71,11 +71,11 @@ def table(
     return tag("div", whole, class_="scroll", role="region", aria_label=caption, tabindex=0)
 
 
-def folded(summary: Content, *content: Content) -> Html:
+def fold(summary: Content, *content: Content) -> Html:
     """Closed at first; open on paper."""
     return tag("details", tag("summary", summary), *content)
 
 
-def section(anchor: str, title: str, *content: Content) -> Html:
+def make_section(anchor: str, title: str, *content: Content) -> Html:
     heading = tag("h2", title, id=f"{anchor}-title")
     return tag("section", heading, *content, id=anchor, aria_labelledby=f"{anchor}-title")

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers and names as people read them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import Literal
 
 from bylaw._base.typing import Value
-from bylaw.language.expressions import DEFINITIONS, Rate
+from bylaw.auditing.verdicts import TOLERANCE
+from bylaw.language.expressions import Rate
 
 Unit = Literal["share", "points", "plain"]  # a share of all, a difference of shares, any other number
 _SPACE = "\N{NO-BREAK SPACE}"
 _MINUS = "\N{MINUS SIGN}"
 _NOTHING = "\N{EM DASH}"
 _LONGEST = 40  # characters of a name
-_NEAR = 1e-6  # no difference worth a digit
 
 
-def rounded(value: float, digits: int = 3) -> str:
+def round_number(value: float, digits: int = 3) -> str:
     """A few significant digits, no exponent where it can be avoided, and a real minus sign."""
     if not math.isfinite(value):
         return _NOTHING if math.isnan(value) else "unlimited"
@@ -32,7 +32,7 @@ def rounded(value: float, digits: int = 3) -> str:
     return text.replace("-", _MINUS) if text.strip("-0.,") else "0"
 
 
-def _hundredths(value: float, fine: float = 0.995) -> str:
+def _format_hundredths(value: float, fine: float = 0.995) -> str:
     """Of shares: one decimal, or two below one percent, or below what is `fine`."""
     value = 100 * value
     digits = 1 if abs(value) >= fine or value == 0 else 2
@@ -42,70 +42,72 @@ def _hundredths(value: float, fine: float = 0.995) -> str:
     return "0" if text == "-0" else text.replace("-", _MINUS)
 
 
-def _exactly(value: float) -> str:
+def _format_exactly(value: float) -> str:
     return f"{value:.12g}".replace("-", _MINUS)
 
 
-def percent(share: float, exactly: bool = False) -> str:
+def format_percent(share: float, exactly: bool = False) -> str:
     if not math.isfinite(share):
-        return rounded(share)
-    return f"{_exactly(100 * share) if exactly else _hundredths(share)}{_SPACE}%"
+        return round_number(share)
+    return f"{_format_exactly(100 * share) if exactly else _format_hundredths(share)}{_SPACE}%"
 
 
-def points(difference: float, exactly: bool = False) -> str:
+def format_points(difference: float, exactly: bool = False) -> str:
     """Percentage points."""
     if not math.isfinite(difference):
-        return rounded(difference)
-    text = _exactly(100 * difference) if exactly else _hundredths(difference, fine=10.0)
+        return round_number(difference)
+    text = _format_exactly(100 * difference) if exactly else _format_hundredths(difference, fine=10.0)
     return f"{text}{_SPACE}{'point' if text in ('1', _MINUS + '1') else 'points'}"
 
 
-def amount(value: float, unit: Unit, exactly: bool = False) -> str:
+def format_amount(value: float, unit: Unit, exactly: bool = False) -> str:
     if unit == "plain":
-        return _exactly(value) if exactly else rounded(value)
-    return (percent if unit == "share" else points)(value, exactly)
+        return _format_exactly(value) if exactly else round_number(value)
+    return (format_percent if unit == "share" else format_points)(value, exactly)
 
 
-def beside(value: float, limits: Sequence[float], unit: Unit) -> str:
-    """An amount with as many digits as it takes to tell it from its limits, unless it is at one."""
-    near = [limit for limit in limits if _NEAR < abs(value - limit) < math.inf]
-    if any(amount(value, unit) == amount(limit, unit) for limit in near):
+def format_beside(value: float, limits: Sequence[float], unit: Unit) -> str:
+    """An amount with as many digits as it takes to tell it from its limits, unless it is within the tolerance
+    of a verdict."""
+    near = [limit for limit in limits if TOLERANCE < abs(value - limit) < math.inf]
+    if any(format_amount(value, unit) == format_amount(limit, unit) for limit in near):
         places = math.ceil(-math.log10(min(abs(value - limit) for limit in near)))
-        return amount(round(value, places), unit, exactly=True)
-    return amount(value, unit)
+        return format_amount(round(value, places), unit, exactly=True)
+    return format_amount(value, unit)
 
 
-def signed(value: float) -> str:
+def format_signed(value: float) -> str:
     return f"{value:+.1f}".replace("-", _MINUS) if math.isfinite(value) else _NOTHING
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
-    return f"{count(number)}{_SPACE}{one if number == 1 else many or one + 's'}"
+def pluralize(number: int, one: str, many: str | None = None) -> str:
+    """A number of things: "1 rule", "2 rules"."""
+    return f"{format_count(number)}{_SPACE}{one if number == 1 else many or one + 's'}"
 
 
-def unit_of(rate: Rate) -> Unit:
+def find_unit(rate: Rate) -> Unit:
     """How values of a rate are read."""
-    if not all(DEFINITIONS[atom.name].probability for atom, _ in rate.terms):
+    if not rate.is_probability:
         return "plain"
     return "share" if len(rate.terms) == 1 and rate.terms[0][1] == 1 else "points"
 
 
-def quoted(value: Value | str) -> str:
-    """A name that somebody gave, cut where it is long."""
-    text = str(value)
-    return f"“{text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}”"
+def quote(value: Value | str) -> str:
+    """A name that somebody gave, in quotes, cut where it is long."""
+    return f"“{shorten(value)}”"
 
 
-def short(value: object, most: int = _LONGEST) -> str:
+def shorten(value: object, most: int = _LONGEST) -> str:
+    """A name, cut where it is long."""
     text = str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def listed(items: Sequence[str], word: str = "and") -> str:
+def join_words(items: Sequence[str], word: str = "and") -> str:
     """a, b and c."""
     if len(items) < 2:
         return "".join(items)

@@ -7,14 +7,14 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
-from bylaw.report.colors import variables
+from bylaw.report.colors import write_variables
 from bylaw.report.markup import Html, escape, join, tag
 
 
-def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, Html]]) -> str:
+def make_page(title: str, subtitle: str, sections: Sequence[tuple[str, str, Html]]) -> str:
     """The whole document, of (anchor, short name, section)."""
-    style = variables() + _file("page.css")
-    script = _file("page.js")
+    style = write_variables() + _read_file("page.css")
+    script = _read_file("page.js")
     links = [tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in sections]
     button = tag("button", "Dark", type="button", id="theme", hidden=True, aria_pressed="false")
     header = tag(
@@ -26,7 +26,7 @@ def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, Html]]) -
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_security(style, script)),
+        tag("meta", http_equiv="Content-Security-Policy", content=_write_security(style, script)),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", title),
         Html(f"<style>{style}</style>"),
@@ -36,13 +36,16 @@ def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, Html]]) -
         tag("a", "Skip to the report", href="#main", class_="skip"),
         header,
         tag("main", join(section for *_, section in sections), id="main"),
-        tag("footer", tag("p", "Made with bylaw. This file is complete: it loads nothing from anywhere.")),
+        tag(
+            "footer",
+            tag("p", "Made with bylaw. This file is self-contained: it loads nothing from elsewhere."),
+        ),
         Html(f"<script>{script}</script>"),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def framed(document: str) -> str:
+def frame_page(document: str) -> str:
     """The page inside a notebook, apart from the notebook's own."""
     return tag(
         "iframe",
@@ -55,7 +58,7 @@ def framed(document: str) -> str:
     )
 
 
-def _security(style: str, script: str) -> str:
+def _write_security(style: str, script: str) -> str:
     """Nothing may be loaded, and nothing run but our own script."""
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
@@ -67,5 +70,5 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _file(name: str) -> str:
+def _read_file(name: str) -> str:
     return resources.files("bylaw.report").joinpath(name).read_text(encoding="utf-8")

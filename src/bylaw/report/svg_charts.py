@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bylaw.report.bounded_rates import Bar
+from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.markup import Content, Html, tag
-from bylaw.report.number_format import Unit, amount, percent
+from bylaw.report.number_format import Unit, format_amount, format_percent
 
 _ROW = 28  # height of a row of dots
 _CROWDED = 12.0  # percent: closer numbers would touch
@@ -46,7 +46,7 @@ class Scale:
         return [i * step for i in range(first, last + 1)]
 
 
-def scale_of(values: Iterable[float], around_zero: bool = False) -> Scale:
+def fit_scale(values: Iterable[float], around_zero: bool = False) -> Scale:
     """Wide enough for all of them, and a little more."""
     finite = [value for value in values if math.isfinite(value)]
     finite += [0.0] if around_zero or not finite else []
@@ -56,7 +56,7 @@ def scale_of(values: Iterable[float], around_zero: bool = False) -> Scale:
     return Scale(low_end, high + margin if high or not around_zero else 0.0 if low < 0 else margin)
 
 
-def svg(title: str, *content: Content, height: int, class_: str = "", **more: object) -> Html:
+def make_svg(title: str, *content: Content, height: int, class_: str = "", **more: object) -> Html:
     return tag(
         "svg",
         tag("title", title),
@@ -70,38 +70,38 @@ def svg(title: str, *content: Content, height: int, class_: str = "", **more: ob
     )
 
 
-def _line(x1: str, x2: str, y1: float, y2: float, class_: str) -> Html:
+def _draw_line(x1: str, x2: str, y1: float, y2: float, class_: str) -> Html:
     return tag("line", x1=x1, x2=x2, y1=f"{y1:g}", y2=f"{y2:g}", class_=class_)
 
 
-def _text(x: str, y: float, words: str, anchor: str = "middle", class_: str = "tick") -> Html:
+def _draw_text(x: str, y: float, words: str, anchor: str = "middle", class_: str = "tick") -> Html:
     return tag("text", words, x=x, y=f"{y:g}", text_anchor=anchor, class_=class_)
 
 
-def _anchor(place: float) -> str:
+def _choose_anchor(place: float) -> str:
     return "start" if place < 8 else "end" if place > 92 else "middle"
 
 
-def axis(scale: Scale, unit: Unit, ticks: Sequence[float] | None = None) -> Html:
+def draw_axis(scale: Scale, unit: Unit, ticks: Sequence[float] | None = None) -> Html:
     """The numbers below a chart; screen readers have them in the rows."""
     labels = [
-        _text(scale.at(value), 12, _tick(value, unit), _anchor(scale.place(value)))
+        _draw_text(scale.at(value), 12, _format_tick(value, unit), _choose_anchor(scale.place(value)))
         for value in (scale.ticks(3) if ticks is None else ticks)
     ]
     return tag("svg", *labels, width="100%", height=16, aria_hidden="true", class_="axis", focusable="false")
 
 
-def _tick(value: float, unit: Unit) -> str:
-    return amount(round(value, 12) + 0.0, unit)
+def _format_tick(value: float, unit: Unit) -> str:
+    return format_amount(round(value, 12) + 0.0, unit)
 
 
-def dots(title: str, before: float, after: float, scale: Scale) -> Html:
+def draw_dots(title: str, before: float, after: float, scale: Scale) -> Html:
     """An open circle before, a full one after, and the way between."""
     middle = _ROW / 2
-    return svg(
+    return make_svg(
         title,
-        *(_line(scale.at(v), scale.at(v), 0, _ROW, "grid") for v in scale.ticks(3)),
-        _line(scale.at(before), scale.at(after), middle, middle, "way"),
+        *(_draw_line(scale.at(v), scale.at(v), 0, _ROW, "grid") for v in scale.ticks(3)),
+        _draw_line(scale.at(before), scale.at(after), middle, middle, "way"),
         tag("circle", cx=scale.at(before), cy=f"{middle:g}", r=5, class_="before"),
         tag("circle", cx=scale.at(after), cy=f"{middle:g}", r=5.5, class_="after"),
         height=_ROW,
@@ -109,37 +109,39 @@ def dots(title: str, before: float, after: float, scale: Scale) -> Html:
     )
 
 
-def track(bar: Bar, scale: Scale, title: str) -> Html:
+def draw_track(bounded: BoundedRate, scale: Scale, title: str) -> Html:
     """Where a rate may be (shaded), its interval (line) and estimate (diamond)."""
-    low = max(bar.low, scale.low)
-    high = min(bar.high, scale.high)
-    left, right = (0.0 if bar.low < scale.low else scale.place(low)), scale.place(high)
-    right = 100.0 if bar.high > scale.high else right
+    low = max(bounded.low, scale.low)
+    high = min(bounded.high, scale.high)
+    left, right = (0.0 if bounded.low < scale.low else scale.place(low)), scale.place(high)
+    right = 100.0 if bounded.high > scale.high else right
     parts = [
-        _line("0%", "100%", 20, 20, "rail"),
+        _draw_line("0%", "100%", 20, 20, "rail"),
         tag("rect", x=f"{left:.2f}%", y=8, width=f"{max(right - left, 0):.2f}%", height=24, class_="allowed"),
     ]
     parts += [
-        _line(scale.at(end), scale.at(end), 4, 36, "target")
-        for end in (bar.low, bar.high)
+        _draw_line(scale.at(end), scale.at(end), 4, 36, "target")
+        for end in (bounded.low, bounded.high)
         if math.isfinite(end)
     ]
-    if math.isfinite(bar.lower) and math.isfinite(bar.upper):
-        parts.append(_line(scale.at(bar.lower), scale.at(bar.upper), 20, 20, "interval"))
-        parts += [_line(scale.at(v), scale.at(v), 15, 25, "interval") for v in (bar.lower, bar.upper)]
-    if math.isfinite(bar.estimate):
-        parts.append(tag("circle", cx=scale.at(bar.estimate), cy=20, r=5.5, class_="after"))
-    return svg(title, *parts, height=40, class_="track")
+    if math.isfinite(bounded.lower) and math.isfinite(bounded.upper):
+        parts.append(_draw_line(scale.at(bounded.lower), scale.at(bounded.upper), 20, 20, "interval"))
+        parts += [
+            _draw_line(scale.at(v), scale.at(v), 15, 25, "interval") for v in (bounded.lower, bounded.upper)
+        ]
+    if math.isfinite(bounded.estimate):
+        parts.append(tag("circle", cx=scale.at(bounded.estimate), cy=20, r=5.5, class_="after"))
+    return make_svg(title, *parts, height=40, class_="track")
 
 
-def bounds_of(bar: Bar, scale: Scale) -> list[float]:
+def choose_ticks(bounded: BoundedRate, scale: Scale) -> list[float]:
     """The numbers worth a tick below a track: its bounds, and zero where there is room for it."""
-    ends = [end for end in (bar.low, bar.high) if math.isfinite(end)]
+    ends = [end for end in (bounded.low, bounded.high) if math.isfinite(end)]
     crowded = any(abs(scale.place(0.0) - scale.place(end)) < _CROWDED for end in ends)
     return ends if crowded or not scale.low <= 0 <= scale.high else sorted([*ends, 0.0])
 
 
-def stack(title: str, parts: Sequence[tuple[str, float]]) -> Html:
+def draw_stack(title: str, parts: Sequence[tuple[str, float]]) -> Html:
     """Shares of a whole, side by side: (class, share)."""
     pieces, start = [], 0.0
     for class_, share in parts:
@@ -147,13 +149,13 @@ def stack(title: str, parts: Sequence[tuple[str, float]]) -> Html:
             tag("rect", x=f"{100 * start:.2f}%", y=0, width=f"{100 * share:.2f}%", height=22, class_=class_)
         )
         start += share
-    return svg(title, *pieces, height=22, class_="stack")
+    return make_svg(title, *pieces, height=22, class_="stack")
 
 
-def column(title: str, share: float, most: float) -> Html:
-    """One horizontal bar."""
+def draw_column(title: str, share: float, most: float) -> Html:
+    """One horizontal bounded."""
     width = 100 * share / most if most > 0 else 0.0
-    return svg(
+    return make_svg(
         title,
         tag("rect", x=0, y=5, width=f"{width:.2f}%", height=14, rx=2, class_="bar"),
         height=24,
@@ -161,25 +163,25 @@ def column(title: str, share: float, most: float) -> Html:
     )
 
 
-def reliability_plot(title: str, bins: Sequence[tuple[float, float, float]]) -> Html:
-    """Stated against observed shares, (stated, observed, share of rows); the diagonal is agreement."""
+def draw_reliability(title: str, bins: Sequence[tuple[float, float, float]]) -> Html:
+    """A reliability diagram, of (confidence, accuracy, share of rows); on the diagonal they agree."""
     low = min((low for low in _QUARTERS if any(min(s, o) < low + 0.25 for s, o, _ in bins)), default=0.0)
     most = max((share for *_, share in bins), default=1.0)
     parts: list[Html] = []
     step = _QUARTERS[low]
     for tick in (low + i * step for i in range(round((1 - low) / step) + 1)):
-        place = _square(tick, low)
+        place = _place_in_square(tick, low)
         y = _TOP + _SIDE - place
-        parts.append(_line(f"{_LEFT}", f"{_LEFT + _SIDE}", y, y, "grid"))
-        parts.append(_text(f"{_LEFT + place:g}", _TOP + _SIDE + 18, percent(tick)))
-        parts.append(_text(f"{_LEFT - 6}", y + 4, percent(tick), "end"))
-    parts.append(_line(f"{_LEFT}", f"{_LEFT + _SIDE}", _TOP + _SIDE, _TOP, "diagonal"))
+        parts.append(_draw_line(f"{_LEFT}", f"{_LEFT + _SIDE}", y, y, "grid"))
+        parts.append(_draw_text(f"{_LEFT + place:g}", _TOP + _SIDE + 18, format_percent(tick)))
+        parts.append(_draw_text(f"{_LEFT - 6}", y + 4, format_percent(tick), "end"))
+    parts.append(_draw_line(f"{_LEFT}", f"{_LEFT + _SIDE}", _TOP + _SIDE, _TOP, "diagonal"))
     for stated, seen, share in bins:
-        x, y = _LEFT + _square(stated, low), _TOP + _SIDE - _square(seen, low)
+        x, y = _LEFT + _place_in_square(stated, low), _TOP + _SIDE - _place_in_square(seen, low)
         radius = 3 + 3 * math.sqrt(share / most)
         parts.append(tag("circle", cx=f"{x:.2f}", cy=f"{y:.2f}", r=f"{radius:.1f}", class_="after"))
-    parts.append(_text("0", 12, "is right", "start", "name"))
-    parts.append(_text(f"{_LEFT + _SIDE}", _TOP + _SIDE + 38, "says it is sure", "end", "name"))
+    parts.append(_draw_text("0", 12, "accuracy", "start", "name"))
+    parts.append(_draw_text(f"{_LEFT + _SIDE}", _TOP + _SIDE + 38, "confidence", "end", "name"))
     width, height = _LEFT + _SIDE + 24, _TOP + _SIDE + 44
     return tag(
         "svg",
@@ -194,5 +196,5 @@ def reliability_plot(title: str, bins: Sequence[tuple[float, float, float]]) -> 
     )
 
 
-def _square(value: float, low: float) -> float:
+def _place_in_square(value: float, low: float) -> float:
     return _SIDE * (value - low) / (1 - low)

@@ -41,11 +41,11 @@ def run_sql(
     """
     from bylaw.cli.inputs import check_outputs
     from bylaw.export import to_sql
-    from bylaw.export.sql_dialects import DialectName, dialect_of
+    from bylaw.export.sql_dialects import DialectName, get_dialect
     from bylaw.policy.policy import Policy
 
     check_outputs([output], [policy])
-    dialect_of(known := cast("DialectName", dialect))  # an unknown one is refused now
+    get_dialect(known := cast("DialectName", dialect))  # an unknown one is refused now
     chosen = Policy.load(policy)
     roles = _find_roles(chosen)
     ids = id_column or roles.id

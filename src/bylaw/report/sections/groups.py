@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from bylaw.report.context import Facts
-from bylaw.report.markup import Html, folded, join, section, table, tag
-from bylaw.report.number_format import percent, plural, short
+from bylaw._base.typing import Floats
+from bylaw.report.action_words import name_action, title_action
+from bylaw.report.context import ReportContext
+from bylaw.report.markup import Html, fold, join, make_section, make_table, tag
+from bylaw.report.number_format import format_percent, pluralize, shorten
 from bylaw.report.rows import Cell, Partition
-from bylaw.report.svg_charts import axis, column, dots, scale_of
+from bylaw.report.svg_charts import draw_axis, draw_column, draw_dots, fit_scale
 
 _MOST_ACTIONS = 6  # charts of one partition
 _MOST_IN_TABLE = 12  # actions in a table of flows
@@ -20,58 +22,61 @@ _NEAR_ZERO = 0.35  # of the largest rate: a scale of dots that far from zero lea
 _Row = tuple[str, float, float]  # a group's name, and its rates before and after
 
 
-def before_and_after(facts: Facts) -> Html:
-    cases = facts.judged
-    parts = [_partition(partition, facts) for partition in cases.partitions]
+def write_before_and_after(context: ReportContext) -> Html:
+    rows = context.judged
+    parts = [_draw_partition(partition, context) for partition in rows.partitions]
     if not parts:
-        everybody = Partition("all cases", (cases.everybody,), 0, False)
+        whole = Partition("all cases", (rows.all_rows,), 0, False)
         note = tag("p", "No groups were given, so these are the rates of all cases.")
-        parts = [note, _partition(everybody, facts)]
-    what = "label is in a set" if cases.sets else "decision is taken"
-    return section(
+        parts = [note, _draw_partition(whole, context)]
+    return make_section(
         "groups",
         "Before and after",
-        tag("p", f"How often each {what}, group by group, on {facts.rows}, with chance averaged out."),
-        _legend(),
+        tag(
+            "p",
+            f"How often each {context.words.frequency}, group by group, on {context.judged_name}, averaged "
+            "over the policy’s random decisions.",
+        ),
+        _make_legend(),
         *parts,
     )
 
 
-def _legend() -> Html:
+def _make_legend() -> Html:
     before, after = (
         tag("span", "", class_=f"key {look}", aria_hidden="true") for look in ("before", "after")
     )
-    words = before, " before: the model alone ", after, " after: with the rules"
+    words = before, " before: the baseline, the model without rules ", after, " after: with the rules"
     return tag("p", *words, class_="legend note")
 
 
-def _partition(partition: Partition, facts: Facts) -> Html:
+def _draw_partition(partition: Partition, context: ReportContext) -> Html:
     """The actions whose rates differ most between groups or change most, each as a small chart."""
-    cases = facts.judged
-    before = np.array([cases.shares(cell, before=True) for cell in partition.cells])
-    after = np.array([cases.shares(cell) for cell in partition.cells])
+    rows = context.judged
+    before, after = np.array([rows.compute_shares(cell) for cell in partition.cells]).transpose(1, 0, 2)
     moved = np.abs(after - before).max(axis=0) + np.ptp(before, axis=0)
     kept = sorted(np.argsort(-moved, kind="stable")[:_MOST_ACTIONS].tolist())
     names = [cell.name for cell in partition.cells]
-    charts = [
-        _chart(_title(facts, a), list(zip(names, before[:, a].tolist(), after[:, a].tolist(), strict=True)))
-        for a in kept
-    ]
-    wrong = [(cell.name, cases.mistakes(cell, before=True), cases.mistakes(cell)) for cell in partition.cells]
-    complete: list[_Row] = [(n, b, a) for n, b, a in wrong if b is not None and a is not None]
-    if len(complete) == len(wrong):
-        what = "Sets that miss the true label" if cases.sets else "Answered wrongly"
-        charts.append(_chart(f"{what}, {facts.measured}", complete))
-    return join([tag("h3", f"By {partition.name}"), *charts, *_remarks(partition, facts, len(kept))])
+    charts = []
+    for a in kept:
+        values = list(zip(names, before[:, a].tolist(), after[:, a].tolist(), strict=True))
+        charts.append(_draw_chart(title_action(context.policy.action_space, a), values))
+    costs = [rows.compare_mistakes(cell) for cell in partition.cells]
+    complete = [(n, c.baseline, c.policy) for n, c in zip(names, costs, strict=True) if c is not None]
+    if len(complete) == len(costs):
+        charts.append(_draw_chart(f"{context.words.mistakes}, {context.measurement}", complete))
+    return join([tag("h3", f"By {partition.name}"), *charts, *_list_remarks(partition, context, len(kept))])
 
 
-def _remarks(partition: Partition, facts: Facts, shown: int) -> list[Html]:
-    said, word = [], "label" if facts.kind == "sets" else "decision"
-    if more := len(facts.policy.actions) - shown:
-        said.append(f"{plural(more, 'more ' + word)} not drawn: they differ and change less.")
+def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> list[Html]:
+    said = []
+    if more := len(context.policy.actions) - shown:
+        said.append(
+            f"{pluralize(more, 'more ' + context.words.action)} not drawn: they differ and change less."
+        )
     if partition.left_out:
-        said.append(f"{plural(partition.left_out, 'smaller group')} not drawn.")
-    if partition.guessed:
+        said.append(f"{pluralize(partition.left_out, 'smaller group')} not drawn.")
+    if partition.is_predicted:
         said.append(
             f"The true {partition.name} of these cases is not known here: the rates use its probabilities. "
             "Where it is given (groups=, or a column of true groups), they are as observed."
@@ -79,132 +84,144 @@ def _remarks(partition: Partition, facts: Facts, shown: int) -> list[Html]:
     return [tag("p", " ".join(said), class_="note")] if said else []
 
 
-def _title(facts: Facts, action: int) -> str:
-    name = short(facts.policy.actions[action], _NAME)
-    if facts.kind == "reject" and action == len(facts.policy.actions) - 1:
-        return f"Referred ({name})"
-    return f"In the set: {name}" if facts.kind == "sets" else f"Decided {name}"
-
-
-def _chart(title: str, rows: list[_Row]) -> Html:
+def _draw_chart(title: str, rows: list[_Row]) -> Html:
     """A table whose middle column is drawn."""
     values = [value for _, *pair in rows for value in pair]
-    scale = scale_of(values, around_zero=min(values) < _NEAR_ZERO * max(values))
+    scale = fit_scale(values, around_zero=min(values) < _NEAR_ZERO * max(values))
     lines = [
         [
-            short(name, _NAME),
-            dots(f"{name}: {percent(b)} before, {percent(a)} after", b, a, scale),
-            percent(b),
-            percent(a),
+            shorten(name, _NAME),
+            draw_dots(f"{name}: {format_percent(b)} before, {format_percent(a)} after", b, a, scale),
+            format_percent(b),
+            format_percent(a),
         ]
         for name, b, a in rows
     ]
-    heads = ["Group", join([axis(scale, "share"), tag("span", "Chart", class_="unseen")]), "Before", "After"]
-    return table(title, heads, lines, class_="chart")
+    heads = [
+        "Group",
+        join([draw_axis(scale, "share"), tag("span", "Chart", class_="unseen")]),
+        "Before",
+        "After",
+    ]
+    return make_table(title, heads, lines, class_="chart")
 
 
-def affected(facts: Facts) -> Html:
-    cases = facts.judged
-    what = (
-        "A set counts as changed if it is not just the model’s best label."
-        if cases.sets
-        else "A decision counts as changed if it is not the one that the model alone would take."
-    )
-    return section(
+def write_affected(context: ReportContext) -> Html:
+    exclusive = context.policy.action_space.exclusive
+    return make_section(
         "affected",
         "Who is affected",
-        tag("p", f"{what} Shares are expected ones, with chance averaged out, on {facts.rows}."),
-        _changed_by_group(facts),
-        *([_set_sizes(facts)] if cases.sets else [_changed_by_answer(facts), *_flows(facts)]),
+        tag(
+            "p",
+            f"{context.words.change} Shares are averages over the policy’s random decisions, on "
+            f"{context.judged_name}.",
+        ),
+        _tabulate_groups(context),
+        *(
+            [_tabulate_answers(context), _tabulate_flows(context)]
+            if exclusive
+            else [_tabulate_sizes(context)]
+        ),
     )
 
 
-def _changed_by_group(facts: Facts) -> Html:
-    cases = facts.judged
-    cells = [(cases.everybody, "All cases")]
-    cells += [(cell, f"{p.name}: {cell.name}") for p in cases.partitions for cell in p.cells]
-    most = max(cases.changed_share(cell) for cell, _ in cells)
-    rows = []
+def _tabulate_groups(context: ReportContext) -> Html:
+    """The share of changed decisions in each group and, where one action replaces another, the most common
+    change."""
+    rows = context.judged
+    cells = [(rows.all_rows, "All cases")]
+    cells += [(cell, f"{p.name}: {cell.name}") for p in rows.partitions for cell in p.cells]
+    most = max(rows.compute_changed_share(cell) for cell, _ in cells)
+    exclusive = context.policy.action_space.exclusive
+    lines = []
     for cell, name in cells:
-        share = cases.changed_share(cell)
-        drawn = column(f"{name}: {percent(share)} changed", share, most)
-        rows.append([short(name, _NAME), drawn, percent(share), _main_flow(facts, cell)])
-    heads = ["Group", tag("span", "Chart", class_="unseen"), "Changed", "" if cases.sets else "Most often"]
-    if cases.sets:
-        rows, heads = [row[:3] for row in rows], heads[:3]
-    return table("Changed decisions by group", heads, rows, class_="chart wide")
+        share = rows.compute_changed_share(cell)
+        drawn = draw_column(f"{name}: {format_percent(share)} changed", share, most)
+        common = [_name_main_flow(context, cell)] if exclusive else []
+        lines.append([shorten(name, _NAME), drawn, format_percent(share), *common])
+    heads = [
+        "Group",
+        tag("span", "Chart", class_="unseen"),
+        "Changed",
+        *(["Most often"] if exclusive else []),
+    ]
+    return make_table("Changed decisions by group", heads, lines, class_="chart wide")
 
 
-def _main_flow(facts: Facts, cell: Cell) -> str:
-    flow = _off_diagonal(facts, cell)
+def _name_main_flow(context: ReportContext, cell: Cell) -> str:
+    flow = _compute_moves(context, cell)
     a, b = np.unravel_index(int(flow.argmax()), flow.shape)
     if flow[a, b] < _LEAST_FLOW:
         return "—"
-    return f"{_name(facts, int(a))} → {_name(facts, int(b))}, {percent(float(flow[a, b]))}"
+    return f"{_name_flow(context, int(a), int(b))}, {format_percent(float(flow[a, b]))}"
 
 
-def _off_diagonal(facts: Facts, cell: Cell) -> np.ndarray:
-    flow = facts.judged.flow(cell)
+def _name_flow(context: ReportContext, before: int, after: int) -> str:
+    space = context.policy.action_space
+    return f"{name_action(space, before)} → {name_action(space, after)}"
+
+
+def _compute_moves(context: ReportContext, cell: Cell) -> Floats:
+    """(n_actions, n_actions): shares of cases whose decision changes, from which to which."""
+    flow = context.judged.compute_flow(cell)
     return flow - np.diag(np.diag(flow))
 
 
-def _name(facts: Facts, action: int) -> str:
-    if facts.kind == "reject" and action == len(facts.policy.action_space.classes):
-        return "referred"
-    return f"“{short(facts.policy.actions[action], 24)}”"
-
-
-def _changed_by_answer(facts: Facts) -> Html:
-    """Among the cases with each of the model's own answers."""
-    cases = facts.judged
-    flow = cases.flow(cases.everybody)[: len(facts.policy.action_space.classes)]
+def _tabulate_answers(context: ReportContext) -> Html:
+    """Changes among the cases with each decision of the baseline."""
+    rows = context.judged
+    flow = rows.compute_flow(rows.all_rows)[: len(context.policy.action_space.classes)]
     total = flow.sum(axis=1)
     lost = total - np.diag(flow)
     order = [a for a in np.argsort(-lost, kind="stable") if total[a] > 0]
     kept = sorted(order[:_MOST_IN_TABLE])
     most = max((float(lost[a] / total[a]) for a in kept), default=0.0)
-    rows = []
+    lines = []
     for a in kept:
         share = float(lost[a] / total[a])
-        name = short(facts.policy.actions[a], _NAME)
-        drawn = column(f"{name}: {percent(share)} changed", share, most)
-        rows.append([name, drawn, percent(share), percent(float(total[a]))])
-    heads = ["Model’s answer", tag("span", "Chart", class_="unseen"), "Changed", "Of all cases"]
-    whole = table("Changed decisions by the model’s own answer", heads, rows, class_="chart wide")
+        name = shorten(context.policy.actions[a], _NAME)
+        drawn = draw_column(f"{name}: {format_percent(share)} changed", share, most)
+        lines.append([name, drawn, format_percent(share), format_percent(float(total[a]))])
+    heads = ["Baseline decision", tag("span", "Chart", class_="unseen"), "Changed", "Of all cases"]
+    whole = make_table("Changed decisions by baseline decision", heads, lines, class_="chart wide")
     more = len(order) - len(kept)
-    left = tag("p", f"{plural(more, 'more label')} not shown: fewer of their cases change.", class_="note")
+    left = tag("p", f"{pluralize(more, 'more label')} not shown: fewer of their cases change.", class_="note")
     return join([whole, left if more > 0 else None])
 
 
-def _flows(facts: Facts) -> list[Html]:
+def _tabulate_flows(context: ReportContext) -> Html:
     """From what to what: a square table, or the largest changes where there are many labels."""
-    actions, cases = facts.policy.actions, facts.judged
-    n = len(facts.policy.action_space.classes)
-    flow = cases.flow(cases.everybody)
-    if len(actions) <= _MOST_IN_TABLE:
-        heads = ["The model alone", *(_name(facts, b) for b in range(len(actions)))]
-        rows = [[_name(facts, a), *(percent(float(v)) for v in flow[a])] for a in range(n)]
-        title = "From what to what: shares of all cases, by the model’s answer (line) and decision (column)"
-        return [folded("From what to what", table(title, heads, rows))]
-    off = _off_diagonal(facts, cases.everybody)
-    largest = [np.unravel_index(i, off.shape) for i in np.argsort(-off, axis=None)[:_MOST_FLOWS]]
-    rows = [
-        [f"{_name(facts, int(a))} → {_name(facts, int(b))}", percent(float(off[a, b]))]
+    rows, space = context.judged, context.policy.action_space
+    if len(space.actions) <= _MOST_IN_TABLE:
+        heads = ["Baseline", *(name_action(space, b) for b in range(len(space.actions)))]
+        flow = rows.compute_flow(rows.all_rows)[: len(space.classes)]
+        lines = [
+            [name_action(space, a), *(format_percent(float(v)) for v in line)] for a, line in enumerate(flow)
+        ]
+        title = (
+            "From what to what: shares of all cases, by baseline decision (row) and policy decision (column)"
+        )
+        return fold("From what to what", make_table(title, heads, lines))
+    moves = _compute_moves(context, rows.all_rows)
+    largest = [np.unravel_index(i, moves.shape) for i in np.argsort(-moves, axis=None)[:_MOST_FLOWS]]
+    lines = [
+        [_name_flow(context, int(a), int(b)), format_percent(float(moves[a, b]))]
         for a, b in largest
-        if off[a, b] >= _LEAST_FLOW
+        if moves[a, b] >= _LEAST_FLOW
     ]
-    title = f"The {plural(len(rows), 'largest change', 'largest changes')}, as shares of all cases"
-    return [folded("From what to what", table(title, ["Change", "Share"], rows))]
+    title = f"The {pluralize(len(lines), 'largest change', 'largest changes')}, as shares of all cases"
+    return fold("From what to what", make_table(title, ["Change", "Share"], lines))
 
 
-def _set_sizes(facts: Facts) -> Html:
-    sizes = facts.judged.set_sizes.tolist()
+def _tabulate_sizes(context: ReportContext) -> Html:
+    sizes = context.judged.set_sizes.tolist()
     most = max(sizes)
     last = len(sizes) - 1
-    rows = []
+    lines = []
     for size, share in enumerate(sizes):
-        more = size == last < len(facts.policy.actions)
+        more = size == last < len(context.policy.actions)
         name = f"{size} or more" if more else "none" if size == 0 else str(size)
-        rows.append([name, column(f"{name}: {percent(share)} of the cases", share, most), percent(share)])
+        drawn = draw_column(f"{name}: {format_percent(share)} of the cases", share, most)
+        lines.append([name, drawn, format_percent(share)])
     heads = ["Labels", tag("span", "Chart", class_="unseen"), "Share"]
-    return table("How many labels the sets have", heads, rows, class_="chart")
+    return make_table("How many labels the sets have", heads, lines, class_="chart")

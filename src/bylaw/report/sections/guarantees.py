@@ -1,313 +1,290 @@
-"""How far to trust it: chance, calibration, what is guaranteed and what is not, and the fingerprint."""
+"""How far to trust it: random decisions, calibration, what is guaranteed and what is not, the fingerprint."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import NamedTuple
 
-import numpy as np
-
-from bylaw.auditing.audit import RANDOM, Verdict
-from bylaw.auditing.reliability import Reliability, reliability
+from bylaw.auditing.audit import RANDOM
+from bylaw.auditing.reliability import (
+    NOTABLE,
+    Reliability,
+    ReliabilityBin,
+    bin_confidence,
+    compute_reliability,
+)
+from bylaw.auditing.verdicts import Verdict
 from bylaw.formulation.solution import Status
-from bylaw.language.families import Family
-from bylaw.report.context import Facts
-from bylaw.report.markup import Html, bullets, folded, join, section, table, tag
-from bylaw.report.number_format import count, percent, plural, points, rounded, short, signed
-from bylaw.report.sentences import is_share
-from bylaw.report.svg_charts import reliability_plot, stack
+from bylaw.report.context import ReportContext
+from bylaw.report.markup import Html, fold, join, make_list, make_section, make_table, tag
+from bylaw.report.number_format import (
+    format_count,
+    format_percent,
+    format_points,
+    format_signed,
+    pluralize,
+    round_number,
+    shorten,
+)
+from bylaw.report.sentences import describe_certificate
+from bylaw.report.svg_charts import draw_reliability, draw_stack
 
 _LEANING = 0.75
-_BINS = 10
-_TELLING = 3.0  # standard errors
 _MOST_LINES = 40
 _LEAST_VIOLATION = 1e-4  # that is worth telling apart
 
 
-def randomness(facts: Facts) -> Html:
-    cases = facts.judged
-    sure = cases.likeliest
-    open_, leaning = cases.share_of(sure < _LEANING), cases.share_of((sure >= _LEANING) & (sure < RANDOM))
+def write_randomness(context: ReportContext) -> Html:
+    rows = context.judged
+    confidence = rows.decision_confidence
+    open_ = rows.compute_share(confidence < _LEANING)
+    leaning = rows.compute_share((confidence >= _LEANING) & (confidence < RANDOM))
     parts = [("settled", 1 - open_ - leaning), ("leaning", leaning), ("open", open_)]
-    names = ["settled (one outcome has at least 99 %)", "leaning (75 % to 99 %)", "open (below 75 %)"]
-    title = "; ".join(f"{name}: {percent(share)}" for name, (_, share) in zip(names, parts, strict=True))
+    names = ["settled (one outcome has 99 % or more)", "leaning (75 % to 99 %)", "open (below 75 %)"]
+    shares = [f"{name}: {format_percent(share)}" for name, (_, share) in zip(names, parts, strict=True)]
     keys = [
-        join(
-            [tag("span", "", class_=f"key {look}", aria_hidden="true"), f" {name}: {percent(share)} of cases"]
-        )
-        for name, (look, share) in zip(names, parts, strict=True)
+        join([tag("span", "", class_=f"key {look}", aria_hidden="true"), f" {text} of cases"])
+        for text, (look, _) in zip(shares, parts, strict=True)
     ]
-    return section(
+    return make_section(
         "chance",
-        "Chance",
+        "Random decisions",
         tag(
             "p",
-            f"Some rules can only be met exactly if a few like cases are decided differently. For "
-            f"{percent(cases.random_share)} of the cases the policy therefore draws the decision, with "
+            "Some rules can only be met exactly if a few similar cases are decided differently. For "
+            f"{format_percent(rows.random_share)} of the cases the policy therefore decides at random, with "
             "probabilities that it states beforehand; all others are settled.",
         ),
-        tag("figure", stack(title, parts), tag("figcaption", bullets(keys, "keys"))),
+        tag("figure", draw_stack("; ".join(shares), parts), tag("figcaption", make_list(keys, "keys"))),
         tag(
             "p",
-            "Draws can be repeated. Where cases have identifiers, the identifier of a case and the "
-            "policy’s fingerprint determine its draw: the same case gets the same decision again, in any "
-            "batch and on any machine, and anybody with the policy’s file can check it. The rules hold for "
-            "these drawn decisions; always taking the likeliest outcome instead is not covered.",
+            "Random decisions can be repeated. Where cases have identifiers, the identifier of a case and "
+            "the policy’s fingerprint determine the outcome: the same case gets the same decision again, "
+            "in any batch and on any machine, and anyone with the policy’s file can check it. The rules "
+            "hold for these random decisions; always taking the likeliest outcome instead is not covered.",
         ),
     )
 
 
-def calibration(facts: Facts) -> Html:
-    cases = facts.judged
-    lines = reliability(cases.evidence, cases.seen, cases.labelled)
-    content: list[Html] = []
-    bins = _bins(facts) if cases.labelled else []
-    if bins:
-        content += [_curve(bins)]
-    if not lines:
+def write_calibration(context: ReportContext) -> Html:
+    rows = context.judged
+    lines = compute_reliability(rows.evidence, rows.seen, rows.labelled)
+    bins = bin_confidence(rows.evidence, rows.seen) if rows.labelled else []
+    if lines:
+        content = [_draw_bins(bins)] if bins else []
+        content += [tag("p", f"{_describe_shares(lines)}{_describe_bins(bins)}"), _tabulate(lines)]
+    else:
         content = [
             tag(
                 "p",
-                "This cannot be said here: the true labels of these cases were not given. With them (labels= "
+                "This is not known here: the true labels of these cases were not given. With them (labels= "
                 "in Python, or a column of labels), the model’s probabilities can be compared with what "
                 "happened.",
             )
         ]
-    else:
-        content += [_finding(lines, bins), _table(lines)]
-    return section("calibration", "Do the model’s probabilities mean what they say?", *content)
+    return make_section("calibration", "Is the model calibrated?", *content)
 
 
-class _Bin(NamedTuple):
-    """Cases in which the model is about as sure of its best label."""
-
-    stated: float
-    right: float
-    share: float  # of all cases
-    deviations: float  # right less stated, in standard errors
-
-
-def _bins(facts: Facts) -> list[_Bin]:
-    """When the model is so sure of its best label, how often is it right?"""
-    cases = facts.judged
-    belief, weights = cases.evidence.probabilities, cases.weights
-    sure = belief.max(axis=1)
-    right = (cases.seen.probabilities.argmax(axis=1) == belief.argmax(axis=1)).astype(float)
-    bins = []
-    for part in np.array_split(np.argsort(sure, kind="stable"), min(_BINS, len(sure))):
-        mass = float(weights[part].sum())
-        if mass > 0:
-            stated, seen = (float(weights[part] @ values[part]) / mass for values in (sure, right))
-            error = math.sqrt(float(weights[part] ** 2 @ (sure[part] * (1 - sure[part])))) / mass
-            apart = (seen - stated) / error if error > 0 else 0.0
-            bins.append(_Bin(stated, seen, mass / float(weights.sum()), apart))
-    return bins
-
-
-def _curve(bins: Sequence[_Bin]) -> Html:
-    title = "; ".join(f"says {percent(one.stated)}, is right {percent(one.right)}" for one in bins)
-    caption = (
-        "Across: how sure the model is of its best label. Up: how often that label is right. Each dot is a "
-        "tenth of the cases; on the dashed line they agree, below it the model is too sure of itself."
+def _draw_bins(bins: Sequence[ReliabilityBin]) -> Html:
+    title = "; ".join(
+        f"confidence {format_percent(one.predicted)}, accuracy {format_percent(one.observed)}" for one in bins
     )
-    plot = reliability_plot(f"Calibration. {title}", [one[:3] for one in bins])
+    caption = (
+        "Across: the model’s confidence, the probability that it gives its best label. Up: how often that "
+        "label is right. Each dot is a tenth of the cases; on the dashed line the model is calibrated, "
+        "below it overconfident."
+    )
+    plot = draw_reliability(f"Calibration. {title}", [one[:3] for one in bins])
     return tag("figure", plot, tag("figcaption", caption), class_="beside")
 
 
-def _finding(lines: Sequence[Reliability], bins: Sequence[_Bin]) -> Html:
-    return tag("p", f"{_of_shares(lines)}{_of_sureness(bins)}")
-
-
-def _of_shares(lines: Sequence[Reliability]) -> str:
-    telling = [line for line in lines if abs(line.deviations) > _TELLING]
-    if not telling:
+def _describe_shares(lines: Sequence[Reliability]) -> str:
+    notable = [line for line in lines if line.is_notable]
+    if not notable:
         return (
             "Over all cases, and over each group, predicted and observed shares agree, as far as this many "
-            "cases can tell."
+            "cases can show."
         )
-    worst = max(telling, key=lambda line: abs(line.observed - line.predicted))
+    worst = max(notable, key=lambda line: abs(line.observed - line.predicted))
     return (
-        f"In {count(len(telling))} of {plural(len(lines), 'comparison')} predicted and observed shares "
-        f"differ by more than {_TELLING:g} standard errors, which chance hardly explains. The largest "
-        f"difference: {_what(worst)}, {percent(worst.predicted)} predicted and "
-        f"{percent(worst.observed)} observed. Rules that rest on these probabilities may be missed on new "
-        "cases."
+        f"In {format_count(len(notable))} of {pluralize(len(lines), 'comparison')} predicted and observed "
+        f"shares differ by more than {NOTABLE:g} standard errors, which chance hardly explains. The largest "
+        f"difference: {_name_line(worst)}, {format_percent(worst.predicted)} predicted and "
+        f"{format_percent(worst.observed)} observed. Rules that depend on these probabilities may not hold "
+        "on new cases."
     )
 
 
-def _of_sureness(bins: Sequence[_Bin]) -> str:
+def _describe_bins(bins: Sequence[ReliabilityBin]) -> str:
     """Nothing, unless a dot of the plot is far from the line."""
-    telling = [one for one in bins if abs(one.deviations) > _TELLING]
-    if not telling:
+    notable = [one for one in bins if one.is_notable]
+    if not notable:
         return ""
-    worst = max(telling, key=lambda one: abs(one.deviations))
+    worst = max(notable, key=lambda one: abs(one.deviations))
+    off = (
+        f", {format_signed(worst.deviations)} standard errors off" if math.isfinite(worst.deviations) else ""
+    )
     return (
-        f" But where the model says {percent(worst.stated)}, it is right in {percent(worst.right)} of the "
-        f"cases, {signed(worst.deviations)} standard errors off: how sure it is cannot be taken at its word."
+        f" But where the model’s confidence is {format_percent(worst.predicted)}, it is right in "
+        f"{format_percent(worst.observed)} of the cases{off}: its confidence is not calibrated."
     )
 
 
-def _what(line: Reliability) -> str:
+def _name_line(line: Reliability) -> str:
     among = f" among {line.among}" if line.among else ""
-    return f"{line.of} “{short(line.value)}”{among}"
+    return f"{line.of} “{shorten(line.value)}”{among}"
 
 
-def _table(lines: Sequence[Reliability]) -> Html:
+def _tabulate(lines: Sequence[Reliability]) -> Html:
     worst = sorted(lines, key=lambda line: -abs(line.deviations))[:_MOST_LINES]
     rows = [
         [
-            _what(line),
-            percent(line.predicted),
-            percent(line.observed),
-            signed(line.deviations),
-            count(line.rows),
+            _name_line(line),
+            format_percent(line.predicted),
+            format_percent(line.observed),
+            format_signed(line.deviations),
+            format_count(line.rows),
         ]
         for line in worst
     ]
     heads = ["Share of", "Predicted", "Observed", "In standard errors", "Cases"]
     more = len(lines) - len(rows)
-    left = tag("p", f"{plural(more, 'comparison')} not shown: those that agree best.", class_="note")
-    return folded(
+    left = tag("p", f"{pluralize(more, 'comparison')} not shown: those that agree best.", class_="note")
+    return fold(
         "Predicted and observed shares",
-        table("Worst first", heads, rows),
+        make_table("Worst first", heads, rows),
         left if more > 0 else None,
     )
 
 
-def guarantees(facts: Facts) -> Html:
-    return section(
+def write_guarantees(context: ReportContext) -> Html:
+    return make_section(
         "guarantees",
         "What is guaranteed, and what is not",
         tag("h3", "Guaranteed"),
-        bullets(_guaranteed(facts), "yes"),
+        make_list(_list_guarantees(context), "yes"),
         tag("h3", "Not guaranteed"),
-        bullets(_not_guaranteed(facts), "no"),
+        make_list(_list_gaps(context), "no"),
     )
 
 
-def _guaranteed(facts: Facts) -> list[str]:
-    policy, found = facts.policy, []
-    basis = "by the model’s own probabilities"
+def _list_guarantees(context: ReportContext) -> list[str]:
+    policy, found = context.policy, []
+    basis = "by the model’s probabilities"
     if any(policy.tightened.values()):
         basis += ", after shifting the rules’ bounds so that observed rates, or a margin, are respected"
-    if policy.problem.rules and _settled(facts):
+    if policy.problem.rules and _is_solved(context):
         found.append(
             f"On the cases on which the policy was chosen, {basis}, all rules together are missed by no more "
-            f"than {_violation(facts)}."
+            f"than {_write_violation(context)}."
         )
         excess = policy.guarantee.excess_cost
-        cost = points(excess) if is_share(policy.problem.minimize) else rounded(excess)
+        cost = format_points(excess) if policy.problem.minimize.is_probability else round_number(excess)
         found.append(
-            f"There, no policy that keeps the same rules has a cost lower by more than {cost}, as far as the "
-            "model’s probabilities are right."
+            f"There, no policy that satisfies the same rules has a cost lower by more than {cost}, as far as "
+            "the model’s probabilities are right."
         )
     if policy.certificate is not None:
-        proof = policy.certificate
-        found.append(
-            f"When the policy was made, {count(proof.rows)} held-out cases certified that all rules hold "
-            f"together for the population they come from, with {percent(proof.confidence)} confidence."
-        )
-    if facts.audit is not None and _judged(facts, Verdict.CERTIFIED) + _judged(facts, Verdict.VIOLATED):
-        found.append(_audited(facts))
+        found.append(describe_certificate(policy.certificate))
+    if context.audit is not None and _count(context, Verdict.CERTIFIED) + _count(context, Verdict.VIOLATED):
+        found.append(_describe_audit(context))
     return [*found, "The same policy file, cases and identifiers give the same decisions, to the last bit."]
 
 
-def _settled(facts: Facts) -> bool:
-    return facts.policy.solution.status in (Status.CONVERGED, Status.SAMPLED)
+def _is_solved(context: ReportContext) -> bool:
+    return context.policy.solution.status in (Status.CONVERGED, Status.SAMPLED)
 
 
-def _violation(facts: Facts) -> str:
-    violation = facts.policy.guarantee.violation
-    if all(bar.unit != "plain" for bar in facts.bars):
-        return points(max(violation, _LEAST_VIOLATION))
-    return rounded(max(violation, _LEAST_VIOLATION), 2)
+def _write_violation(context: ReportContext) -> str:
+    violation = context.policy.guarantee.violation
+    if all(bounded.unit != "plain" for bounded in context.bounded_rates):
+        return format_points(max(violation, _LEAST_VIOLATION))
+    return round_number(max(violation, _LEAST_VIOLATION), 2)
 
 
-def _judged(facts: Facts, verdict: Verdict) -> int:
-    return sum(rule.verdict is verdict for rule in facts.audit.rules) if facts.audit else 0
+def _count(context: ReportContext, verdict: Verdict) -> int:
+    return sum(rule.verdict is verdict for rule in context.audit.rules) if context.audit else 0
 
 
-def _audited(facts: Facts) -> str:
-    assert facts.audit is not None
-    rules = plural(len(facts.audit.rules), "single rule")
+def _describe_audit(context: ReportContext) -> str:
+    assert context.audit is not None
+    rules = pluralize(len(context.audit.rules), "single rule")
     said = (
-        f"On {facts.rows}, {count(_judged(facts, Verdict.CERTIFIED))} of {rules} are certified and "
-        f"{count(_judged(facts, Verdict.VIOLATED))} are violated, each list right as a whole with "
-        f"{percent(facts.confidence)} confidence."
+        f"On {context.judged_name}, {format_count(_count(context, Verdict.CERTIFIED))} of {rules} are "
+        f"certified and {format_count(_count(context, Verdict.VIOLATED))} violated, each list correct "
+        f"as a whole with {format_percent(context.confidence)} confidence."
     )
-    if facts.verdict is Verdict.CERTIFIED:
-        said += f" That all rules hold together is certified at {percent(facts.confidence)}, too."
+    if context.verdict is Verdict.CERTIFIED:
+        said += f" That all rules hold together is certified at {format_percent(context.confidence)}, too."
     return said
 
 
-def _not_guaranteed(facts: Facts) -> list[str]:
-    missing = []
-    if facts.audit is None:
-        missing.append(
-            "That the rules hold on new cases. No case was set aside for this report to test it"
-            + ("; only the certificate above speaks of new cases." if facts.policy.certificate else ".")
-        )
-    elif facts.verdict is Verdict.UNDECIDED:
-        proved = _judged(facts, Verdict.CERTIFIED)
-        alone = ", by the cases of this report alone" if facts.policy.certificate else ""
-        missing.append(
-            f"That {'every' if proved else 'any'} rule holds on new cases{alone}. “Undecided” is no evidence "
-            "that a rule holds, and none that it does not."
-            + (" The certificate rests on other cases, and stands." if alone else "")
-        )
-    if not _settled(facts):
-        missing.append(
-            "That the rules hold on the cases on which the policy was chosen: the solver stopped before its "
-            f"tolerance ({facts.policy.solution.status.value})."
-        )
-    if not facts.judged.labelled:
+def _list_gaps(context: ReportContext) -> list[str]:
+    missing = [text for text in (_describe_proof_gap(context), _describe_solver_gap(context)) if text]
+    if not context.judged.labelled:
         missing.append("That the model’s probabilities are right. No true label was compared with them here.")
-    missing.append(
-        "Anything after the population changes, or where several cases belong to one person: proofs take "
-        "cases as independent draws from the population that will be decided."
+    return [
+        *missing,
+        "Anything after the population changes, or where several cases belong to one person: the proofs take "
+        "cases as independent samples of the population that will be decided.",
+        "The rates of one day or one batch. Rules bound averages over many cases and over random decisions; "
+        "a single batch varies around them.",
+        "Anything about a single person, or about groups and outcomes that no rule names.",
+        *context.words.list_gaps(context.judged),
+        "Compliance with the law. The rules are those stated here, and no more.",
+    ]
+
+
+def _describe_proof_gap(context: ReportContext) -> str:
+    """What held-out rows leave open about new ones."""
+    certificate = context.policy.certificate
+    if context.audit is None:
+        only = "; only the certificate above covers new cases." if certificate else "."
+        return f"That the rules hold on new cases. No held-out cases were given to test it{only}"
+    if context.verdict is not Verdict.UNDECIDED:
+        return ""
+    which = "every" if _count(context, Verdict.CERTIFIED) else "any"
+    alone = ", by the cases of this report alone" if certificate else ""
+    stands = " The certificate is based on other cases, and remains valid." if certificate else ""
+    return (
+        f"That {which} rule holds on new cases{alone}. “Undecided” is no evidence that a rule holds, and "
+        f"none that it does not.{stands}"
     )
-    missing.append(
-        "The rates of one day or one batch. Rules speak of averages over many cases and over the draws; a "
-        "single batch varies around them by chance."
-    )
-    missing.append("Anything about a single person, or about groups and outcomes that no rule names.")
-    if facts.kind == "reject" and not _rejections_compared(facts):
-        missing.append("That groups are referred equally often: no rule here compares referrals by group.")
-    missing.append("That the law is kept. The rules are those stated here, and no more.")
-    return missing
 
 
-def _rejections_compared(facts: Facts) -> bool:
-    rules = facts.policy.problem.rules
-    return any(isinstance(rule, Family) and rule.name == "rejection_parity" for rule in rules) or any(
-        atom.name in ("rejected", "accepted") and atom.conditions for rule in rules for atom in rule.atoms()
+def _describe_solver_gap(context: ReportContext) -> str:
+    if _is_solved(context):
+        return ""
+    return (
+        "That the rules hold on the cases on which the policy was chosen: the solver stopped before its "
+        f"tolerance ({context.policy.solution.status.value})."
     )
 
 
-def fingerprint(facts: Facts) -> Html:
-    policy = facts.policy
-    fitted = [count(part.rows) for part in policy.fingerprints]
+def write_fingerprint(context: ReportContext) -> Html:
+    policy = context.policy
+    fitted = [format_count(part.rows) for part in policy.fingerprints]
     certificate = " (the last of them certified it)" if policy.certificate else ""
+    held_out = ", held out" if context.audit else ""
     entries = [
         ("Policy (SHA-256)", tag("code", policy.digest, class_="digest")),
         ("Policy made", policy.card.created),
         ("Fitted on the table", policy.card.source or "not recorded"),
-        ("Report made", facts.created),
+        ("Report made", context.created),
         ("bylaw", version("bylaw")),
         (
             "Cases the policy was chosen on",
             f"{' + '.join(fitted)}{certificate}" if fitted else "not recorded",
         ),
-        ("Cases judged in this report", f"{count(len(facts.judged))}{', held out' if facts.audit else ''}"),
+        ("Cases judged in this report", f"{format_count(len(context.judged))}{held_out}"),
         ("Solver", policy.solution.status.name.lower().replace("_", " ")),
-        ("Inverse temperature (beta)", rounded(policy.beta, 4)),
+        ("Inverse temperature (beta)", round_number(policy.beta, 4)),
         ("Bounds met by the solver to within", f"{policy.guarantee.violation:.1e}"),
     ]
     listing = tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="entries")
     lines = [tag("div", name, class_="signature") for name in ("Name", "Date", "Signature")]
-    return section(
+    return make_section(
         "fingerprint",
         "Fingerprint",
         tag(

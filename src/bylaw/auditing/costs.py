@@ -1,0 +1,65 @@
+"""What rules cost: a rate of the baseline, the model without rules, beside that of the policy."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from bylaw._base.typing import Floats
+from bylaw.data.outcomes import ObservedRows
+from bylaw.formulation.row_rates import decide_baseline, has_rows
+from bylaw.language.expressions import Rate
+from bylaw.policy.policy import Policy
+
+
+class Costs(NamedTuple):
+    """A rate before and after: of the baseline and of the policy."""
+
+    baseline: float
+    policy: float
+
+
+def compare_costs(
+    policy: Policy,
+    rows: ObservedRows,
+    rate: Rate | None = None,
+    *,
+    probabilities: Floats | None = None,
+    baseline: Floats | None = None,
+) -> Costs:
+    """The cost of the baseline and of the policy on these rows, with the random decisions averaged out.
+
+    Parameters
+    ----------
+    policy : Policy
+    rows : ObservedRows
+        from `observe(evidence, labels, groups)`: the costs are observed ones where labels are given, and
+        otherwise those that the probabilities predict.
+    rate : Rate, optional
+        another rate than the one that the policy minimises.
+    probabilities : array of shape (n_rows, n_actions), optional
+        of the decisions to compare with the baseline; by default the policy's own.
+    baseline : array of shape (n_rows, n_actions), optional
+        the baseline's decisions, one-hot, where they are at hand.
+
+    Returns
+    -------
+    Costs
+        nan for both where no row meets the conditions of the rate.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> from bylaw.data.outcomes import observe
+    >>> evidence = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]])
+    >>> policy = solve(Problem(error(), [rejected() <= 0.25]), evidence)
+    >>> costs = compare_costs(policy, observe(evidence, [0, 0, 1, 0]))
+    >>> round(costs.baseline, 2), round(costs.policy, 2)
+    (0.0, 0.0)
+    """
+    evidence, measured = rows.predicted, policy.problem.minimize if rate is None else rate
+    if not (has_rows(measured, evidence) and has_rows(measured, rows)):
+        return Costs(math.nan, math.nan)
+    before = decide_baseline(policy.problem, evidence) if baseline is None else baseline
+    after = policy.probabilities(evidence) if probabilities is None else probabilities
+    return Costs(*(policy.expected(measured, rows, probabilities=part) for part in (before, after)))

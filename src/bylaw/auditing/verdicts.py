@@ -1,0 +1,164 @@
+"""Verdicts: how a rule is judged, the same way in audits and in reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal
+
+from bylaw.data.evidence import RowData
+from bylaw.errors import Remedy
+from bylaw.formulation.linear_form import compile_problem
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import Rule
+from bylaw.language.problem import Problem
+from bylaw.policy.policy import Policy
+
+# A rule is estimated to hold if it is missed by no more than the solver's own bound plus this much, in the
+# unit of the rule: a millionth, one row in a million. `solve` stops at such a gradient mapping by default,
+# and its correction for observed labels counts what is missed by less as not missed. It is far below what
+# any report prints, and far above the rounding errors of sums over rows.
+TOLERANCE = 1e-6
+_FAR = 1000  # times as many rows are no advice
+
+
+class Verdict(StrEnum):
+    """What rows tell about a rule.
+
+    Held-out rows give `CERTIFIED`, `VIOLATED` or `UNDECIDED`; rows on which the policy was chosen prove
+    nothing and give the estimates `HOLDS` or `BROKEN`. `UNJUDGED` is a rule that they cannot test.
+
+    Examples
+    --------
+    >>> from bylaw import Verdict
+    >>> Verdict("certified") is Verdict.CERTIFIED
+    True
+    >>> [str(verdict) for verdict in Verdict]  # worst first
+    ['violated', 'estimated to be broken', 'undecided', 'not judged', 'certified', 'estimated to hold']
+    """
+
+    VIOLATED = "violated"
+    BROKEN = "estimated to be broken"
+    UNDECIDED = "undecided"
+    UNJUDGED = "not judged"
+    CERTIFIED = "certified"
+    HOLDS = "estimated to hold"
+
+    @property
+    def severity(self) -> int:
+        """Its place among the verdicts, worst first."""
+        return list(type(self)).index(self)
+
+
+def find_worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of these verdicts; `UNJUDGED` if there are none."""
+    return min(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNJUDGED)
+
+
+@dataclass(frozen=True)
+class RuleAudit:
+    """The audit of one single rule: all rates are on its left, and the number on its right is the target.
+
+    Parameters
+    ----------
+    rule : str
+        its text.
+    sense : "<=" or ">="
+        whether the target is an upper or a lower bound of the rate.
+    target : float
+        the bound.
+    estimate : float
+        the observed rate, with the random decisions averaged out.
+    lower, upper : float
+        one-sided confidence bounds on the rate, each right with the audit's confidence.
+    p_value : float
+        of the hypothesis that the rule does not hold.
+    p_holm : float
+        the same, adjusted for the number of rules (Holm, 1979).
+    p_violated : float
+        of the hypothesis that the rule holds.
+    rows : float
+        the effective sample size; of two groups, that of the smaller.
+    verdict : Verdict
+    rows_needed : float
+        about how many rows like these would decide an undecided rule.
+    reason : str
+        why the rule could not be judged, or empty.
+    remedy : Remedy or None
+        what would let it be judged.
+
+    Examples
+    --------
+    >>> from bylaw import RuleAudit
+    >>> judged = RuleAudit("rejected() <= 0.25", "<=", 0.25, estimate=0.5)
+    >>> judged.excess
+    0.25
+    >>> str(judged.verdict)
+    'not judged'
+    """
+
+    rule: str
+    sense: Literal["<=", ">="]
+    target: float
+    estimate: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
+    p_value: float = math.nan
+    p_holm: float = math.nan
+    p_violated: float = math.nan
+    rows: float = 0.0
+    verdict: Verdict = Verdict.UNJUDGED
+    rows_needed: float = math.nan
+    reason: str = ""
+    remedy: Remedy | None = None
+
+    @property
+    def excess(self) -> float:
+        """By how much the estimate misses the target; at or below zero, the rule holds."""
+        return self.estimate - self.target if self.sense == "<=" else self.target - self.estimate
+
+
+def describe_rule(rule: Rule, excess: float = math.nan, rows: float = 0.0) -> RuleAudit:
+    """A rule with its target and the estimate of its rate, not judged yet.
+
+    Parameters
+    ----------
+    rule : Rule
+    excess : float
+        the estimate of `rule.excess`, the rate that must be at most zero; nan if there is none.
+    rows : float
+        the effective sample size of the estimate.
+    """
+    sign = 1.0 if rule.sense == "<=" else -1.0
+    target = -sign * rule.excess.constant + 0.0
+    return RuleAudit(str(rule), rule.sense, target, target + sign * excess, rows=rows)
+
+
+def judge_estimate(
+    rule: Rule, excess: float, effective_rows: float, policy: Policy, rows: RowData
+) -> RuleAudit:
+    """A rule with an estimate of its rate, judged without a test: `HOLDS` or `BROKEN`.
+
+    It holds if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`, both times the
+    unit of the rule on these rows.
+    """
+    limit = (policy.guarantee.violation + TOLERANCE) * measure_unit(rule, rows, policy.action_space)
+    verdict = Verdict.HOLDS if excess <= limit else Verdict.BROKEN
+    return replace(describe_rule(rule, excess, effective_rows), verdict=verdict)
+
+
+def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
+    """The unit in which solvers measure a rule: 1 for shares of rows, and for rates that are far larger or
+    smaller, such as costs in cents, their own size on these rows."""
+    rate = rule.excess
+    if rate.is_probability and max(abs(coefficient) for _, coefficient in rate.terms) == 1:
+        return 1.0
+    alone = Problem(rate, [rule], decisions=space.kind, reject=space.reject)
+    return float(compile_problem(alone, rows).scales[0])
+
+
+def is_out_of_reach(rows_needed: float, rows: float) -> bool:
+    """Whether so many rows would be needed that a rule is at its limit, and more rows are no advice."""
+    return rows_needed > _FAR * rows

@@ -1,0 +1,197 @@
+"""What a report words, measures and remarks depending on the action space, in one table.
+
+A new kind of action space needs one entry in `WORDS`, and nothing else in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw.language.action_space import REJECT, ActionSpace, LabelSpace, RejectSpace, SetSpace
+from bylaw.language.expressions import LABEL, Atom, Rate
+from bylaw.language.rates import error, miscoverage, rejected, size
+from bylaw.report.number_format import format_percent, round_number, shorten
+
+if TYPE_CHECKING:
+    from bylaw.report.rows import ReportRows
+
+_LONGEST_NAME = 60  # characters of an action in a title
+_LONGEST_CELL = 24  # and in a cell of a table
+
+
+class Figure(NamedTuple):
+    """One number of the summary."""
+
+    name: str
+    number: str
+    remark: str
+
+
+@dataclass(frozen=True)
+class ActionWords:
+    """The part of a report that depends on what a decision can be."""
+
+    mistake: Rate  # the share of decisions that are wrong
+    offer: str  # completes "For each case the policy gives ..."; {labels} is filled in
+    action: str  # what one action is called
+    frequency: str  # completes "How often each ..."
+    title: str  # of the chart of one action, {name}
+    mistakes: str  # title of the chart of mistakes
+    more_mistakes: str  # completed by "in 2 groups: ..."
+    change: str  # when a decision counts as changed
+    changes: str  # how many have changed, {share}
+    describe_cost: Callable[[ReportRows, str], str]  # of the rows, and how errors were measured
+    list_figures: Callable[[ReportRows], list[Figure]]
+    compute_changes: Callable[[Floats, Floats], Floats]  # of the baseline and of probabilities, to (n_rows,)
+    glossary: str = ""  # explains a word of its own
+    list_gaps: Callable[[ReportRows], list[str]] = lambda _: []  # what no rule guarantees
+
+
+def get_words(space: ActionSpace) -> ActionWords:
+    return WORDS[type(space)]
+
+
+def title_action(space: ActionSpace, position: int) -> str:
+    """The title of a chart of one action."""
+    name = shorten(space.actions[position], _LONGEST_NAME)
+    if position == space.reject_position:
+        return f"Referred ({name})"
+    return get_words(space).title.format(name=name)
+
+
+def name_action(space: ActionSpace, position: int) -> str:
+    """An action in a table."""
+    if position == space.reject_position:
+        return "referred"
+    return f"“{shorten(space.actions[position], _LONGEST_CELL)}”"
+
+
+def _describe_errors(rows: ReportRows, measured: str) -> str:
+    costs = rows.compare(error())
+    return (
+        f"The baseline, the model without rules, answers {format_percent(costs.baseline)} of all cases "
+        f"wrongly ({measured}). With the rules, {format_percent(costs.policy)} are answered wrongly."
+    )
+
+
+def _describe_referrals(rows: ReportRows, measured: str) -> str:
+    referred = format_percent(rows.measure(rejected()))
+    said = _describe_errors(rows, measured).removesuffix(".")
+    return f"{said}, and {referred} are referred instead of answered."
+
+
+def _describe_sets(rows: ReportRows, measured: str) -> str:
+    costs = rows.compare(miscoverage())
+    return (
+        f"The sets miss the true label of {format_percent(costs.policy)} of the cases ({measured}) and "
+        f"contain {round_number(rows.measure(size()))} labels on average; the baseline, the model’s single "
+        f"best label, misses {format_percent(costs.baseline)}."
+    )
+
+
+def _list_answer_figures(rows: ReportRows) -> list[Figure]:
+    return [_compare_mistakes("Wrong answers", error(), "baseline → with the rules", rows), _changed(rows)]
+
+
+def _list_referral_figures(rows: ReportRows) -> list[Figure]:
+    mistakes, changed = _list_answer_figures(rows)
+    referred = format_percent(rows.measure(rejected()))
+    return [mistakes, Figure("Referred", referred, "no automatic answer"), changed]
+
+
+def _changed(rows: ReportRows) -> Figure:
+    changed = format_percent(rows.compute_changed_share(rows.all_rows))
+    return Figure("Decisions changed", changed, "compared with the baseline")
+
+
+def _list_set_figures(rows: ReportRows) -> list[Figure]:
+    changed = format_percent(rows.compute_changed_share(rows.all_rows))
+    return [
+        _compare_mistakes("True label missed", miscoverage(), "best label → sets", rows),
+        Figure("Labels in a set", round_number(rows.measure(size())), "on average"),
+        Figure("Sets changed", changed, "not just the best label"),
+    ]
+
+
+def _compare_mistakes(name: str, rate: Rate, remark: str, rows: ReportRows) -> Figure:
+    costs = rows.compare(rate)
+    return Figure(name, f"{format_percent(costs.baseline)} → {format_percent(costs.policy)}", remark)
+
+
+def _compute_other_answers(baseline: Floats, probabilities: Floats) -> Floats:
+    """The probability of another action than the baseline's."""
+    return 1.0 - (baseline * probabilities).sum(axis=1)
+
+
+def _compute_other_sets(baseline: Floats, probabilities: Floats) -> Floats:
+    """The probability of another set than that of the baseline's label alone."""
+    return 1.0 - np.where(baseline > 0, probabilities, 1.0 - probabilities).prod(axis=1)
+
+
+def _list_referral_gaps(rows: ReportRows) -> list[str]:
+    expanded = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values)
+    atoms = [atom for found in expanded for atom in found.rule.atoms()]
+    compared = [atom for atom in atoms if any(name != LABEL for name, _ in atom.conditions)]
+    if any(_is_about_referral(atom, rows.policy.action_space) for atom in compared):
+        return []
+    return ["That groups are referred equally often: no rule here compares referrals by group."]
+
+
+def _is_about_referral(atom: Atom, space: ActionSpace) -> bool:
+    """Whether a rate depends on whether a case is referred, and on nothing else."""
+    terms = atom.meaning(space).terms
+    if any(term.label is not None or term.source is not None for term in terms):
+        return False
+    paid = dict.fromkeys(space.symbols, 0.0)
+    for term in terms:
+        paid[term.action] += term.coefficient
+    answers = {paid[label] for label in space.classes}
+    return len(answers) == 1 and paid[REJECT] not in answers
+
+
+_ANSWERS = ActionWords(
+    mistake=error(),
+    offer="one of {labels}",
+    action="decision",
+    frequency="decision is taken",
+    title="Decided {name}",
+    mistakes="Answered wrongly",
+    more_mistakes="Wrong answers rise",
+    change="A decision counts as changed if it is not that of the baseline, the model without rules.",
+    changes="In {share} of the cases the decision differs from the baseline",
+    describe_cost=_describe_errors,
+    list_figures=_list_answer_figures,
+    compute_changes=_compute_other_answers,
+)
+_REFERRALS = replace(
+    _ANSWERS,
+    offer="one of {labels}, or refers it: a referred case gets no automatic answer",
+    describe_cost=_describe_referrals,
+    list_figures=_list_referral_figures,
+    glossary="“Referred” means: no automatic answer. ",
+    list_gaps=_list_referral_gaps,
+)
+_SETS = ActionWords(
+    mistake=miscoverage(),
+    offer="a set of labels, taken from {labels}",
+    action="label",
+    frequency="label is in a set",
+    title="In the set: {name}",
+    mistakes="Sets that miss the true label",
+    more_mistakes="Sets miss the true label more often",
+    change="A set counts as changed if it is not just the model’s best label.",
+    changes="In {share} of the cases the set is not just the model’s best label",
+    describe_cost=_describe_sets,
+    list_figures=_list_set_figures,
+    compute_changes=_compute_other_sets,
+)
+WORDS: Mapping[type[ActionSpace], ActionWords] = {
+    LabelSpace: _ANSWERS,
+    RejectSpace: _REFERRALS,
+    SetSpace: _SETS,
+}
