@@ -201,3 +201,13 @@ def test_values_are_kept_as_the_rows_have_them(tmp_path, rule):
     policy.save(tmp_path / "p.json")
     again = Policy.load(tmp_path / "p.json")
     assert np.array_equal(again.probabilities(evidence), policy.probabilities(evidence))
+
+
+def test_what_does_not_decide_is_covered_by_the_checksum(tmp_path, content):
+    """A certificate, a price or a date that was changed leaves the hash of the decision rule as it is."""
+    for change in (
+        {"card": {**content["card"], "created": "2001-01-01T00:00:00+00:00"}},
+        {"multipliers": [{**content["multipliers"][0], "multiplier": 9.0}, *content["multipliers"][1:]]},
+    ):
+        with pytest.raises(PolicyFileError, match="it was changed after it was saved"):
+            load(tmp_path, {**content, **change})
