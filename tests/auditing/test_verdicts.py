@@ -99,7 +99,7 @@ def test_a_rule_is_described_by_its_target_and_estimate(rule, target, estimate):
     assert (described.target, described.estimate) == pytest.approx((target, estimate))
     assert described.excess == pytest.approx(0.03)
     assert (described.rule, described.rows, described.verdict) == (str(rule), 7.0, "not judged")
-    assert math.isnan(describe_rule(rule, reason="no rows").estimate)
+    assert math.isnan(describe_rule(rule).estimate)
 
 
 def test_the_worst_verdict_counts():

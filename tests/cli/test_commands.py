@@ -168,7 +168,7 @@ def test_a_certified_policy_gets_its_report(folder, bylaw):
     answer = bylaw(*arguments, "--report", "r.html", "--held-out", "new.parquet")
     assert answer.code == 0, answer.err
     page = (folder / "r.html").read_text()
-    assert re.search(r"2,000\s+cases that had no part in choosing", page)
+    assert re.search(r"2,000\s+held-out cases, which had no part in choosing", page)
     assert bylaw(*arguments, "--report", "r.html").code == 0
     assert bylaw("report", "p.json", "scores.parquet", "-o", "s.html", "--title", "For <Ann>").code == 0
     assert "For &lt;Ann&gt;" in (folder / "s.html").read_text()
@@ -328,7 +328,9 @@ def test_a_new_rate_is_listed_by_itself(bylaw, monkeypatch):
     invented = DEFINITIONS["error"]._replace(constructor=surprised)
     monkeypatch.setitem(DEFINITIONS, "surprised", invented)
     text = bylaw("rules").out
-    assert re.search(r"surprised\(column\) +P\(the decision surprises whoever reads `column`\)\.\s", text)
+    assert re.search(r"surprised\(column\) +P\(the decision surprises whoever reads `column`\)\.\s", text), (
+        text
+    )
     for word in list_words():
         assert f"  {word}(" in text
 

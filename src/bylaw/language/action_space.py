@@ -63,6 +63,11 @@ class ActionSpace:
         """The place of a rejection among the actions, if there is one."""
         return None
 
+    @classmethod
+    def choose_phrase(cls, phrase: str, set_phrase: str) -> str:
+        """Of the two wordings of a rate or family, that for these decisions."""
+        return phrase
+
     def position(self, action: Value | Reject) -> int:
         return self.symbols.index(action)
 
@@ -165,6 +170,10 @@ class SetSpace(ActionSpace):
     kind = "sets"
     description = "a set of labels per row"
     exclusive = False
+
+    @classmethod
+    def choose_phrase(cls, phrase: str, set_phrase: str) -> str:
+        return set_phrase or phrase
 
     @property
     def entropy(self) -> float:

@@ -99,9 +99,7 @@ def describe_certificate(certificate: Certificate) -> str:
 def _fill_phrase(atom: Atom, kind: Kind) -> str:
     """What its definition says of the cases that a rate counts, or of their mean."""
     definition = atom.definition
-    phrase = (
-        definition.phrase if ACTION_SPACES[kind].exclusive else definition.set_phrase or definition.phrase
-    )
+    phrase = ACTION_SPACES[kind].choose_phrase(definition.phrase, definition.set_phrase)
     return phrase.format(*map(quote, atom.arguments))
 
 
@@ -190,9 +188,7 @@ def _write_factor(factor: float) -> str:
 def _write_family(family: Family, kind: Kind) -> str:
     """The phrase of its definition, filled in, and the level; empty where there is no phrase."""
     definition = family.definition
-    phrase = (
-        definition.phrase if ACTION_SPACES[kind].exclusive else definition.set_phrase or definition.phrase
-    )
+    phrase = ACTION_SPACES[kind].choose_phrase(definition.phrase, definition.set_phrase)
     if not phrase:
         return ""
     named = join_words([quote(label) for label in family.labels or ()], "or")
