@@ -12,7 +12,8 @@ import pyarrow.csv
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw import Columns, Evidence, Policy, Problem, rejected, solve
+from bylaw import Columns, Evidence, Policy, Problem, explain, rejected, solve
+from bylaw.cli.commands import demo
 from bylaw.data.table_files import TableFile, open_writer
 from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.expressions import DEFINITIONS
@@ -396,3 +397,109 @@ def test_an_export_without_columns_of_both_asks_for_a_fit(folder, bylaw):
     answer = bylaw("export", "python", "api.json", "-o", "policy.py")
     assert answer.code == 0
     assert "the export reads ['p_no', 'p_yes', 'sex_F', 'sex_M']" in answer.err
+
+
+def test_confidence_reaches_the_certificate_and_the_report(folder, bylaw):
+    fit = ["fit", "scores.parquet", "--rule", "rejected() <= 0.1", "-o", "p.json", "--confidence", "0.87"]
+    assert bylaw(*fit, "--certify", "held.parquet").code == 0
+    assert Policy.load("p.json").certificate.confidence == 0.87
+    assert bylaw(*fit, "--report", "r.html", "--held-out", "new.parquet").code == 0
+    assert "87 %" in (folder / "r.html").read_text().replace("\u202f", " ").replace("\xa0", " ")
+    report = ["report", "p.json", "scores.parquet", "--held-out", "held.parquet", "-o", "s.html"]
+    assert bylaw(*report, "--confidence", "0.83").code == 0
+    assert "83 %" in (folder / "s.html").read_text().replace("\u202f", " ").replace("\xa0", " ")
+
+
+def test_limits_reach_the_certificate_and_the_report(folder, bylaw):
+    for name in ("scores", "held"):
+        rows = parquet.read_table(f"{name}.parquet")
+        for label in ("no", "yes"):
+            rows = rows.append_column(f"visit_{label}", rows[f"p_{label}"])
+        parquet.write_table(rows, f"{name}.parquet")
+    limit = ["--limit", "visit=0:1"]
+    fit = ["fit", "scores.parquet", "--rule", "custom('visit') <= 0.9", "-o", "p.json"]
+    assert bylaw(*fit, "--certify", "held.parquet", *limit).code == 0
+    assert bylaw(*fit).code == 0
+    report = ["report", "p.json", "scores.parquet", "--held-out", "held.parquet", "-o", "r.html"]
+    for options, unjudged in ([], True), (limit, False):
+        assert bylaw(*report, *options).code == 0
+        assert ("Not judged" in (folder / "r.html").read_text()) == unjudged
+
+
+def test_an_estimate_that_a_rule_is_broken_is_a_failure(policy, bylaw):
+    rule = ["--rule", "rejected() <= 0.01", "--fitted-rows", "estimate"]
+    answer = bylaw("audit", "policy.json", "scores.parquet", *rule)
+    assert answer.code == 1
+    assert "all rules together: estimated to be broken" in answer.out
+
+
+def test_missing_outcomes_are_named(folder, bylaw):
+    rows = parquet.read_table("scores.parquet")
+    labels = [None if i == 7 else label for i, label in enumerate(rows["outcome"].to_pylist())]
+    parquet.write_table(rows.set_column(4, "outcome", pyarrow.array(labels)), "gaps.parquet")
+    answer = bylaw("fit", "gaps.parquet", "--rules", "rules.toml", "-o", "p.json")
+    assert answer.code == 2
+    assert "gaps.parquet: outcome has 1 missing values, the first in row 7" in answer.err
+
+
+def test_a_group_stated_as_known_needs_no_joint(folder, bylaw):
+    """Of the rules file, which is for tables where it is unknown."""
+    (folder / "hidden.toml").write_text(
+        "rules = [\"equalized_odds('sex', tol=0.1)\"]\n[columns]\nlabel = 'outcome'\n"
+        "joint = { sex = 'j_*_*' }\ngroup_probabilities = { sex = 'sex_*' }\n"
+    )
+    fit = ["fit", "scores.parquet", "--rules", "hidden.toml", "-o", "p.json"]
+    assert bylaw(*fit).code == 2
+    assert bylaw(*fit, "--group", "sex").code == 0
+
+
+def test_show_has_the_largest_tightening_of_a_family(folder, bylaw):
+    fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--margin", "1"]
+    assert bylaw(*fit).code == 0
+    largest = max(p.tightened for p in Policy.load("p.json").rule_prices if "parity" in p.statement)
+    lines = [line for line in bylaw("show", "p.json").out.splitlines() if "parity" in line]
+    assert lines[-1].split()[-1] == f"{largest:.4f}"
+    assert largest > min(p.tightened for p in Policy.load("p.json").rule_prices if "parity" in p.statement)
+
+
+def test_explain_tells_whether_the_rules_changed_the_decision(policy, bylaw):
+    rows = evidence("new.parquet")
+    why = explain(Policy.load(policy), rows)
+    changed, same = int(np.flatnonzero(why.moved)[0]), int(np.flatnonzero(~why.moved)[0])
+    before, after = (why.actions[part[changed]] for part in (why.before, why.after))
+    text = bylaw("explain", "policy.json", "new.parquet", "--row", changed).out
+    assert f"The rules changed the best decision from {before} to {after}." in text
+    assert "The rules did not change" in bylaw("explain", "policy.json", "new.parquet", "--row", same).out
+
+
+def test_explain_lists_the_labels_of_a_set(folder, bylaw):
+    rules = ["--minimize", "miscoverage()", "--rule", "size() <= 1.2"]
+    assert bylaw("fit", "scores.parquet", *rules, "-o", "p.json").code == 0
+    bylaw("decide", "p.json", "new.parquet", "-o", "sets.parquet")
+    drawn = parquet.read_table("sets.parquet")["decision"].to_pylist()
+    for row in (0, 1, 2):
+        answer = bylaw("explain", "p.json", "new.parquet", "--row", row, "--json")
+        assert json.loads(answer.out)["decision"] == drawn[row]
+    why = explain(Policy.load("p.json"), evidence("new.parquet").with_columns(groups={}))
+    row = int(np.flatnonzero(why.moved & (why.after.sum(axis=1) == 1))[0])
+    text = bylaw("explain", "p.json", "new.parquet", "--row", row).out
+    assert re.search(r"from \['no', 'yes'\] to \['(no|yes)'\]\.", text)
+
+
+def test_frontier_leaves_margins_to_fit(folder, bylaw):
+    (folder / "margin.toml").write_text('rules = "rejected() <= 0.1"\n[solve]\nmargin = 1\n')
+    answer = bylaw("frontier", "scores.parquet", "--rules", "margin.toml", "--levels", "0.1,0.2")
+    assert answer.code == 0
+    assert "labels and margins are for `bylaw fit`" in answer.err
+
+
+def test_the_demo_keeps_rules_that_are_there(folder, monkeypatch, capsys):
+    frame = pyarrow.parquet.read_table("scores.parquet").to_pandas()
+    monkeypatch.setattr("bylaw.datasets.mortgages", lambda: {"scores": frame, "new": frame.head(10)})
+    demo.write_inputs(folder / "out")
+    assert (folder / "out" / "rules.toml").read_text() == demo.RULES
+    assert parquet.read_table("out/new.parquet").num_rows == 10
+    (folder / "out" / "rules.toml").write_text("rules = []")
+    demo.write_inputs(folder / "out")
+    assert (folder / "out" / "rules.toml").read_text() == "rules = []"
+    assert "rules.toml is there already, and stays" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from pathlib import Path
 import bylaw
 from bylaw.export.sql_dialects import DIALECTS
 
+PACKAGE = Path(bylaw.__file__).parent
 HEAVY = ("numpy", "scipy", "pyarrow", "matplotlib", "pandas", "narwhals", "sklearn")
 # A stand-in for the package itself, so that this is about the command line alone.
 SCRIPT = f"""\
@@ -16,24 +17,25 @@ import sys, types
 package = types.ModuleType("bylaw")
 package.__path__ = [sys.argv.pop(1)]
 sys.modules["bylaw"] = package
-from bylaw.cli.app import run
+{{before}}
+from bylaw.cli import main
 try:
-    run()
+    main()
 except SystemExit as ended:
     print(ended.code, sorted(set(sys.modules) & set({HEAVY})))
 """
 
 
-def list_heavy_imports(*arguments):
-    """The exit code of a command and what it imported, from the last line that it prints."""
-    command = [sys.executable, "-c", SCRIPT, Path(bylaw.__file__).parent, *arguments]
+def run_alone(*arguments, before=""):
+    """Exit code and heavy imports of a command, in the last line of its output, and its errors."""
+    command = [sys.executable, "-c", SCRIPT.replace("{before}", before), PACKAGE, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    return ended.stdout.splitlines()[-1]
+    return ended.stdout.splitlines()[-1], ended.stderr
 
 
 def test_help_imports_nothing_heavy():
     for arguments in (["--help"], ["fit", "--help"], ["export", "sql", "--help"]):
-        assert list_heavy_imports(*arguments) == "0 []"
+        assert run_alone(*arguments) == ("0 []", "")
 
 
 def test_help_names_every_dialect(bylaw):
@@ -44,11 +46,7 @@ def test_help_names_every_dialect(bylaw):
 def test_what_is_not_installed_is_named(bylaw, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     answer = bylaw("frontier", "scores.parquet", "--rules", "rules.toml")
-    assert (answer.code, answer.err) == (
-        2,
-        "error: the command line needs pyarrow: pip install 'bylaw[cli]'\n",
-    )
-    script = "import sys; sys.modules['typer'] = None; from bylaw.cli import main; main()"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr == "the command line needs typer: pip install 'bylaw[cli]'\n"
+    advice = "pip install 'bylaw[cli]'"
+    assert (answer.code, answer.err) == (2, f"error: the command line needs pyarrow: {advice}\n")
+    found = run_alone(before="sys.modules['typer'] = None")
+    assert found == ("2 []", f"the command line needs typer: {advice}\n")

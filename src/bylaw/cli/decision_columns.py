@@ -40,6 +40,10 @@ class ActionColumn:
         """One decision as a plain value."""
         return decision.item() if hasattr(decision, "item") else decision
 
+    def name_best(self, position: Any) -> Value:
+        """The action that is best on a row, by its position."""
+        return self.actions[position]
+
 
 class SetColumn:
     """A set of labels per row: a list, or as text, labels with semicolons between them."""
@@ -80,6 +84,10 @@ class SetColumn:
     def to_plain(self, decision: Any) -> Any:
         """The labels of one set."""
         return [label for label, inside in zip(self.labels, decision, strict=True) if inside]
+
+    def name_best(self, membership: Any) -> list[Value]:
+        """The labels of the set that is best on a row."""
+        return self.to_plain(membership)
 
 
 def make_decision_column(policy: Policy, *, as_text: bool = False) -> ActionColumn | SetColumn:

@@ -39,7 +39,7 @@ def run_demo(
 
       bylaw demo out
     """
-    _write_inputs(folder)
+    write_inputs(folder)
     rules, scores, new = folder / "rules.toml", folder / "scores.parquet", folder / "new.parquet"
     policy, report, decisions = folder / "policy.json", folder / "report.html", folder / "decisions.parquet"
     _announce(f"bylaw fit {scores} --rules {rules} -o {policy} --report {report} --held-out {new}")
@@ -52,7 +52,7 @@ def run_demo(
     tell(f"\nNow open {report}")
 
 
-def _write_inputs(folder: Path) -> None:
+def write_inputs(folder: Path) -> None:
     """The rules, unless they are there, and two tables."""
     import pyarrow
 

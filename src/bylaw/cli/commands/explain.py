@@ -42,6 +42,7 @@ def run_explain(
 
       bylaw explain policy.json --row '{"p_approve": 0.6, "p_deny": 0.4, "race": "black"}'
     """
+    from bylaw.cli.decision_columns import make_decision_column
     from bylaw.policy.explanation import explain
     from bylaw.policy.policy import Policy
 
@@ -51,12 +52,18 @@ def run_explain(
     has_id = isinstance(row_id, str | int)
     if not has_id:
         options.refuse_idle({"--key": key}, "an id of the row, which keys the draw")
-    why = explain(chosen, evidence)
-    drawn = _draw(chosen, evidence, row_id, key) if has_id else None
+    why, column = explain(chosen, evidence), make_decision_column(chosen)
+    # As `bylaw decide` draws it.
+    drawn = column.to_plain(chosen.decide(evidence, ids=[row_id], key=key)[0]) if has_id else None
     if as_json:
         show_json({"id": row_id, "decision": drawn, "actions": _list_actions(why)})
-    else:
-        _show_why(why, row_id, drawn)
+        return
+    _show_why(why)
+    before, after = column.name_best(why.before[0]), column.name_best(why.after[0])
+    changed = f"changed the best decision from {before} to {after}"
+    tell(f"The rules {changed if why.moved[0] else 'did not change the best decision'}.")
+    if has_id:
+        tell(f"The id {row_id} draws: {drawn}")
 
 
 def _check_row(table: Path | None, row: str | None, wanted: str | None) -> None:
@@ -125,14 +132,6 @@ def _find_id(batches: Iterable[Any], table: Path, roles: Roles, wanted: str | No
     raise OptionError(f"{table} has no row with the id {wanted!r}")
 
 
-def _draw(policy: Policy, evidence: Evidence, row_id: Any, key: str | None) -> Any:
-    """As `bylaw decide` draws it."""
-    from bylaw.cli.decision_columns import make_decision_column
-
-    drawn = policy.decide(evidence, ids=[row_id], key=key)[0]
-    return make_decision_column(policy).to_plain(drawn)
-
-
 def _list_actions(why: Explanation) -> list[dict[str, Any]]:
     """One line for each action; the baseline and the pulls of the rules add up to the score."""
     return [
@@ -147,7 +146,8 @@ def _list_actions(why: Explanation) -> list[dict[str, Any]]:
     ]
 
 
-def _show_why(why: Explanation, row_id: Any, drawn: Any) -> None:
+def _show_why(why: Explanation) -> None:
+    """One line for each action, one column for each rule."""
     numbers = [f"({i})" for i in range(1, len(why.rules) + 1)]
     cells = [
         [action, f"{chance:.4f}", *(f"{share:+.4f}" for share in shares)]
@@ -156,12 +156,3 @@ def _show_why(why: Explanation, row_id: Any, drawn: Any) -> None:
     show_table("", ("action", "probability", "baseline", *numbers, "score"), cells)
     for number, rule in zip(numbers, why.rules, strict=True):
         tell(f"{number} {rule}")
-    best, baseline = (why.actions[int(scores[0].argmax())] for scores in (why.scores, why.baseline))
-    if not why.moved[0]:
-        tell("The rules did not change the best decision.")
-    elif baseline == best:  # of a set, other labels
-        tell("The rules changed the best decision.")
-    else:
-        tell(f"The rules changed the best decision from {baseline} to {best}.")
-    if drawn is not None:
-        tell(f"The id {row_id} draws: {drawn}")
