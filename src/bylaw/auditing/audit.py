@@ -234,19 +234,14 @@ def audit(
     delta = 1 - check_fraction(confidence, "confidence")
     if method not in METHODS:
         raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
-    as_evidence(evidence)
-    certificate = _check_held_out(policy, [evidence, unlabelled], fitted_rows)
-    evidence = policy.feature_map.admit(evidence)
-    probabilities = (
-        policy.probabilities(evidence)
-        if decisions is None
-        else _encode_decisions(decisions, policy.action_space, evidence)
-    )
+    certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
+    evidence, space = policy.feature_map.admit(evidence), policy.action_space
+    taken = None if decisions is None else _encode_decisions(decisions, space, evidence)
     seen = observe(evidence, labels, groups)
     rows = HeldOutSample(
         seen,
-        probabilities,
-        policy.action_space,
+        policy.probabilities(evidence) if taken is None else taken,
+        space,
         labelled=labels is not None,
         unlabelled=_sample_unlabelled(policy, unlabelled, decisions),
         limits=check_limits({} if limits is None else limits, evidence),
@@ -259,7 +254,7 @@ def audit(
         else _estimate(rule, rows, policy)
         for rule in stated
     ]
-    costs = compare_costs(policy, seen, probabilities=probabilities)
+    costs = compare_costs(policy, seen, probabilities=rows.probabilities)
     return Audit(
         rules=tuple(_add_verdicts(found, delta) if certificate else found),
         confidence=confidence,
@@ -270,8 +265,8 @@ def audit(
         cost_before=costs.baseline,
         cost_after=costs.policy,
         cost_observed=labels is not None,
-        rejected=_rejected_share(probabilities, policy.action_space, seen),
-        random=_random_share(probabilities, policy.action_space, seen),
+        rejected=_compute_rejected_share(rows.probabilities, space, seen),
+        random=compute_random_share(rows.probabilities, space, seen),
         reliability=compute_reliability(evidence, seen, labels is not None),
     )
 
@@ -390,10 +385,11 @@ def _add_verdicts(found: Sequence[RuleAudit], delta: float) -> list[RuleAudit]:
     return judged
 
 
-def _rejected_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:
+def _compute_rejected_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:
     place = space.reject_position
     return math.nan if place is None else float(np.average(probabilities[:, place], weights=seen.weights))
 
 
-def _random_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:
-    return float(np.average(space.decision_confidence(probabilities) < RANDOM, weights=seen.weights))
+def compute_random_share(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
+    """The weighted share of rows whose likeliest decision has a probability below `RANDOM`."""
+    return float(np.average(space.decision_confidence(probabilities) < RANDOM, weights=rows.weights))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.auditing.audit import RANDOM
+from bylaw.auditing.audit import compute_random_share
 from bylaw.auditing.costs import Costs, compare_costs
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
@@ -140,7 +140,7 @@ class ReportRows:
 
     @property
     def random_share(self) -> float:
-        return self.compute_share(self.decision_confidence < RANDOM)
+        return compute_random_share(self.probabilities, self.policy.action_space, self.seen)
 
     def compute_share(self, rows: NDArray[np.bool_]) -> float:
         """The weighted share of some of the rows."""
