@@ -114,7 +114,7 @@ def test_frequencies_that_no_rule_uses(tmp_path):
     stream.save(tmp_path / "s.json")
     assert Stream.load(tmp_path / "s.json").policy().frequencies == stream.policy().frequencies
     assert len(stream.policy().frequencies) == 2
-    with pytest.raises(BylawError, match=r"frequencies speak of \['hiden'\]"):
+    with pytest.raises(BylawError, match=r"frequencies are given for \['hiden'\]"):
         Stream(LABELS, 3000, frequencies={"hiden": {0: 0.5}}).partial_fit(evidence)
     with pytest.raises(BylawError, match="needs one value for each"):
         Stream(LABELS, 3000, frequencies={("known", "label"): {0: 0.5}})

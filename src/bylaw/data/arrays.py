@@ -86,7 +86,7 @@ def _floats(array: NDArray[Any], what: str) -> NDArray[np.float64]:
 
 
 def own(array: NDArray[Any], source: Any) -> NDArray[Any]:
-    """The array, read-only and not aliased: a copy, unless it is new or nobody can write to it."""
+    """The array, read-only and not aliased: a copy, unless it is new or no one can write to it."""
     if array.flags.writeable:
         shared = array is source or array.base is not None
     else:
@@ -128,7 +128,7 @@ def select_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str
     if name not in names:
         if len(names) > 1:
             raise EvidenceError(
-                f"{what} is one column, and the rules speak of {list(names)}; pass a frame with columns of "
+                f"{what} is one column, and the rules refer to {list(names)}; pass a frame with columns of "
                 "these names, or a dict"
             )
         name = names[0] if names else None

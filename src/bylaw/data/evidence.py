@@ -173,14 +173,14 @@ class RowData:
         group = self.groups[name]
         if value not in group.values:
             raise EvidenceError(
-                f"a rule speaks of {name}={value!r}, but no row has it; the values are {list(group.values)}"
+                f"a rule refers to {name}={value!r}, but no row has it; the values are {list(group.values)}"
             )
         return group
 
     def _class_position(self, label: Value) -> int:
         if label not in self.classes:
             raise EvidenceError(
-                f"a rule speaks of label={label!r}, which is no class; the classes are {list(self.classes)}"
+                f"a rule refers to label={label!r}, which is no class; the classes are {list(self.classes)}"
             )
         return self.classes.index(label)
 

@@ -2,7 +2,7 @@
 
 A rule's plug-in error is its observed rate less the rate that the probabilities predict. The bounds
 are tightened by it (or loosened) and the problem is solved again, a few times, until the observed
-rates obey the rules as they were stated.
+rates satisfy the rules as they were stated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bylaw.language.problem import Problem
 
 Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and where to start
 
-FEW_ROWS = 20  # fewer say nothing of a rate
+FEW_ROWS = 20  # fewer tell nothing about a rate
 _CLOSE = 5e-4  # what observed rates may be off
 _EXACT = 1e-6  # what is not missed at all
 _PUSHES = (1.0, 2.0, 4.0, 8.0)  # times what is close
@@ -111,7 +111,7 @@ def start_correction(
     dual: Dual, first: Solution, seen: CompiledOutcomes, resolve: Resolve
 ) -> CorrectedSolution | None:
     """The plug-in answer. Where the rules conflict in the model's opinion, one for bounds shifted by its
-    error, if such can be found: where it tried hardest to obey, or where it knew no rules."""
+    error, if such can be found: where it tried hardest to satisfy them, or where it knew no rules."""
     none = np.zeros(dual.n_rules)
     if first.status is not Status.INFEASIBLE:
         return _evaluate(dual, first, seen, none)
@@ -128,7 +128,7 @@ def start_correction(
 def correct_bounds(
     dual: Dual, begin: CorrectedSolution, seen: CompiledOutcomes, margins: Floats, resolve: Resolve
 ) -> CorrectedSolution:
-    """Shift the bounds until the observed rates obey the stated rules, with `margins` (M,) to spare, and
+    """Shift the bounds until the observed rates satisfy the stated rules, with `margins` (M,) to spare, and
     no rule with a price is held further than that.
 
     Each step goes towards the error that was measured last. Steps that lead to nothing better

@@ -91,7 +91,7 @@ class Refitter:
         if excess[worst] <= self._standard_error(worst, self.probabilities(found, self.evidence)):
             return
         warnings.warn(
-            f"the observed rates of these rows do not obey every rule: {self.dual.form.names[worst]!r} is "
+            f"the observed rates of these rows do not satisfy every rule: {self.dual.form.names[worst]!r} is "
             f"missed by {excess[worst]:.3g}, more than a standard error. The model tells too little about "
             "it; loosen the rule, merge small groups, or give better probabilities",
             ConvergenceWarning,

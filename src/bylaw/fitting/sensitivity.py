@@ -202,7 +202,7 @@ class _Search:
         return good
 
     def _binding_level(self) -> float:
-        """Where the present policy just obeys: excesses are affine in the level."""
+        """Where the present policy just satisfies it: excesses are affine in the level."""
         form = self.here.form
         excess = (form.couplings @ self.here.moments.ravel() - form.bounds) * form.scales
         slopes = np.abs(self.walk.slopes_at(self.here, self.lever))

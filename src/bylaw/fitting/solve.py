@@ -121,7 +121,7 @@ def solve(
     >>> scores = np.linspace(0.05, 0.95, 19)
     >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
     >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
-    >>> policy.prices["rejected() <= 0.1"].__round__(2)
+    >>> round(policy.prices["rejected() <= 0.1"], 2)
     0.45
     """
     if not isinstance(problem, Problem):

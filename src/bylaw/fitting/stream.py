@@ -47,6 +47,8 @@ class StreamState:
 class Stream:
     """Stochastic fitting, the paper's setting: T unlabelled rows in batches, one gradient step per row.
 
+    The result depends only on the rows and their order, not on how they are cut into batches.
+
     Parameters
     ----------
     problem : Problem
@@ -65,8 +67,6 @@ class Stream:
         the first rows, on which sigma^2, the groups' values and missing frequencies are
         estimated; 1,000 by default. They are kept until they are complete, and then used like
         all others.
-
-    The result depends on the rows and their order alone: not on how they are cut into batches.
 
     Examples
     --------
@@ -203,7 +203,7 @@ class Stream:
             *form.feature_map.attributes,
         }
         if unknown:
-            raise OptionError(f"frequencies speak of {sorted(unknown)}, of which no rule speaks")
+            raise OptionError(f"frequencies are given for {sorted(unknown)}, to which no rule refers")
         mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
         dual = Dual(form, [make_block(form, form.feature_map.admit(first))], self.beta)
         start = np.zeros(dual.n_rules)

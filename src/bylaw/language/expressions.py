@@ -25,7 +25,7 @@ LABEL = "label"  # the condition on the true label
 
 @dataclass(frozen=True)
 class ReferenceColumn:
-    """1{the earlier model `name` says `item`}."""
+    """1{the earlier model `name` answers `item`}."""
 
     name: str
     item: Value
@@ -273,7 +273,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not self.excess.terms:
-            raise RuleError(f"the rule {self} says nothing about the decisions")
+            raise RuleError(f"the rule {self} does not depend on the decisions")
 
     @property
     def excess(self) -> Rate:
@@ -377,7 +377,7 @@ class Band:
 
     def __post_init__(self) -> None:
         if not self.rate.terms:
-            raise RuleError(f"the rule {self} says nothing about the decisions")
+            raise RuleError(f"the rule {self} does not depend on the decisions")
 
     @property
     def level(self) -> float:

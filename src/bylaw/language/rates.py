@@ -50,7 +50,7 @@ def define_rate(
     constructor
         the public function, whose name is the word.
     spaces
-        the action spaces for which the rate makes sense; `instead` says what to use for the others.
+        the action spaces for which the rate makes sense; `instead` states what to use for the others.
     implies
         the action space of a problem that uses the rate, or a function of the rate's arguments.
     probability

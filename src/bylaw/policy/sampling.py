@@ -1,4 +1,4 @@
-"""From a probabilities to decisions: draws that are seeded, keyed by id, balanced over a batch, or none."""
+"""From probabilities to decisions: draws that are seeded, keyed by id, balanced over a batch, or none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS = 4 * HEX_DIGITS
 
 
 def sample_actions(probabilities: Floats, uniforms: Floats) -> NDArray[np.int64]:
-    """The action each uniform number falls on, (n_rows,), for a probabilities (n_actions, n_rows)."""
+    """The action each uniform number falls on, (n_rows,), for probabilities (n_actions, n_rows)."""
     heights = np.cumsum(probabilities, axis=0)
     # Below the last step, whatever it rounds to, so that an impossible action is never drawn.
     return (heights <= uniforms * heights[-1]).sum(axis=0)
@@ -29,7 +29,7 @@ def sample_actions(probabilities: Floats, uniforms: Floats) -> NDArray[np.int64]
 def sample_by_id(
     parts: Sequence[Floats], ids: Any, key: str, suffix: str = "/{}"
 ) -> Iterator[NDArray[np.int64]]:
-    """For each probabilities (n_actions, n_rows) the action sampled, (n_rows,): the same id, the same draw.
+    """For each part, probabilities (n_actions, n_rows), the actions sampled, (n_rows,), by id.
 
     Draw i takes the uniform number of column i in `uniforms_by_id`. Most rows are decided, and only where
     something is left to chance is there anything to hash.

@@ -106,7 +106,7 @@ class FullBatch:
         for _ in range(self.max_steps):
             if state.norm <= tol:
                 return state, Status.CONVERGED
-            # Weak duality: -F bounds from below the cost of every policy that obeys the rules.
+            # Weak duality: -F bounds from below the cost of every policy that satisfies the rules.
             if -state.value > dual.highest_cost:
                 return state, Status.INFEASIBLE
             if state.multipliers.max() > _CAP * max(dual.loss_unit, 1 / dual.beta):
