@@ -29,7 +29,7 @@ from bylaw import (
     solve,
 )
 from bylaw.fitting.frontier import frontier
-from bylaw.fitting.solution_path import Walk, find_lever
+from bylaw.fitting.solution_path import SolutionPath, find_lever
 from bylaw.formulation.dual import Dual, make_blocks, tally
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.base import gradient_mapping
@@ -268,10 +268,10 @@ def test_every_point_of_a_path_holds_on_all_rows():
     rows = Rows(n=20_000, K=3, S=3)
     problem = Problem(error(), [PARITY, BUDGET])
     evidence = rows.evidence()
-    walk = Walk(problem, evidence, [find_lever(problem, PARITY)], tol=1e-6)
+    path = SolutionPath(problem, evidence, [find_lever(problem, PARITY)], tol=1e-6)
     for level in np.linspace(0.1, 0.0, 30):
-        point = walk.to([level])
-        dual, found = walk.dual(point.form), point.solution
+        point = path.advance([level])
+        dual, found = path.dual(point.form), point.solution
         value, gradient = dual.value_and_gradient(found.multipliers)
         norm = np.linalg.norm(gradient_mapping(found.multipliers, gradient, dual.loss_unit))
         assert norm <= 1e-6

@@ -13,7 +13,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.arrays import as_numbers, make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
-from bylaw.fitting.solution_path import Lever, Point, Walk, at_levels, find_lever, make_conflict
+from bylaw.fitting.solution_path import Lever, Point, SolutionPath, at_levels, find_lever, make_conflict
 from bylaw.formulation.solution import Guarantee, Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
@@ -221,13 +221,13 @@ def frontier(
     [0.25, 0.15]
     """
     levers, values = _read_sweep(problem, sweep)
-    walk = Walk(problem, evidence, levers, solver=solver, beta=beta, tol=tol)
+    path = SolutionPath(problem, evidence, levers, solver=solver, beta=beta, tol=tol)
     for corner in itertools.product(*((min(levels), max(levels)) for levels in values)):
         at_levels(problem, levers, corner).expand(evidence.classes, evidence.group_values)  # or refused
     grid = list(itertools.product(*values))
     points: dict[int, Point] = {}
     for i in _order_points(levers, values):
-        points[i] = walk.to(grid[i])
+        points[i] = path.advance(grid[i])
         if callback is not None:
             callback(Progress(len(points), len(grid), grid[i], points[i].cost, points[i].status))
     ordered = [points[i] for i in range(len(grid))]
@@ -240,9 +240,9 @@ def frontier(
         swept=tuple(lever.label for lever in levers),
         levels=np.array(grid),
         cost=np.array([point.cost for point in ordered]),
-        prices=np.array([[walk.price(point, lever) for lever in levers] for point in ordered]),
+        prices=np.array([[path.price(point, lever) for lever in levers] for point in ordered]),
         status=tuple(point.status for point in ordered),
-        policies=LazyPolicies(ordered, _make_guarantees(walk, ordered, np.array(grid)), walk.fingerprint),
+        policies=LazyPolicies(ordered, _make_guarantees(path, ordered, np.array(grid)), path.fingerprint),
     )
 
 
@@ -278,18 +278,18 @@ def _order_points(levers: Sequence[Lever], values: Sequence[tuple[float, ...]]) 
         yield from (row * len(values[1]) + column for column in columns.tolist())
 
 
-def _make_guarantees(walk: Walk, points: Sequence[Point], levels: Floats) -> list[Guarantee]:
+def _make_guarantees(path: SolutionPath, points: Sequence[Point], levels: Floats) -> list[Guarantee]:
     """The norms of costs in the guarantee are convex in the levels, which move costs affinely: they
     are computed at the corners of the grid, and between these bounded by the chords."""
     low, high = levels.min(axis=0), levels.max(axis=0)
     shares = (levels - low) / np.where(high > low, high - low, 1.0)
     at_corners = {
-        tuple(share): walk.norms(point)
+        tuple(share): path.norms(point)
         for share, point in zip(shares.tolist(), points, strict=True)
         if set(share) <= {0.0, 1.0}
     }
     norms = _interpolate_chords(shares, at_corners)
-    return [walk.guarantee(point, norm) for point, norm in zip(points, norms, strict=True)]
+    return [path.guarantee(point, norm) for point, norm in zip(points, norms, strict=True)]
 
 
 def _interpolate_chords(shares: Floats, at_corners: Mapping[tuple[float, ...], Floats]) -> Floats:

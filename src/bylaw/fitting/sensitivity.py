@@ -13,7 +13,7 @@ from bylaw._base.validation import check_positive
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
-from bylaw.fitting.solution_path import Lever, Point, Walk, find_lever, make_conflict
+from bylaw.fitting.solution_path import Lever, Point, SolutionPath, find_lever, make_conflict
 from bylaw.formulation.solution import Status
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Solver
@@ -114,12 +114,12 @@ def sensitivity(
     """
     step, within = check_positive(step, "step"), check_positive(within, "within")
     levers = _levers(problem)
-    walk = Walk(problem, evidence, list(levers.values()), solver=solver, beta=beta, tol=tol)
-    here = walk.to([lever.level for lever in walk.levers])
+    path = SolutionPath(problem, evidence, list(levers.values()), solver=solver, beta=beta, tol=tol)
+    here = path.advance([lever.level for lever in path.levers])
     if here.status is Status.INFEASIBLE:
         raise make_conflict(problem, evidence, tol)
     reaches = [
-        _Search(walk, here, levers[i], step, within).reach() if i in levers else _without_level(here, i)
+        _Search(path, here, levers[i], step, within).reach() if i in levers else _without_level(here, i)
         for i in range(len(problem.rules))
     ]
     return Sensitivity(str(problem.minimize), here.cost, step, within, tuple(reaches))
@@ -145,19 +145,19 @@ def _without_level(here: Point, place: int) -> Reach:
 class _Search:
     """Re-solves around one point along one lever."""
 
-    walk: Walk
+    path: SolutionPath
     here: Point
     lever: Lever
     step: float
     within: float
 
     def reach(self) -> Reach:
-        level, price = self.lever.level, self.walk.price(self.here, self.lever)
+        level, price = self.lever.level, self.path.price(self.here, self.lever)
         if price:
             ends = [self._end(-1.0, price), self._end(1.0, price)]
         else:
             ends = [self._binding_level(), self.lever.looser * math.inf]
-        self.walk.start_from(self.here)
+        self.path.start_from(self.here)
         goal = level - self.lever.looser * self.step
         tighter = self._at(goal)
         status = "binds" if price else "slack"
@@ -170,23 +170,23 @@ class _Search:
 
     def _at(self, level: float) -> Point | None:
         """The point at this level; None if there is no such level."""
-        levels = [level if lever == self.lever else lever.level for lever in self.walk.levers]
+        levels = [level if lever == self.lever else lever.level for lever in self.path.levers]
         try:
             self.lever.statement.at(level)
         except RuleError:
             return None
-        return self.walk.to(levels)
+        return self.path.advance(levels)
 
     def _is_right(self, level: float, price: float) -> bool:
         point = self._at(level)
         if point is None or point.status is Status.INFEASIBLE:
             return False
-        return abs(self.walk.price(point, self.lever) - price) <= self.within * price
+        return abs(self.path.price(point, self.lever) - price) <= self.within * price
 
     def _end(self, direction: float, price: float) -> float:
         """The last level in this direction at which the price is right: doubled until it is not, halved
         to a hundredth of a step."""
-        self.walk.start_from(self.here)
+        self.path.start_from(self.here)
         good, width = self.lever.level, self.step / 4
         for _ in range(_DOUBLINGS):
             if not self._is_right(good + direction * width, price):
@@ -194,7 +194,7 @@ class _Search:
             good, width = good + direction * width, 2 * width
         else:
             return direction * math.inf
-        self.walk.start_from(self.here)
+        self.path.start_from(self.here)
         while width > self.step / 100:
             width /= 2
             if self._is_right(good + direction * width, price):
@@ -205,6 +205,6 @@ class _Search:
         """Where the present policy just satisfies it: excesses are affine in the level."""
         form = self.here.form
         excess = (form.couplings @ self.here.moments.ravel() - form.bounds) * form.scales
-        slopes = np.abs(self.walk.slopes_at(self.here, self.lever))
+        slopes = np.abs(self.path.slopes_at(self.here, self.lever))
         here = form.places == self.lever.place
         return self.lever.level + self.lever.looser * float((excess[here] / slopes).max())

@@ -97,7 +97,7 @@ class Point:
         return float((self.form.base * self.moments).sum()) + self.form.base_constant
 
 
-class Walk:
+class SolutionPath:
     """Solves one problem after another that differ in levels alone, each from the last."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Walk:
         blocks = self.whole.blocks if same else make_blocks(form, self.evidence)
         return replace(self.whole, form=form, blocks=blocks)
 
-    def to(self, levels: Sequence[float]) -> Point:
+    def advance(self, levels: Sequence[float]) -> Point:
         """The next point: the problem with its levers at these levels."""
         problem = at_levels(self.problem, self.levers, levels)
         form = self._form(problem, levels)

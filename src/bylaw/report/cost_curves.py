@@ -11,7 +11,7 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw.errors import BylawError, OptionError
 from bylaw.fitting.frontier import Frontier, frontier
-from bylaw.fitting.solution_path import Lever, Walk, find_lever
+from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever
 from bylaw.formulation.solution import Status
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.families import Family
@@ -159,7 +159,7 @@ def _decide_without(rows: ReportRows, lever: Lever) -> Floats | None:
     """(n_rows, n_actions): the optimal probabilities under the other rules; None where those conflict."""
     policy, problem = rows.policy, rows.policy.problem
     others = problem.with_rules([rule for i, rule in enumerate(problem.rules) if i != lever.place])
-    point = Walk(others, rows.evidence, [], beta=policy.beta).to([])
+    point = SolutionPath(others, rows.evidence, [], beta=policy.beta).advance([])
     if point.status is Status.INFEASIBLE:
         return None
     scores = point.form.score_matrix(point.solution.multipliers)
