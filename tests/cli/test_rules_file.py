@@ -66,6 +66,27 @@ def test_what_is_not_understood_is_named(text, message, tmp_path):
         read(tmp_path, text)
 
 
+def test_columns_may_be_nested_as_deep_as_their_role_needs(tmp_path):
+    nested = {
+        "joint": {"race": [["a", "b"], ["c", "d"]]},
+        "references": {"old": {"no": "a", "yes": "b"}},
+        "costs": {"visit": ["a", "b"]},
+        "group_probabilities": {"race": {"black": "a", "white": "b"}},
+        "true_groups": {"race": "race"},
+    }
+    lines = [
+        'joint = { race = [["a", "b"], ["c", "d"]] }',
+        'references = { old = { no = "a", yes = "b" } }',
+        'costs = { visit = ["a", "b"] }',
+        'group_probabilities = { race = { black = "a", white = "b" } }',
+        'true_groups = { race = "race" }',
+    ]
+    assert read(tmp_path, "\n".join(["[columns]", *lines])).columns == nested
+    for deeper in ("references = { old = [['a']] }", "groups = [['a']]", "joint = { race = [[['a']]] }"):
+        with pytest.raises(OptionError, match=f"{deeper.split()[0]} must be"):
+            read(tmp_path, f"[columns]\n{deeper}")
+
+
 @pytest.mark.parametrize(
     "rule",
     [
