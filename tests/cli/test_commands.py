@@ -165,7 +165,7 @@ def test_a_certified_policy_gets_its_report(folder, bylaw):
     answer = bylaw(*arguments, "--report", "r.html", "--held-out", "new.parquet")
     assert answer.code == 0, answer.err
     page = (folder / "r.html").read_text()
-    assert re.search(r"2,000\s+cases that had no part in choosing", page)
+    assert re.search(r"2,000\s+held-out cases", page)
     assert bylaw(*arguments, "--report", "r.html").code == 0
     assert bylaw("report", "p.json", "scores.parquet", "-o", "s.html", "--title", "For <Ann>").code == 0
     assert "For &lt;Ann&gt;" in (folder / "s.html").read_text()
