@@ -248,15 +248,13 @@ def audit(
         largest_weight=check_weight(largest_weight, evidence),
     )
     stated = _list_rules(policy, seen, rules)
-    found = [
-        _test_rule(rule, rows, method, delta, SPENT * delta / len(stated))
-        if certificate
-        else _estimate(rule, rows, policy)
-        for rule in stated
-    ]
+    if certificate:
+        found = _test_rules(stated, rows, method, delta)
+    else:
+        found = [_estimate(rule, rows, policy) for rule in stated]
     costs = compare_costs(policy, seen, probabilities=rows.probabilities)
     return Audit(
-        rules=tuple(_add_verdicts(found, delta) if certificate else found),
+        rules=tuple(found),
         confidence=confidence,
         method=method,
         certificate=certificate,
@@ -318,6 +316,12 @@ def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
     if rules is not None:
         problem = Problem(problem.minimize, rules, None, policy.action_space.kind, policy.action_space.reject)
     return [found.rule for found in problem.expand(seen.classes, seen.group_values)]
+
+
+def _test_rules(rules: Sequence[Rule], rows: HeldOutSample, method: str, delta: float) -> list[RuleAudit]:
+    """Each rule, with a verdict that is adjusted for their number."""
+    spent = SPENT * delta / max(len(rules), 1)
+    return _add_verdicts([_test_rule(rule, rows, method, delta, spent) for rule in rules], delta)
 
 
 def _test_rule(rule: Rule, rows: HeldOutSample, method: str, delta: float, spent: float) -> RuleAudit:
