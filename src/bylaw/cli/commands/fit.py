@@ -163,11 +163,7 @@ def _show_text(policy: Policy, rows: InputRows, output: Path, report: Path | Non
 
 def _compute_costs(policy: Policy, rows: InputRows) -> tuple[float, float]:
     """Of the baseline and of the policy: as observed, where there are labels."""
+    from bylaw.auditing.costs import compare_costs
     from bylaw.data.outcomes import observe
-    from bylaw.formulation.row_rates import decide_baseline
 
-    minimize, evidence = policy.problem.minimize, rows.evidence
-    seen = observe(evidence, rows.labels, rows.groups)
-    parts = decide_baseline(policy.problem, evidence), policy.probabilities(evidence)
-    before, after = (policy.expected(minimize, seen, probabilities=part) for part in parts)
-    return before, after
+    return compare_costs(policy, observe(rows.evidence, rows.labels, rows.groups))
