@@ -270,6 +270,17 @@ def test_a_killed_command_leaves_nothing_and_a_second_run_succeeds(how, policy, 
     assert parquet.read_table("decisions.parquet").num_rows == 2000
 
 
+def test_a_termination_ends_a_command_as_control_c_does(bylaw):
+    """So that what is half written is removed where files cannot be without a name."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert bylaw("rules", "--example").code == 0
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def writing(pid, folder):
     """Whether a file in the folder, with or without a name, is open and has something in it."""
     for descriptor in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
