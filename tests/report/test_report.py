@@ -405,6 +405,39 @@ def test_many_classes_make_no_large_page():
     assert "No curve was computed, for 801" in html
 
 
+def test_only_what_matters_most_is_drawn_and_the_rest_is_counted():
+    """Six actions of a group, twelve lines of a table, names of sixty characters."""
+    rng = np.random.default_rng(1)
+    classes = [f"{i} {'long ' * 20}" for i in range(20)]
+    evidence = Evidence(
+        rng.dirichlet(np.full(20, 0.2), 300), classes=classes, groups={"g": rng.integers(0, 2, 300)}
+    )
+    policy = solve(Problem(error(), [rejected() <= 0.2]), evidence)
+    page = parsed(report(policy, evidence, levels=0).html)
+    captions = list(tables(section(page, "groups")))
+    assert len(captions) == 6 + 1  # and the wrong answers
+    drawn = [caption.removeprefix("Decided ") for caption in captions if caption.startswith("Decided")]
+    assert {len(name) for name in drawn} == {60}
+    assert "15\N{NO-BREAK SPACE}more decisions not drawn" in section(page, "groups").words()
+    assert "8\N{NO-BREAK SPACE}more labels not shown" in section(page, "affected").words()
+    shown = tables(section(page, "affected"))
+    assert len(shown["Changed decisions by baseline decision"]) == 1 + 12
+    (largest,) = (rows for caption, rows in shown.items() if "largest change" in caption)
+    assert len(largest) == 1 + 12
+    shares = [float(row[1].removesuffix("%")) for row in largest[1:]]
+    assert shares == sorted(shares, reverse=True)
+    assert all(row[0].endswith("referred") and len(row[0]) < 50 for row in largest[1:])
+
+
+def test_the_table_of_rates_is_named_for_what_it_holds():
+    evidence, _, _ = people(300, seed=5)
+    one = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+    two = solve(Problem(error(), [rejected() <= 0.1, selected(1) >= 0.2]), evidence)
+    for policy, name in ((one, "The rate as a table"), (two, "All 2 rates as a table")):
+        page = section(parsed(report(policy, evidence, levels=0).html), "kept")
+        assert [fold.all("summary")[0].text for fold in page.all("details")] == [name]
+
+
 def test_other_problems_have_pages():
     evidence, labels, _ = people(300, seed=5)
     bare = Evidence(evidence.probabilities)
