@@ -17,7 +17,7 @@ from bylaw.report.rows import ReportRows
 class BoundedRate:
     """One rate with the rules on it: an upper bound, a lower one, or both."""
 
-    statement: str
+    place: int  # of its statement among the problem's rules
     rate: Rate  # without its constant
     rules: tuple[str, ...]
     low: float = -math.inf  # the rate may be from here ...
@@ -46,9 +46,9 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
     stated = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values)
     judged = audit.rules if audit else [_estimate(found.rule, rows) for found in stated]
     rates: dict[frozenset, BoundedRate] = {}
-    for (rule, statement, _), found in zip(stated, judged, strict=True):
+    for (rule, _, place), found in zip(stated, judged, strict=True):
         rate = rule.left - rule.right
-        bounded = _make_bounded_rate(str(statement), replace(rate, constant=0.0), found)
+        bounded = _make_bounded_rate(place, replace(rate, constant=0.0), found)
         mirrored = frozenset((atom, -c) for atom, c in rate.terms)
         key = frozenset(rate.terms)
         if mirrored in rates:  # a - b and b - a are one
@@ -64,10 +64,10 @@ def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
     return judge_estimate(rule, rows.measure(rule.excess), effective, rows.policy, rows.seen)
 
 
-def _make_bounded_rate(statement: str, rate: Rate, judged: RuleAudit) -> BoundedRate:
+def _make_bounded_rate(place: int, rate: Rate, judged: RuleAudit) -> BoundedRate:
     ends = {"high" if judged.sense == "<=" else "low": judged.target}
     return BoundedRate(
-        statement,
+        place,
         rate,
         (judged.rule,),
         estimate=judged.estimate,

@@ -65,7 +65,7 @@ def write_verdicts(context: ReportContext) -> Html:
         return make_section("kept", "Do the rules hold?", tag("p", "There are no rules to judge."))
     scales = _fit_scales(rates)
     shown, rest = rates[:_SHOWN], rates[_SHOWN:]
-    cards = [_make_card(bounded, scales[bounded.statement], context) for bounded in shown]
+    cards = [_make_card(bounded, scales[bounded.place], context) for bounded in shown]
     worst = f"The {len(shown)} most critical of {pluralize(len(rates), 'rate')} are drawn. " if rest else ""
     every = "The rate" if len(rates) == 1 else f"All {len(rates)} rates"
     return make_section(
@@ -100,13 +100,13 @@ def _write_legend(context: ReportContext) -> str:
     return f"Shaded: where the rule allows the rate to be. Dot: the estimate{interval}."
 
 
-def _fit_scales(rates: Sequence[BoundedRate]) -> dict[str, Scale]:
+def _fit_scales(rates: Sequence[BoundedRate]) -> dict[int, Scale]:
     """One for all rates of a statement, so that they compare."""
     scales = {}
-    for statement in dict.fromkeys(bounded.statement for bounded in rates):
-        own = [one for one in rates if one.statement == statement]
+    for place in {bounded.place for bounded in rates}:
+        own = [one for one in rates if one.place == place]
         ends = [v for one in own for v in (one.low, one.high, one.estimate, one.lower, one.upper)]
-        scales[statement] = fit_scale(ends, around_zero=True)
+        scales[place] = fit_scale(ends, around_zero=True)
     return scales
 
 
