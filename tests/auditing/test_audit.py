@@ -76,6 +76,7 @@ def found():
     return audit(POLICY, HELD, labels=Y)
 
 
+@pytest.mark.slow
 def test_estimates_are_the_rates_written_out(found):
     estimates = {rule.rule: rule.estimate for rule in found.rules}
     for name, rate in written_out(LAW, Y, SEX).items():
@@ -151,6 +152,7 @@ def test_rows_needed_are_about_enough():
     assert 0.2 < np.mean(decided) < 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rate",
     [
@@ -182,6 +184,7 @@ def test_what_is_at_its_limit_is_rarely_certified(rate):
     assert wrong / 120 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 120)
 
 
+@pytest.mark.slow
 def test_bounds_cover_the_truth_on_both_sides():
     rate = selected(1).given(sex="M") - selected(1)
     truth = population(rate)
@@ -251,6 +254,7 @@ def test_a_group_without_rows_is_not_judged():
     assert all("no row with" in rule.reason for rule in missing)
 
 
+@pytest.mark.slow
 def test_decisions_that_were_taken_are_judged_by_themselves():
     taken = POLICY.decide(HELD, rng=0)
     found = audit(POLICY, HELD, labels=Y, decisions=taken, method="clopper_pearson")
@@ -294,6 +298,7 @@ def test_weights_count():
     assert found.rules[0].rows == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
 
 
+@pytest.mark.slow
 def test_unlabelled_rows_sharpen_rules_on_labels():
     """The model is right and sharp here, so that what it predicts stands in for most of the labels."""
 
@@ -319,6 +324,7 @@ def test_unlabelled_rows_sharpen_rules_on_labels():
     assert wrong <= 8
 
 
+@pytest.mark.slow
 def test_unlabelled_rows_do_no_harm_where_the_model_is_wrong():
     """Probabilities that are far off: the bound stays right."""
     rule = error() <= 0.5
@@ -431,6 +437,7 @@ def test_gaps_with_weights_at_their_limit_are_rarely_certified():
     assert np.mean(np.array(p_values) <= 0.05) <= 0.13
 
 
+@pytest.mark.slow
 def test_many_rules_can_all_be_certified_one_by_one():
     """Each gap spends a little error on a group's share: no more than its part of all."""
     rng = np.random.default_rng(0)
@@ -540,6 +547,7 @@ def test_in_words(found):
     assert "<= " not in page
 
 
+@pytest.mark.slow
 def test_bad_calibration_is_said():
     tilted, labels, _ = people(6000, 1, tilt=0.7)
     found = audit(POLICY, tilted, labels=labels)

@@ -91,6 +91,7 @@ def test_a_mean_at_the_target_is_rarely_certified(method, rate):
     assert wrong / 500 <= LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / 500)
 
 
+@pytest.mark.slow
 def test_a_gap_at_the_target_is_rarely_certified_and_a_small_one_often():
     rng = np.random.default_rng(6)
 

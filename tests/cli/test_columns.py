@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pyarrow
 import pyarrow.parquet as parquet
+import pytest
 
 from bylaw import Columns, Evidence, Policy, Problem, solve
 from bylaw.data.table_files import TableFile, open_writer
@@ -48,6 +49,7 @@ def test_a_policy_of_python_meets_its_own_columns(folder, bylaw):
     assert "in the order of the classes" in answer.err
 
 
+@pytest.mark.slow
 def test_a_column_may_have_another_name_later(policy, bylaw):
     rows = parquet.read_table("new.parquet")
     parquet.write_table(rows.rename_columns(["id", "p_no", "p_yes", "gender", "truth"]), "renamed.parquet")
@@ -116,6 +118,7 @@ def test_flags_and_the_rules_file_add_up(folder, bylaw):
     assert Policy.load("p.json").card.columns["groups"] == {"race": "origin", "sex": "gender"}
 
 
+@pytest.mark.slow
 def test_weights_count_only_where_the_fit_had_them(policy, folder, bylaw):
     rows = parquet.read_table("held.parquet")
     heavy = pyarrow.array(np.where(np.array(rows["sex"]) == "F", 9.0, 1.0))
@@ -128,6 +131,7 @@ def test_weights_count_only_where_the_fit_had_them(policy, folder, bylaw):
     assert weighted != plain
 
 
+@pytest.mark.slow
 def test_rows_that_certify_need_no_labels_where_no_rule_speaks_of_them(folder, bylaw):
     parquet.write_table(parquet.read_table("held.parquet").drop(["outcome"]), "bare.parquet")
     fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--certify"]

@@ -143,6 +143,7 @@ def test_an_estimate_has_no_bounds_and_so_no_confidence(option, policy, bylaw):
     assert f"{option[0]} has no effect without held-out rows" in answer.err
 
 
+@pytest.mark.slow
 def test_confidence_is_that_of_the_audit(policy, bylaw):
     audit = ["audit", "policy.json", "held.parquet", "--json"]
     assert json.loads(bylaw(*audit).out)["confidence"] == 0.95
@@ -173,6 +174,7 @@ def test_a_key_of_sql_needs_ids(folder, bylaw):
     assert bylaw(*export, "--id-column", "id").code == 0
 
 
+@pytest.mark.slow
 def test_groups_that_the_policy_does_not_read_are_refused_or_left_alone(folder, bylaw):
     rows = parquet.read_table("scores.parquet").append_column("town", pyarrow.array(["a", "b"] * 1500))
     parquet.write_table(rows, "towns.parquet")

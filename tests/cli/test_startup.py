@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import bylaw
 from bylaw.export.sql_dialects import DIALECTS
 
@@ -33,6 +35,7 @@ def run_alone(*arguments, before=""):
     return ended.stdout.splitlines()[-1], ended.stderr
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy():
     for arguments in (["--help"], ["fit", "--help"], ["export", "sql", "--help"]):
         assert run_alone(*arguments) == ("0 []", "")

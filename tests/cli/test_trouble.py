@@ -228,6 +228,7 @@ def test_a_card_of_nonsense_is_refused(columns, policy, bylaw):
     assert "does not state which columns" in answer.err
 
 
+@pytest.mark.slow
 def test_nobody_listening_leaves_the_exit_code(policy, folder):
     command = f"{sys.executable} -c 'from bylaw.cli import main; main()' audit policy.json held.parquet "
     script = f"set -o pipefail; {command} --rule 'rejected() <= 0.15' | true"
@@ -250,6 +251,7 @@ def test_without_ids_they_are_asked_for(policy, folder, bylaw):
     assert "--id-column" in answer.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_command_leaves_nothing_and_a_second_run_succeeds(how, policy, folder, bylaw):
     """The command is stopped while it writes: its output is open and some batches are in it."""

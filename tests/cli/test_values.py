@@ -276,6 +276,7 @@ def test_an_inline_row_takes_flags_and_what_it_does_not_need(folder, bylaw):
     assert answer["decision"] in (0, 1, 2, "reject")
 
 
+@pytest.mark.slow
 def test_roles_that_do_not_count_are_not_asked_for(folder, bylaw):
     table = scores(sex=["F", "M"] * 300)
     parquet.write_table(table, "t.parquet")

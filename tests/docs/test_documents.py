@@ -20,6 +20,7 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
 def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -41,6 +42,7 @@ def test_commands_are_targets():
         assert made.returncode == 0, made.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if lines_of(p, "bylaw")], ids=lambda page: page.name)
 def test_commands_run_as_printed(page, tmp_path):
     """All lines of a page, one after the other, in an empty folder."""
@@ -57,6 +59,7 @@ def test_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.slow
 def test_the_demo_runs_and_leaves_a_plot_and_a_policy(tmp_path):
     shown = run("examples/mortgages.py", tmp_path)
     assert (tmp_path / "mortgages.png").stat().st_size > 10_000
@@ -74,6 +77,7 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
+@pytest.mark.slow
 def test_the_experiment_on_rates_runs(tmp_path):
     table = run("experiments/rates/run.py", "--quick", "--out", tmp_path)
     assert table == (tmp_path / "rates.md").read_text()
@@ -81,6 +85,7 @@ def test_the_experiment_on_rates_runs(tmp_path):
     assert len((tmp_path / "rates.csv").read_text().splitlines()) == 1 + 2 * 2 * 2 * 3
 
 
+@pytest.mark.slow
 def test_the_papers_experiments_run(tmp_path):
     shared("paper/communities.csv")
     run("-m", "experiments.paper.run", "--quick", "--out", tmp_path)
@@ -90,6 +95,7 @@ def test_the_papers_experiments_run(tmp_path):
         assert len((tmp_path / f"{name}.csv").read_text().splitlines()) == 1 + 2 * lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "needs", "figures"),
     [
@@ -109,6 +115,7 @@ def test_the_showcases_run(name, needs, figures, tmp_path):
     assert sum(image.stat().st_size > 10_000 for image in tmp_path.glob("*.png")) == figures
 
 
+@pytest.mark.slow
 def test_the_race_against_peers_runs(tmp_path):
     for name in ("adult.parquet", "toxicity_annotations.tsv.gz", "cifar100_logits.npy", "news20_labels.npy"):
         shared(name)
@@ -119,18 +126,21 @@ def test_the_race_against_peers_runs(tmp_path):
     assert "crashed" not in shown
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_decisions_runs(tmp_path):
     command = ("benchmarks/decide.py", "--rows", 20_000, "--rounds", 1, "--out", tmp_path / "decide.md")
     assert run(*command).count("\n| ") == 4
     assert "MB" in (tmp_path / "decide.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_optimiser_from_another_library_runs():
     shown = run("examples/optax_optimizer.py")
     errors = [float(error) for error in re.findall(r"expected error ([\d.]+)", shown)]
     assert errors[0] == pytest.approx(errors[1], abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["observed", "peers"])
 def test_the_experiments_with_the_classifier_run(name, tmp_path):
     shared("adult.parquet")
@@ -139,6 +149,7 @@ def test_the_experiments_with_the_classifier_run(name, tmp_path):
     assert shown.count("\n") == {"observed": 4, "peers": 9}[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "needs"), [("validity", None), ("guarantee", "adult.parquet")])
 def test_the_experiments_on_certificates_run(name, needs, tmp_path):
     if needs:

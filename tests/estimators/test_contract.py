@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -28,6 +29,7 @@ def not_applicable(estimator):
     }
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         ConstrainedClassifier(LogisticRegression(), cv=3),
@@ -40,6 +42,7 @@ def test_scikit_learn(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 def test_clones_and_pickles():
     fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
     again = pickle.loads(pickle.dumps(fitted))

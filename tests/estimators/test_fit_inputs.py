@@ -36,6 +36,7 @@ def test_folds_train_on_all_rows_and_a_split_on_its_part():
     assert classifier((), Remembers(), cv=0.4).fit(X, Y).estimator_.seen_ == 0.6 * N
 
 
+@pytest.mark.slow
 def test_the_policy_is_chosen_on_rows_the_model_has_not_seen():
     """A forest knows its own rows by heart and would see nothing to refer."""
     rule = "error() <= 0.15"
@@ -76,12 +77,14 @@ def test_a_frozen_model_needs_no_labels():
     assert gap(hidden.predict_proba(X)) < 0.03
 
 
+@pytest.mark.slow
 def test_a_decision_function_is_calibrated_first():
     fitted = classifier(base=LinearSVC()).fit(X, Y, sensitive_features=SEX)
     assert isinstance(fitted.estimator_, CalibratedClassifierCV)
     assert gap(fitted.predict_proba(X, sensitive_features=SEX)) < 0.025
 
 
+@pytest.mark.slow
 def test_weights_reach_the_model_and_the_policy():
     weights = np.where(SEX == "F", 5.0, 1.0)
     rules = [rejected() <= 0.2]
@@ -101,6 +104,7 @@ def test_weights_reach_the_model_and_the_policy():
         classifier(rules, KNeighborsClassifier()).fit(X, Y, sample_weight=weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("routing", [False, True])
 def test_weights_reach_the_calibrator(routing):
     weights = np.where(Y == "yes", 20.0, 1.0)

@@ -34,6 +34,7 @@ def test_known_groups_are_treated_alike():
     assert fitted.score(X, Y, sensitive_features=GROUPS) > 0.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sensitive",
     [
@@ -57,6 +58,7 @@ def test_groups_come_in_many_forms(sensitive):
     assert np.array_equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_unknown_groups_are_never_looked_at():
     fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
     distribution = fitted.predict_proba(X)
@@ -65,6 +67,7 @@ def test_unknown_groups_are_never_looked_at():
     assert np.array_equal(fitted.predict_proba(X, sensitive_features=swapped), distribution)
 
 
+@pytest.mark.slow
 def test_the_correction_holds_observed_rates_on_the_fitting_rows():
     base = FrozenEstimator(LogisticRegression().fit(X, Y))
     shy = FrozenEstimator(LogisticRegression(C=1e-3).fit(X, SEX))
@@ -96,6 +99,7 @@ def test_the_plain_plug_in_is_the_papers():
     assert fitted.predict_proba(X) == pytest.approx(policy.probabilities(evidence), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_group_and_label_come_from_one_model():
     rule = equalized_odds("sex", tol=0.03)
     fitted = unaware([rule]).fit(X, Y, sensitive_features=GROUPS)
@@ -107,6 +111,7 @@ def test_group_and_label_come_from_one_model():
     assert not np.allclose(product.predict_proba(X), distribution)
 
 
+@pytest.mark.slow
 def test_the_pair_model_agrees_with_the_classifier():
     fitted = unaware([equalized_odds("sex", tol=0.03)]).fit(X, Y, sensitive_features=GROUPS)
     evidence = fitted._make_evidence(X, None, None)
@@ -116,6 +121,7 @@ def test_the_pair_model_agrees_with_the_classifier():
     assert joint / joint.sum(axis=1, keepdims=True) == pytest.approx(pairs / pairs.sum(axis=1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_a_frozen_pair_model_serves():
     base = FrozenEstimator(LogisticRegression().fit(X[:500], Y[:500]))
     pair = JointClassifier(LogisticRegression()).fit(X[:500], {"sex": SEX[:500], "label": Y[:500]})
@@ -129,6 +135,7 @@ def test_a_frozen_pair_model_serves():
         classifier([rule], base=base, group_estimator=alone).fit(X, Y, sensitive_features=SEX)
 
 
+@pytest.mark.slow
 def test_several_attributes_and_their_intersections():
     apart = unaware([demographic_parity(["sex", "dept"], tol=0.03)]).fit(X, Y, sensitive_features=GROUPS)
     assert set(apart.group_estimators_) == {"sex", "dept"}
@@ -141,6 +148,7 @@ def test_several_attributes_and_their_intersections():
     assert gap(hidden.predict_proba(X), by=np.char.add(SEX, DEPT)) < 0.075
 
 
+@pytest.mark.slow
 def test_one_attribute_known_and_one_not():
     rules = [PARITY, demographic_parity("dept", tol=0.02)]
     fitted = classifier(rules, group_estimator={"sex": LogisticRegression()}).fit(
@@ -153,6 +161,7 @@ def test_one_attribute_known_and_one_not():
         fitted.predict(X)
 
 
+@pytest.mark.slow
 def test_one_tolerance_per_group():
     rule = demographic_parity("sex", tol={"F": 0.01, "M": 0.3})
     fitted = classifier([rule]).fit(X, Y, sensitive_features=SEX)
@@ -160,6 +169,7 @@ def test_one_tolerance_per_group():
     assert np.abs(distribution[SEX == "F"].mean(axis=0) - distribution.mean(axis=0)).max() < 0.02
 
 
+@pytest.mark.slow
 def test_a_rows_answer_does_not_depend_on_its_batch():
     """Even where the model of the groups knows nothing of some labels. Both models answer one row as they
     answer many, to the last bit: a matrix product would not, on every processor."""
@@ -173,6 +183,7 @@ def test_a_rows_answer_does_not_depend_on_its_batch():
     )
 
 
+@pytest.mark.slow
 def test_an_unknown_group_is_guessed_given_the_known_one():
     """Race goes with sex, which X does not show: a product of the two would miss it."""
     race = np.where(
@@ -190,6 +201,7 @@ def test_an_unknown_group_is_guessed_given_the_known_one():
     assert guessed == pytest.approx(((SEX == "F") & (race == "b")).mean(), abs=0.01)
 
 
+@pytest.mark.slow
 def test_one_model_for_attributes_by_a_tuple():
     rules = [demographic_parity(["sex", "dept"], tol=0.05)]
     by_tuple = classifier(rules, group_estimator={("sex", "dept"): LogisticRegression()})
@@ -205,6 +217,7 @@ def test_one_model_for_attributes_by_a_tuple():
     assert frozen.fit(X, Y).predict(X).shape == Y.shape  # the frozen model brings its values
 
 
+@pytest.mark.slow
 def test_a_frozen_group_model_may_know_more_values():
     seen = np.where(np.random.default_rng(1).random(N) < 0.05, "Q", SEX)
     guess = FrozenEstimator(LogisticRegression().fit(X, seen))

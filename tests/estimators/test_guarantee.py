@@ -20,6 +20,7 @@ def fitted(make=classifier, rules=LOOSE, **options):
     return make(rules, **options).fit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [classifier, unaware], ids=["known", "hidden"])
 def test_audits_observe_what_violations_do(make):
     model = fitted(make)
@@ -39,6 +40,7 @@ def test_rows_of_the_training_are_refused(cv, part):
     assert not estimate.certificate
 
 
+@pytest.mark.slow
 def test_rows_of_the_training_are_refused_also_where_scores_are_coarse():
     for options in ({}, {"guarantee": "high_probability", "held_out": 0.4}, {"cv": 0.5}):
         model = fitted(base=DecisionTreeClassifier(max_depth=3), **options)
@@ -61,6 +63,7 @@ def test_other_rules_weights_and_decisions():
     assert judged.rules[0].estimate == pytest.approx(((taken != Y[TEST]) & (taken != "reject")).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [classifier, unaware], ids=["known", "hidden"])
 @pytest.mark.parametrize("cv", [3, 0.5], ids=["folds", "split"])
 def test_a_guarantee_holds_out_a_part_of_the_rows(make, cv):
@@ -72,6 +75,7 @@ def test_a_guarantee_holds_out_a_part_of_the_rows(make, cv):
         model.audit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN])
 
 
+@pytest.mark.slow
 def test_the_models_have_not_seen_the_certificate_rows():
     """A nearest neighbour would know the label of every row it was trained on."""
     seen = []
@@ -91,6 +95,7 @@ def test_a_frozen_model_needs_no_labels_for_rules_without():
     assert rest.policy_.certificate.rows == 150
 
 
+@pytest.mark.slow
 def test_weights_reach_the_certificate():
     weights = np.where(SEX == "F", 2.0, 1.0)
     model = classifier(LOOSE, guarantee="high_probability", held_out=0.4)
@@ -98,6 +103,7 @@ def test_weights_reach_the_certificate():
     assert model.policy_.certificate.p_value <= 0.05
 
 
+@pytest.mark.slow
 def test_it_is_repeated_by_a_seed_and_cloned():
     model = fitted(guarantee="high_probability", held_out=0.4)
     again = clone(model).fit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN])

@@ -56,6 +56,7 @@ def test_the_definition(kernel, degree, d):
     assert found == pytest.approx(np.array(wanted), abs=1e-8)
 
 
+@pytest.mark.slow
 def test_the_bandwidth_by_leaving_rows_out():
     X, y = data(n=120, K=2)
     model = LocalPolynomialClassifier().fit(X, y)
@@ -82,6 +83,7 @@ def test_where_the_fit_is_not_unique():
     assert idle == pytest.approx(one)
 
 
+@pytest.mark.slow
 def test_the_error_shrinks_with_the_rows():
     new, _ = data(1000, seed=9)
     errors = []

@@ -152,6 +152,7 @@ def test_five_folds_are_the_default():
     assert by_default == five != three
 
 
+@pytest.mark.slow
 def test_clones_and_grids_keep_the_defaults():
     model = ConstrainedClassifier(LogisticRegression(), [rejected() <= 0.2], cv=3, random_state=0)
     assert clone(model).get_params()["margin"] == "auto"

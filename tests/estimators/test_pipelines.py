@@ -23,6 +23,7 @@ from bylaw import (
 from helpers.people import GROUPS, PARITY, SEX, N, X, Y, classifier, gap, unaware
 
 
+@pytest.mark.slow
 def test_grid_search_over_models_and_rules():
     grid = {"estimator__C": [0.001, 1.0], "rules": [[PARITY], [demographic_parity("sex", tol=0.1)]]}
     search = GridSearchCV(unaware(cv=3), grid, cv=3).fit(X, Y, sensitive_features=GROUPS)
@@ -30,6 +31,7 @@ def test_grid_search_over_models_and_rules():
     assert search.predict(X).shape == (N,)
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_polars_all_the_way():
     frame = polars.from_pandas(X)
     pipe = make_pipeline(StandardScaler(), unaware()).set_output(transform="polars")
@@ -48,6 +50,7 @@ def test_polars_labels_and_weights():
     assert np.array_equal(found.predict_proba(polars.from_pandas(X)), wanted)
 
 
+@pytest.mark.slow
 def test_cross_validation_and_calibration():
     drawn = cross_val_predict(
         classifier(["rejected() <= 0.1"], CalibratedClassifierCV(LinearSVC())), X, Y, cv=3
@@ -57,6 +60,7 @@ def test_cross_validation_and_calibration():
     assert scores.min() > 0.78
 
 
+@pytest.mark.slow
 def test_metadata_is_routed():
     weights = np.where(SEX == "F", 5.0, 1.0)
     with sklearn.config_context(enable_metadata_routing=True):

@@ -60,6 +60,7 @@ def test_draws_by_seed_and_by_id():
     assert not np.array_equal(free.predict(X), free.predict(X))
 
 
+@pytest.mark.slow
 def test_sets():
     digits, labels = load_digits(return_X_y=True)
     fitted = ConstrainedClassifier(GaussianNB(), [size() <= 1.5], minimize=miscoverage(), random_state=0).fit(
@@ -78,6 +79,7 @@ def test_sets():
     assert not hasattr(classifier(), "predict_set")
 
 
+@pytest.mark.slow
 def test_churn_against_a_model_or_its_labels():
     old = RandomForestClassifier(20, random_state=0).fit(X[:400], Y[:400])
     rule = disagreement("last release") <= 0.05
@@ -92,6 +94,7 @@ def test_churn_against_a_model_or_its_labels():
     assert np.array_equal(by_name.predict_proba(X), distribution)
 
 
+@pytest.mark.slow
 def test_churn_against_an_earlier_constrained_classifier():
     old = classifier([PARITY, "rejected() <= 0.2"], base=GaussianNB(), reject="human")
     old.fit(X, Y, sensitive_features=SEX)

@@ -47,6 +47,7 @@ def test_a_batch_without_some_group_is_judged_where_it_can_be():
     assert len(found) == len(fitted.multipliers_)
 
 
+@pytest.mark.slow
 def test_other_rates_than_the_rules_own():
     fitted = aware()
     distribution = fitted.predict_proba(X, sensitive_features=SEX)
@@ -64,6 +65,7 @@ def test_other_rates_than_the_rules_own():
     )
 
 
+@pytest.mark.slow
 def test_a_failed_fit_leaves_the_old_one():
     old = RandomForestClassifier(10, random_state=0).fit(X, Y)
     fitted = classifier([disagreement("old") <= 0.05]).fit(X, Y, reference=old)

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from experiments.fuzz.run import FAILED, judge, report, run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(5_000_000, 5_000_100, 20))
 def test_random_problems_end_in_a_policy_or_a_conflict(first):
     outcomes = run(first, 20, processes=1)

@@ -39,6 +39,7 @@ def as_published(table, folder):
     (folder / "communities.names").write_text(f"% a comment\n@relation crimes\n{names}", encoding="latin-1")
 
 
+@pytest.mark.slow
 def test_downloaded_tables_are_those_of_the_folder(served, tmp_path):
     folder, address = served
     there = shared("paper/communities.csv").parent

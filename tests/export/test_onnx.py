@@ -45,6 +45,7 @@ def run(case, **options):
     return model.run(["decision_probabilities"], feeds(case, model))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_law_is_the_policys(name):
     case = CASES[name]()

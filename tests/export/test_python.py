@@ -51,6 +51,7 @@ def as_decided(case, decisions):
     return np.array(decisions, dtype=object)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*AWKWARD_CASES, *REAL_CASES])
 def test_the_law_and_every_decision_are_the_policys(name, tmp_path):
     case = {**AWKWARD_CASES, **REAL_CASES}[name]()

@@ -61,6 +61,7 @@ def as_decided(case: Case, decisions):
     return decisions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_law_and_every_decision_are_the_policys(name, database):
     case = CASES[name]()
@@ -266,6 +267,7 @@ def cloud_case(name):
 HEXADECIMAL = "CREATE MACRO hexadecimal(digits, a, b := 0) AS CAST('0x' || digits AS BIGINT)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", CLOUD)
 @pytest.mark.parametrize("name", AWKWARD_CASES)
 def test_translated_statements_decide_alike(name, dialect):

@@ -92,6 +92,7 @@ def test_labels_that_were_seen_are_counted(rows):
     assert rows.error(distribution) == pytest.approx(0.2, abs=6e-4)
 
 
+@pytest.mark.slow
 def test_groups_and_labels_together(rows):
     problem = Problem(error(), [equalized_odds("s", tol=0.03)])
     plain = solve(problem, rows.evidence).probabilities(rows.evidence)
@@ -167,6 +168,7 @@ def test_weights_count_in_observed_rates(rows):
         assert gap < 0.0106
 
 
+@pytest.mark.slow
 def test_a_margin_in_standard_errors_holds_on_new_rows():
     problem = Problem(error(), [demographic_parity("s", tol=0.05)])
     excess = {0.0: [], 2.0: []}
@@ -190,6 +192,7 @@ def test_a_margin_needs_no_labels(rows):
     assert policy.expected(rejected(), rows.evidence) == pytest.approx(0.1 - 2 * own, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_margin_takes_at_most_half_of_what_leaves_a_policy():
     rows = Misled(200)
     problem = Problem(error(), [demographic_parity("s", tol=0.01)])

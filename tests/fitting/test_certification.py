@@ -57,6 +57,7 @@ def test_the_policy_carries_its_certificate(policy):
     assert solve(PROBLEM, FIT).certificate is None
 
 
+@pytest.mark.slow
 def test_it_passes_its_own_test_and_the_next_in_line_would_not(policy):
     """The audit on the certificate rows agrees; a policy with one step less of margin fails there."""
     blank = replace(policy, fingerprints=solve(PROBLEM, FIT).fingerprints)
@@ -98,6 +99,7 @@ def test_rows_that_certified_it_cannot_audit_it_again(policy):
     audit(policy, people(1000, 9)[0])
 
 
+@pytest.mark.slow
 def test_rules_hold_in_truth_more_often_than_promised():
     many = people(200_000, 4)[0]
     problem = Problem(error(), [rejected() <= 0.15, demographic_parity("sex", tol=0.09)])
@@ -113,6 +115,7 @@ def test_rules_hold_in_truth_more_often_than_promised():
     assert plain_broken >= 6
 
 
+@pytest.mark.slow
 def test_labels_and_hidden_groups_are_passed_with_the_rows():
     problem = Problem(
         error(),

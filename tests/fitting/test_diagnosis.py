@@ -375,6 +375,7 @@ def test_small_cells_are_counted():
     assert "g=1, label=1   2.4 rows" in str(few)
 
 
+@pytest.mark.slow
 def test_a_thousand_rules():
     rng = np.random.default_rng(0)
     groups = rng.integers(0, 125, 1500)

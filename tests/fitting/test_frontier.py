@@ -68,6 +68,7 @@ def at(problem, rule, level):
     return Problem(problem.minimize, [r.at(level) if r == rule else r for r in problem.rules])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [300, 20_000])
 @pytest.mark.parametrize("name", SWEEPS)
 def test_each_point_is_a_cold_solve(name, n):
@@ -92,6 +93,7 @@ def test_each_point_is_a_cold_solve(name, n):
         assert policy.guarantee.sigma <= 2 * alone.guarantee.sigma  # chords lie above
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SWEEPS if name not in ("ratio", "coefficient")])
 def test_cost_is_convex_and_falls_with_slack(name):
     """Up to the entropy, which is neither."""
@@ -156,6 +158,7 @@ def test_prices_are_slopes_of_the_exact_optimum(rule, level, looser):
     assert found.prices[1, 0] > 0.02
 
 
+@pytest.mark.slow
 def test_two_sweeps_give_the_grid():
     rows = Rows(n=5000, K=3, S=3)
     problem = Problem(error(), [PARITY, BUDGET])
@@ -207,6 +210,7 @@ def test_policies_are_made_when_they_are_asked_for(monkeypatch):
         policies[3]
 
 
+@pytest.mark.slow
 def test_weights_count_on_a_path():
     rows = Rows(n=20_000, K=3, S=3)
     weights = np.random.default_rng(0).integers(0, 3, rows.n)
@@ -218,6 +222,7 @@ def test_weights_count_on_a_path():
         assert found.cost[i] == pytest.approx(alone.expected(error(), evidence), abs=2e-6)
 
 
+@pytest.mark.slow
 def test_few_rows_are_passed_over_on_a_path(monkeypatch):
     """The point of it all: one cold solve, and then rows near a boundary alone."""
     cold = []
@@ -264,6 +269,7 @@ def test_far_rows_are_decided_alike_wherever_a_screen_covers(name, weighted):
     assert 0.1 < np.mean(accepted) < 0.9
 
 
+@pytest.mark.slow
 def test_every_point_of_a_path_holds_on_all_rows():
     rows = Rows(n=20_000, K=3, S=3)
     problem = Problem(error(), [PARITY, BUDGET])
@@ -317,6 +323,7 @@ def test_rules_in_large_units(rows):
         assert price == pytest.approx(next(iter(alone.prices.values())), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_plots(rows, monkeypatch):
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("agg")

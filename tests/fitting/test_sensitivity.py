@@ -52,6 +52,7 @@ def price_at(problem, rule, level, rows):
     return abs(high - low) / (2 * h)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_prices_ranges_and_steps_are_those_of_cold_solves(rows, name):
     problem = PROBLEMS[name]
@@ -108,6 +109,7 @@ def test_a_rule_that_does_not_bind_is_free_until_it_does(rows):
         assert solved(problem, rule, level - inward * 1e-3, rows).prices[str(rule.at(level - inward * 1e-3))]
 
 
+@pytest.mark.slow
 def test_a_step_into_conflict_and_a_step_below_nothing(rows):
     problem = Problem(error(), [FLOOR, selected(0) >= 0.495, demographic_parity("hidden", tol=0.004)])
     floor, other, parity = sensitivity(problem, rows.evidence()).statements
@@ -129,6 +131,7 @@ def test_statements_without_a_level_have_a_price(rows):
     assert budget.status == "binds"
 
 
+@pytest.mark.slow
 def test_frames_and_words(rows):
     found = sensitivity(PROBLEMS["parity and budget"], rows.evidence(), step=0.01)
     frame = found.to_frame()

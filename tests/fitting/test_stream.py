@@ -41,6 +41,7 @@ def cut(whole, *places):
     return [whole.rows(slice(a, b)) for a, b in itertools.pairwise(edges)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [LABELS, AWARE, SETS])
 @pytest.mark.parametrize("optimizer", ["sgd3", "acsa", "sgd"])
 def test_batches_equal_one_call_to_the_last_bit(problem, optimizer):

@@ -89,6 +89,7 @@ def norms(reference):
     return columns.max(axis=1)
 
 
+@pytest.mark.slow
 @given(situations())
 def test_the_gradient_is_the_negative_violation(situation):
     dual, multipliers, reference, weights = situation
@@ -97,6 +98,7 @@ def test_the_gradient_is_the_negative_violation(situation):
     np.testing.assert_allclose(gradient, -reference.excesses(distribution, weights), atol=1e-10)
 
 
+@pytest.mark.slow
 @given(situations())
 def test_the_value_is_the_smoothed_dual(situation):
     dual, multipliers, reference, weights = situation
@@ -112,6 +114,7 @@ def test_the_value_is_the_smoothed_dual(situation):
     assert dual.value_and_gradient(multipliers)[0] == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 @given(situations())
 def test_gradient_by_finite_differences(situation):
     dual, multipliers, _, _ = situation
@@ -123,6 +126,7 @@ def test_gradient_by_finite_differences(situation):
         assert dual.value_and_gradient(multipliers)[1][j] == pytest.approx(slope, abs=2e-4)
 
 
+@pytest.mark.slow
 @given(situations())
 @settings(max_examples=50)
 def test_hessian_by_finite_differences(situation):
@@ -136,6 +140,7 @@ def test_hessian_by_finite_differences(situation):
         np.testing.assert_allclose(hessian[:, j], column, atol=1e-4 * (1 + dual.beta))
 
 
+@pytest.mark.slow
 @given(situations(), st.floats(1e-3, 1e3))
 def test_violation_is_at_most_the_gradient_mapping(situation, alpha):
     dual, multipliers, reference, weights = situation
@@ -144,6 +149,7 @@ def test_violation_is_at_most_the_gradient_mapping(situation, alpha):
     assert violation <= np.linalg.norm(mapping(multipliers, gradient, alpha)) + 1e-10
 
 
+@pytest.mark.slow
 @given(situations(), st.floats(1e-3, 1e3))
 @settings(max_examples=40)
 def test_risk_bound(situation, alpha):
@@ -160,6 +166,7 @@ def test_risk_bound(situation, alpha):
     assert reference.cost(law_of(dual, multipliers), weights) <= optimum + bound + 1e-9
 
 
+@pytest.mark.slow
 @given(situations())
 def test_the_constants_are_the_papers(situation):
     dual, _, reference, weights = situation
@@ -172,6 +179,7 @@ def test_the_constants_are_the_papers(situation):
     assert dual.smoothness == pytest.approx(2 * dual.beta * dual.sigma2)
 
 
+@pytest.mark.slow
 @given(situations(), st.floats(1e-3, 1))
 def test_the_gradient_is_lipschitz(situation, distance):
     dual, multipliers, _, _ = situation
@@ -181,6 +189,7 @@ def test_the_gradient_is_lipschitz(situation, distance):
     assert np.linalg.norm(there - here) <= dual.smoothness * np.linalg.norm(move) + 1e-10
 
 
+@pytest.mark.slow
 @given(situations())
 def test_stochastic_gradients_are_unbiased_and_of_bounded_variance(situation):
     dual, multipliers, _, weights = situation
@@ -201,6 +210,7 @@ def test_stochastic_gradients_are_unbiased_and_of_bounded_variance(situation):
     assert ((steps - mean) ** 2).sum(axis=1).mean() <= dual.sigma2 + 1e-9
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.sampled_from([labels, rejection, sets]))
 @settings(max_examples=30)
 def test_kkt_at_the_optimum(seed, kind):

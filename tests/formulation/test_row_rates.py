@@ -65,6 +65,7 @@ def test_contributions_average_to_the_observed_rate(name):
     assert np.average(rows, weights=WEIGHTS) == pytest.approx(written_out(np.arange(N)), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RATES)
 def test_standard_errors_are_those_of_a_bootstrap(name):
     rate, written_out = RATES[name]

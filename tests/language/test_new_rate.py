@@ -61,6 +61,7 @@ def test_it_is_read_and_written():
     assert parse("upheaval() <= 0.5") == (upheaval() <= 0.5)
 
 
+@pytest.mark.slow
 def test_its_rules_are_solved_and_audited(tmp_path):
     policy = solve(Problem(error(), [GAP, LIMIT]), EVIDENCE, labels=LABELS)
     taken = policy.probabilities(EVIDENCE)
@@ -76,6 +77,7 @@ def test_its_rules_are_solved_and_audited(tmp_path):
     assert (Policy.load(tmp_path / "policy.json").probabilities(NEW) == decided).all()
 
 
+@pytest.mark.slow
 def test_it_is_reported_in_its_own_words():
     policy = solve(Problem(error(), [GAP, LIMIT]), EVIDENCE)
     page = parsed(report(policy, EVIDENCE, labels=LABELS, held_out=HeldOut(NEW, SEEN), levels=3).html)
@@ -99,6 +101,7 @@ def test_it_can_be_minimised_and_swept():
     assert name_saving(false_alarm(1)) == ("of false alarms", True)
 
 
+@pytest.mark.slow
 def test_without_a_phrase_it_keeps_its_text():
     for rule in ("upheaval() <= 0.4", "abs(upheaval().given(sex='F') - upheaval()) <= 0.1"):
         assert write_sentence(parse(rule)) == rule

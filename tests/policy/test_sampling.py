@@ -37,6 +37,7 @@ def test_balanced_counts_stay_near_their_expectation(seed, n_actions, n_rows, so
     assert (np.abs(counts - distribution.sum(axis=1)) <= n_actions * (n_actions - 1) / 2 + 1e-6).all()
 
 
+@pytest.mark.slow
 def test_balanced_draws_keep_each_rows_law():
     distribution = np.random.default_rng(1).dirichlet(np.ones(3), size=11).T
     rng = np.random.default_rng(2)

@@ -162,6 +162,7 @@ junk = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_change_is_refused_or_gives_a_working_policy(tmp_path, content, data):

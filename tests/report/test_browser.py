@@ -126,6 +126,7 @@ def opened(browser, tmp_path):
     assert complaints == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_it_renders_without_complaint(opened, name):
     page = opened(name, viewport={"width": 1200, "height": 900})
@@ -135,6 +136,7 @@ def test_it_renders_without_complaint(opened, name):
     assert dot.bounding_box()["width"] > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["audited", "sets"])
 def test_letters_stand_out(opened, name, scheme):
@@ -143,6 +145,7 @@ def test_letters_stand_out(opened, name, scheme):
     assert page.evaluate(CONTRAST) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_overflows_a_narrow_screen(opened, name):
     page = opened(name, viewport={"width": 400, "height": 800})
@@ -150,6 +153,7 @@ def test_nothing_overflows_a_narrow_screen(opened, name):
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
+@pytest.mark.slow
 def test_the_slider_is_moved_by_keys(opened):
     page = opened("referring")
     slider, said = page.locator("#level-0"), page.locator("#said-0")
@@ -167,6 +171,7 @@ def test_the_slider_is_moved_by_keys(opened):
     assert said.get_attribute("aria-live") == "polite"
 
 
+@pytest.mark.slow
 def test_the_pointer_moves_the_marker(opened):
     page = opened("referring")
     plot = page.locator("svg.plot").first
@@ -178,6 +183,7 @@ def test_the_pointer_moves_the_marker(opened):
     assert page.locator("#level-0").input_value() == str(points.count() - 1)
 
 
+@pytest.mark.slow
 def test_the_rule_to_move_is_chosen(opened):
     page = opened("referring")
     panels = page.locator("div.curve")
@@ -187,6 +193,7 @@ def test_the_rule_to_move_is_chosen(opened):
     assert [panels.nth(i).is_visible() for i in (0, 1)] == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_theme_is_switched(opened, scheme):
     page = opened("referring", color_scheme=scheme)
@@ -199,6 +206,7 @@ def test_the_theme_is_switched(opened, scheme):
     assert seen[0] == seen[2] != seen[1]
 
 
+@pytest.mark.slow
 def test_without_a_script_everything_is_there(opened):
     page = opened("referring", java_script_enabled=False)
     assert not page.locator("#theme").is_visible()
@@ -208,6 +216,7 @@ def test_without_a_script_everything_is_there(opened):
     assert page.locator("div.curve table").first.is_visible()
 
 
+@pytest.mark.slow
 def test_keys_reach_the_skip_link_first(opened):
     page = opened("referring")
     page.keyboard.press("Tab")
@@ -215,6 +224,7 @@ def test_keys_reach_the_skip_link_first(opened):
     assert page.locator(".skip").bounding_box()["x"] >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["audited", "sets"])
 def test_it_prints(opened, name):
     page = opened(name, color_scheme="dark")
@@ -228,6 +238,7 @@ def test_it_prints(opened, name):
     assert page.locator("details table").first.is_visible()
 
 
+@pytest.mark.slow
 def test_what_a_stranger_adds_does_not_run(browser, tmp_path):
     """The page's own security policy, tried with an injected script."""
     own = page_of("referring")

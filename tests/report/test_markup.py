@@ -4,8 +4,10 @@ import re
 
 import pytest
 
+from bylaw import error, rejected, size
 from bylaw.report.markup import Html, escape, join, make_table, tag
 from bylaw.report.number_format import (
+    find_unit,
     format_amount,
     format_count,
     format_percent,
@@ -82,3 +84,19 @@ def test_hostile_names_stay_text():
 )
 def test_amounts(text, expected):
     assert text.replace("\N{NO-BREAK SPACE}", " ") == expected
+
+
+@pytest.mark.parametrize(
+    ("rate", "unit"),
+    [
+        (rejected(), "share"),
+        (rejected().given(sex="F"), "share"),
+        (0.5 * rejected(), "points"),
+        (error() - rejected(), "points"),
+        (size(), "plain"),
+        (error() - size(), "plain"),
+    ],
+    ids=str,
+)
+def test_units_of_rates(rate, unit):
+    assert find_unit(rate) == unit

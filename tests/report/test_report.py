@@ -241,6 +241,7 @@ def test_prices_are_in_words():
         assert f"Loosening it by one point would save {format_points(price * 0.01)} of error." in text
 
 
+@pytest.mark.slow
 def test_the_frontier_is_the_frontiers():
     policy, evidence, _, _ = referring()
     panels = parsed(page_of("referring")).all("div", class_="curve")
@@ -343,6 +344,7 @@ def test_counts_and_words_of_weighted_cases():
     assert "Cases count by their weights" in section(page, "rules").words()
 
 
+@pytest.mark.slow
 def test_a_certificate_and_an_undecided_audit_do_not_contradict_each_other():
     evidence, _, _ = people(3000, seed=0)
     proof, seen, _ = people(4000, seed=1)
@@ -355,6 +357,7 @@ def test_a_certificate_and_an_undecided_audit_do_not_contradict_each_other():
     assert "3,000 + 4,000" in section(page, "fingerprint").words()
 
 
+@pytest.mark.slow
 def test_sets_are_counted():
     policy, evidence = in_sets()
     tree = parsed(page_of("sets"))
@@ -372,6 +375,7 @@ def test_sets_are_counted():
     assert numbers[1] == f"{policy.expected(size(), evidence):.2f}".rstrip("0").rstrip(".")
 
 
+@pytest.mark.slow
 def test_calibration_needs_labels_and_uses_them():
     assert "the true labels of these cases were not given" in page_of("sets")
     tree = section(parsed(page_of("audited")), "calibration")
@@ -391,6 +395,7 @@ def test_the_fingerprint_names_the_policy():
     assert format_count(len(evidence)) in text
 
 
+@pytest.mark.slow
 def test_many_classes_make_no_large_page():
     rng = np.random.default_rng(0)
     P = rng.dirichlet(np.full(100, 0.1), size=400)
@@ -427,6 +432,48 @@ def test_only_what_matters_most_is_drawn_and_the_rest_is_counted():
     shares = [float(row[1].removesuffix("%")) for row in largest[1:]]
     assert shares == sorted(shares, reverse=True)
     assert all(row[0].endswith("referred") and len(row[0]) < 50 for row in largest[1:])
+
+
+def test_actions_that_differ_between_groups_or_change_are_drawn():
+    """Of eight labels, the six that differ most between the groups before, or change most."""
+    rng = np.random.default_rng(2)
+    group = rng.integers(0, 2, 4000)
+    chances = rng.dirichlet(np.full(8, 0.3), 4000)
+    chances[:, 0] += 2.0 * (group == 0)  # label 0 differs between groups, and hardly changes
+    chances[:, 1] += 0.5  # labels 6 and 7 become rare, alike in both groups
+    chances[:, 6:] /= 8
+    evidence = Evidence(chances / chances.sum(axis=1, keepdims=True), groups={"g": group})
+    policy = solve(Problem(error(), [selected(5) >= 0.15]), evidence)
+    captions = list(tables(section(parsed(report(policy, evidence, levels=0).html), "groups")))
+    drawn = [int(caption.removeprefix("Decided ")) for caption in captions if caption.startswith("Decided")]
+    before = np.eye(8)[evidence.probabilities.argmax(axis=1)]
+    after = policy.probabilities(evidence)
+    shares = np.array([[side[group == g].mean(axis=0) for side in (before, after)] for g in (0, 1)])
+    moved = np.abs(shares[:, 1] - shares[:, 0]).max(axis=0) + np.abs(shares[1, 0] - shares[0, 0])
+    assert drawn == sorted(np.argsort(-moved)[:6].tolist())
+    assert 0 in drawn
+    assert 5 in drawn
+
+
+def test_undecided_rules_are_told_with_their_estimates():
+    policy, evidence, _, _ = referring()
+    new, seen, _ = people(120, seed=3)
+    inside = solve(Problem(error(), [rejected() <= 0.1, selected(1) >= 0.45]), evidence)
+    for one, few, outside in ((policy, (new, seen), True), (inside, (new, seen), False)):
+        rows = HeldOut(*few)
+        rates = bound_rates(make_report_rows(one, rows, held_out=True), audit(one, few[0], labels=few[1]))
+        missed = sum(rate.slack < 0 for rate in rates)
+        assert bool(missed) == outside, [rate.slack for rate in rates]
+        words = section(parsed(report(one, evidence, held_out=rows, levels=0).html), "summary").words()
+        verb = "is" if missed == 1 else "are"
+        expected = f"{missed} of {len(rates)}\N{NO-BREAK SPACE}rates {verb} outside the bounds"
+        assert (expected if outside else "all rates are within the bounds") in words
+
+
+def test_a_plot_holds_its_letters():
+    for plot in parsed(page_of("referring")).all("svg", class_="plot"):
+        places = [float(text.attributes["y"]) for text in plot.all("text")]
+        assert 0 < min(places) <= max(places) < float(plot.attributes["height"])
 
 
 def test_the_table_of_rates_is_named_for_what_it_holds():
@@ -526,6 +573,7 @@ def test_certain_answers_that_are_wrong_are_not_called_calibrated():
     assert re.search(r"the model’s confidence is 100 %, it is right in \d+ % of the cases: its", words)
 
 
+@pytest.mark.slow
 def test_names_of_rows_and_words_of_the_field():
     """The model without rules is the baseline, and rows without a part in the fit are held out."""
     for name in NAMES:
