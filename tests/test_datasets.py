@@ -26,6 +26,7 @@ def test_scores_go_with_outcomes_that_the_model_has_not_seen():
     assert new["p_approve"].mean() == pytest.approx(approved.mean(), abs=0.03)
 
 
+@pytest.mark.slow
 def test_the_split_is_repeated_by_its_seed():
     first, again, other = mortgages(1), mortgages(1), mortgages(2)
     assert first["scores"].equals(again["scores"])

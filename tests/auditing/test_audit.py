@@ -83,6 +83,7 @@ def test_estimates_are_the_rates_written_out(found):
         assert estimates[name] == pytest.approx(rate, abs=1e-9), name
 
 
+@pytest.mark.slow
 def test_every_rule_has_all_its_figures(found):
     assert [rule.rule for rule in found.rules] == list(POLICY.multipliers)
     for rule in found.rules:
@@ -122,6 +123,7 @@ def test_broken_rules_are_violated_and_loose_ones_certified():
     assert audit(POLICY, HELD, labels=Y, rules=error() <= 0.9).verdict == "certified"
 
 
+@pytest.mark.slow
 def test_all_together_needs_no_correction_but_each_alone_does():
     """Two rules with p between delta/2 and delta: together they hold, and nobody can say which one does."""
     rate = float(LAW[:, 2].mean())
@@ -143,6 +145,7 @@ def judged(rule, n, seed, **options):
     return audit(POLICY, evidence, labels=labels, rules=rule, **options).rules[0]
 
 
+@pytest.mark.slow
 def test_rows_needed_are_about_enough():
     """With as many rows as are said to be needed at the true margin, about every other audit decides."""
     truth = population(error())
@@ -205,6 +208,7 @@ def test_a_rule_and_its_mirror_image_agree(sense):
 # Hidden groups, labels that are missing, decisions that were taken, more rows.
 
 
+@pytest.mark.slow
 def test_without_labels_some_rules_are_not_judged():
     blind = audit(POLICY, HELD)
     verdicts = {rule.rule: rule for rule in blind.rules}
@@ -222,6 +226,7 @@ def test_without_labels_some_rules_are_not_judged():
     assert not blind.reliability
 
 
+@pytest.mark.slow
 def test_hidden_groups_are_judged_by_their_true_values():
     policy = solve(Problem(error(), demographic_parity("sex", tol=0.05)), people(4000, 0, known=False)[0])
     held, labels, sex = people(6000, 1, known=False)
@@ -239,6 +244,7 @@ def test_hidden_groups_are_judged_by_their_true_values():
     assert {line.of for line in seen.reliability} == {"label", "sex"}
 
 
+@pytest.mark.slow
 def test_rules_on_groups_that_the_policy_never_heard_of():
     policy = solve(Problem(error(), rejected() <= 0.1), FIT)
     town = np.random.default_rng(0).choice(["a", "b"], len(HELD))
@@ -246,6 +252,7 @@ def test_rules_on_groups_that_the_policy_never_heard_of():
     assert found.verdict == "certified"
 
 
+@pytest.mark.slow
 def test_a_group_without_rows_is_not_judged():
     men = HELD.rows(np.flatnonzero(SEX == "M"))
     found = audit(POLICY, men, labels=Y[SEX == "M"])
@@ -418,6 +425,7 @@ def test_the_largest_weight_that_can_be():
         audit(POLICY, weighted, largest_weight=1.5)
 
 
+@pytest.mark.slow
 def test_gaps_with_weights_at_their_limit_are_rarely_certified():
     """Weights that go with the decision, in a gap between a group and everybody."""
 
@@ -522,6 +530,7 @@ def test_frames_have_the_promised_columns(found):
     assert isinstance(found.to_frame(like=polars.DataFrame()), polars.DataFrame)
 
 
+@pytest.mark.slow
 def test_plain_values_for_json(found):
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert content["verdict"] == "undecided"

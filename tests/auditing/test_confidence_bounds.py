@@ -114,6 +114,7 @@ def test_a_pair_is_narrower_than_two_bounds_and_wider_than_the_normal_law():
     assert normal < together < 0.8 * apart
 
 
+@pytest.mark.slow
 def test_no_division_of_a_target_between_two_means_is_spared():
     """The evidence for a pair is at most the log-capital at every division, on a fine grid."""
     rng = np.random.default_rng(8)

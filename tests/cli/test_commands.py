@@ -98,6 +98,7 @@ def test_a_key_of_ones_own(policy, bylaw):
     assert one == two != three
 
 
+@pytest.mark.slow
 def test_audit_exit_codes_are_a_gate(policy, folder, bylaw):
     certified = bylaw("audit", "policy.json", "held.parquet", "--rule", "rejected() <= 0.15")
     violated = bylaw("audit", "policy.json", "held.parquet", "--rule", "rejected() <= 0.05")
@@ -111,6 +112,7 @@ def test_audit_exit_codes_are_a_gate(policy, folder, bylaw):
     assert (estimate.code, json.loads(estimate.out)["verdict"]) == (2, "estimated to hold")
 
 
+@pytest.mark.slow
 def test_what_was_decided_can_be_judged(policy, bylaw):
     bylaw("decide", "policy.json", "held.parquet", "-o", "decisions.parquet")
     rows = parquet.read_table("held.parquet")
@@ -228,6 +230,7 @@ def test_frontier_costs_less_where_more_is_allowed(folder, bylaw):
     )
 
 
+@pytest.mark.slow
 def test_diagnose_names_a_conflict(folder, bylaw):
     assert bylaw("diagnose", "scores.parquet", "--rules", "rules.toml").code == 0
     answer = bylaw(
@@ -353,6 +356,7 @@ def test_sets_are_lists_of_labels(folder, bylaw):
     assert text["decision"].to_pylist() == [";".join(row) for row in lists]
 
 
+@pytest.mark.slow
 def test_help_has_an_example_for_each_command(bylaw):
     commands = (
         "fit",

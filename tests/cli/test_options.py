@@ -150,6 +150,7 @@ def test_confidence_is_that_of_the_audit(policy, bylaw):
     assert json.loads(bylaw(*audit, "--confidence", "0.9").out)["confidence"] == 0.9
 
 
+@pytest.mark.slow
 def test_a_key_is_for_draws(policy, bylaw):
     rows = parquet.read_table("new.parquet")
     scores = np.column_stack([rows["p_no"], rows["p_yes"]])

@@ -173,6 +173,7 @@ def test_rules_that_were_not_judged_say_which_flags_would_help(rows, bylaw):
     assert {"action": "pass_labels", "subject": "", "choices": []} in [r["remedy"] for r in found["rules"]]
 
 
+@pytest.mark.slow
 def test_a_group_of_another_kind_than_in_the_fit(rows, bylaw):
     assert fit(bylaw, "demographic_parity('sex', tol=0.3)").code == 0
     parquet.write_table(make_rows(sex=["F", "M"] * 300), "known.parquet")
@@ -181,6 +182,7 @@ def test_a_group_of_another_kind_than_in_the_fit(rows, bylaw):
     assert "--group-probabilities 'sex=PATTERN'" in answer.err
 
 
+@pytest.mark.slow
 def test_methods_that_do_not_serve(rows, bylaw):
     assert fit(bylaw, "rejected() <= 0.1").code == 0
     answer = bylaw("audit", "p.json", "others.parquet", "--method", "clopper_pearson")
@@ -216,6 +218,7 @@ def test_a_card_of_nonsense_asks_for_another_fit(policy, bylaw):
     assert "does not state which columns it reads; fit it again with `bylaw fit`" in answer.err
 
 
+@pytest.mark.slow
 def test_notes_of_a_conflict_are_shown(folder, bylaw):
     """Labels are observed here, so the note tells that the conflict is about predicted rates."""
     rules = ["--rule", "rejected() <= 0", "--rule", "error() <= 0.01"]

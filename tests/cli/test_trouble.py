@@ -52,6 +52,7 @@ BAD_TABLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BAD_TABLES)
 def test_a_bad_table_is_refused_and_nothing_is_written(what, policy, folder, bylaw):
     columns, message = BAD_TABLES[what]
@@ -87,6 +88,7 @@ BAD_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_refused_and_nothing_is_written(name, policy, folder, bylaw):
     content = BAD_FILES[name]
@@ -236,6 +238,7 @@ def test_nobody_listening_leaves_the_exit_code(policy, folder):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.slow
 def test_a_missing_column_of_the_fit_is_said(policy, folder, bylaw):
     rows = parquet.read_table("new.parquet").rename_columns(["id", "p_no", "p_yes", "sex", "y"])
     parquet.write_table(rows, "renamed.parquet")

@@ -131,6 +131,7 @@ def frames(columns):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", [0, 1, 2], ids=["pandas", "polars", "pyarrow"])
 def test_any_frame_serves_wherever_a_column_does(library):
     rng = np.random.default_rng(0)

@@ -85,6 +85,7 @@ def test_text_must_be_utf8_and_columns_of_one_type(tmp_path):
     assert TableFile(path, text=("id",)).read()["id"][-1].as_py() == "oops"
 
 
+@pytest.mark.slow
 def test_a_column_is_what_its_reader_says_however_it_begins(tmp_path):
     """Types are not guessed by the first megabyte."""
     lines = "".join(f"{i % 3},1\n" for i in range(300_000))
@@ -202,6 +203,7 @@ def test_a_new_file_keeps_the_permissions_of_the_old_one(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_reading_holds_a_batch_not_the_file(tmp_path):
     path = tmp_path / "many.parquet"
     schema = pyarrow.schema([("x", pyarrow.float64())])

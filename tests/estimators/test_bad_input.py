@@ -21,6 +21,7 @@ from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
 ODDS = equalized_odds("sex", tol=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "message"),
     [
@@ -133,6 +134,7 @@ def test_a_class_that_a_frozen_model_does_not_know():
         classifier([error() <= 0.9], base, minimize=rejected()).fit(X, np.full(N, "maybe"))
 
 
+@pytest.mark.slow
 def test_rules_are_judged_on_what_is_seen():
     fitted = classifier([selected("yes").given(label="no") <= 0.2]).fit(X, Y)
     with pytest.raises(ValueError, match="pass y"):

@@ -31,6 +31,7 @@ class Remembers(LogisticRegression):
         return super().fit(X, y, sample_weight=sample_weight)
 
 
+@pytest.mark.slow
 def test_folds_train_on_all_rows_and_a_split_on_its_part():
     assert classifier((), Remembers()).fit(X, Y).estimator_.seen_ == N
     assert classifier((), Remembers(), cv=0.4).fit(X, Y).estimator_.seen_ == 0.6 * N
@@ -48,6 +49,7 @@ def test_the_policy_is_chosen_on_rows_the_model_has_not_seen():
     assert by_heart.policy_.multipliers[rule] < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [3, 0.5, KFold(4, shuffle=True, random_state=1)], ids=str)
 def test_rows_keep_their_companions_through_the_splits(cv):
     """Weights, groups, references and labels follow their rows into the policy's evidence."""
@@ -68,6 +70,7 @@ def test_rows_keep_their_companions_through_the_splits(cv):
     assert mean(1 - distribution[order, (old == "yes").astype(int)]) < 0.23
 
 
+@pytest.mark.slow
 def test_a_frozen_model_needs_no_labels():
     base = FrozenEstimator(LogisticRegression().fit(X[:500], Y[:500]))
     fitted = classifier(["rejected() <= 0.1"], base).fit(X)

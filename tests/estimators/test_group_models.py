@@ -26,6 +26,7 @@ from bylaw.estimators import JointClassifier
 from helpers.people import DEPT, GROUPS, PARITY, SEX, N, X, Y, classifier, gap, unaware
 
 
+@pytest.mark.slow
 def test_known_groups_are_treated_alike():
     fitted = classifier().fit(X, Y, sensitive_features=GROUPS)
     distribution = fitted.predict_proba(X, sensitive_features=GROUPS)
@@ -88,6 +89,7 @@ def test_one_standard_error_is_left_to_new_rows():
     assert plain.predict_proba(X)[:, -1].mean() == pytest.approx(0.2, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_plain_plug_in_is_the_papers():
     base, guess = LogisticRegression().fit(X[:300], Y[:300]), LogisticRegression().fit(X[:300], SEX[:300])
     fitted = classifier(
@@ -235,6 +237,7 @@ class Distorted(LogisticRegression):
         return sharp / sharp.sum(axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_a_calibrator_learns_what_scores_are_worth():
     options = {"minimize": rejected(), "correction": False}
     rule = [error() <= 0.1]
@@ -244,6 +247,7 @@ def test_a_calibrator_learns_what_scores_are_worth():
     assert wary.expected(error(), X, Y) == pytest.approx(0.1, abs=0.015)
 
 
+@pytest.mark.slow
 def test_a_calibrator_sees_all_scores():
     """Of labels and of groups, and tells both from them."""
     calibrator = make_pipeline(StandardScaler(), LogisticRegression())

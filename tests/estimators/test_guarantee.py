@@ -30,6 +30,7 @@ def test_audits_observe_what_violations_do(make):
     assert found.cost_after == pytest.approx(1 - model.score(X[TEST], Y[TEST], sensitive_features=SEX[TEST]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [5, 0.5], ids=["folds", "split"])
 @pytest.mark.parametrize("part", [slice(0, 1000), slice(0, 300), slice(0, 1000, 3)])
 def test_rows_of_the_training_are_refused(cv, part):

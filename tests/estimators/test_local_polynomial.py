@@ -124,6 +124,7 @@ def test_one_class_is_refused():
         LocalPolynomialClassifier().fit([[0.0], [1.0]], ["a", "a"])
 
 
+@pytest.mark.slow
 @parametrize_with_checks([LocalPolynomialClassifier()])
 def test_scikit_learn(estimator, check):
     check(estimator)

@@ -109,6 +109,7 @@ def test_arguments_for_a_frozen_estimator_are_refused():
         model.fit(X, Y, verbose=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -134,6 +135,7 @@ def test_options_that_go_together(options):
     assert fit(**options).policy_ is not None
 
 
+@pytest.mark.slow
 def test_the_defaults_of_margin_confidence_and_held_out():
     base = {"base": FROZEN, "rules": [rejected() <= 0.3], "random_state": 0}
     rule = "rejected() <= 0.3"
@@ -147,6 +149,7 @@ def test_the_defaults_of_margin_confidence_and_held_out():
     assert (other.rows, other.confidence) == (300, 0.8)
 
 
+@pytest.mark.slow
 def test_five_folds_are_the_default():
     by_default, five, three = (fit(cv=cv, random_state=0).policy_.digest for cv in (None, 5, 3))
     assert by_default == five != three
@@ -161,6 +164,7 @@ def test_clones_and_grids_keep_the_defaults():
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
+@pytest.mark.slow
 def test_an_earlier_fit_survives_a_refused_option():
     fitted = fit(random_state=0)
     before = fitted.predict(X, sensitive_features=SEX)

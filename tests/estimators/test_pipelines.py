@@ -42,6 +42,7 @@ def test_a_pipeline_with_polars_all_the_way():
     assert gap(pipe.predict_proba(X)) < 0.03
 
 
+@pytest.mark.slow
 def test_polars_labels_and_weights():
     wanted = classifier(["rejected() <= 0.1"]).fit(X, Y, sample_weight=np.linspace(1, 2, N)).predict_proba(X)
     found = classifier(["rejected() <= 0.1"]).fit(
@@ -92,6 +93,7 @@ def test_metadata_is_routed():
         assert hidden.group_estimators_["sex"].coef_ == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_rules_as_text_and_rules_used_again():
     by_text = classifier([str(PARITY)]).fit(X, Y, sensitive_features=SEX)
     assert by_text.policy_.problem.rules == (PARITY,) == (parse(str(PARITY)),)

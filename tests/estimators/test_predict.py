@@ -16,6 +16,7 @@ from bylaw import (
 from helpers.people import DEPT, PARITY, SEX, N, X, Y, classifier
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "reject"),
     [
@@ -39,11 +40,13 @@ def test_labels_of_any_type(labels, reject):
     assert fitted.classes_.tolist() == np.asarray(labels).tolist()
 
 
+@pytest.mark.slow
 def test_the_label_of_a_rejection_is_the_callers():
     fitted = classifier(["rejected() <= 0.2"], reject="ask a human").fit(X, Y)
     assert "ask a human" in fitted.predict(X)
 
 
+@pytest.mark.slow
 def test_draws_by_seed_and_by_id():
     fitted = classifier(["rejected() <= 0.2"], beta=5.0).fit(X, Y)
     assert np.array_equal(fitted.predict(X), fitted.predict(X))
@@ -106,6 +109,7 @@ def test_churn_against_an_earlier_constrained_classifier():
     assert 1 - agree.mean() == pytest.approx(0.215, abs=0.01)
 
 
+@pytest.mark.slow
 def test_an_earlier_classifier_gets_the_groups_by_name():
     old = classifier([demographic_parity("dept", tol=0.1)]).fit(X, Y, sensitive_features=DEPT)
     rules = [PARITY, disagreement("old") <= 0.3]

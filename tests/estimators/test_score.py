@@ -17,6 +17,7 @@ from bylaw import (
 from helpers.people import DEPT, GROUPS, SEX, N, X, Y, aware, classifier, unaware
 
 
+@pytest.mark.slow
 def test_scores_are_expected_and_observed():
     fitted = classifier(["rejected() <= 0.2"], beta=5.0).fit(X, Y)
     distribution = fitted.predict_proba(X)
@@ -28,6 +29,7 @@ def test_scores_are_expected_and_observed():
     assert fitted.expected(rejected(), X) == pytest.approx(distribution[:, 2].mean())
 
 
+@pytest.mark.slow
 def test_violations_are_observed_by_rule():
     fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
     distribution = fitted.predict_proba(X)
@@ -76,6 +78,7 @@ def test_a_failed_fit_leaves_the_old_one():
     assert np.array_equal(fitted.predict_proba(X), distribution)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "state",
     [None, 3, np.random.RandomState(0), np.random.default_rng(0)],
@@ -87,6 +90,7 @@ def test_any_random_state(state):
     assert np.array_equal(fitted.predict(X, ids=range(N)), fitted.predict(X, ids=range(N)))
 
 
+@pytest.mark.slow
 def test_small_cells_are_named_and_not_corrected():
     rare = np.where(np.arange(N) < 12, "Q", SEX)
     with pytest.warns(GuaranteeWarning, match=r"fewer than 20 rows \(sex='Q': 12 rows\)"):
@@ -103,6 +107,7 @@ def test_explanations_compare_with_the_models_own_answers():
     assert found.moved.mean() == pytest.approx(0.1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_explanations_say_what_moved_a_row():
     fitted = unaware().fit(X, Y, sensitive_features=GROUPS)
     found = fitted.explain(X)
@@ -113,6 +118,7 @@ def test_explanations_say_what_moved_a_row():
     assert set(found.rules) == {rule for rule, price in fitted.multipliers_.items() if price}
 
 
+@pytest.mark.slow
 def test_the_notebook_shows_rules_and_prices():
     fresh, fitted = classifier(), classifier().fit(X, Y, sensitive_features=GROUPS)
     assert "LogisticRegression" in fresh._repr_html_()

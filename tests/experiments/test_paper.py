@@ -51,6 +51,7 @@ def test_downloaded_tables_are_those_of_the_folder(served, tmp_path):
             np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 def test_another_file_is_refused(served, tmp_path):
     folder, address = served
     (folder / "adult.csv").write_text("age\n1\n")

@@ -69,6 +69,7 @@ def test_the_law_and_every_decision_are_the_policys(name, database):
     check(case, distribution, as_decided(case, decisions))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AWKWARD_CASES)
 def test_another_key(name, database):
     case = CASES[name]()
@@ -294,6 +295,7 @@ def test_keyed_statements_parse(name, dialect):
         assert set(AWKWARD) <= texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=15))
 def test_any_text_stays_between_its_quotes(dialect, text):

@@ -236,6 +236,7 @@ def test_a_modest_model_under_two_rules_that_hold(limit):
     assert wrong.mean() < limit - 0.8 * wrong.std() / np.sqrt(4000)
 
 
+@pytest.mark.slow
 def test_rates_that_cannot_be_met_as_observed_are_named():
     rows = Misled(3000)
     useless = Evidence(rows.P, groups={"s": dict(enumerate(np.full((2, 3000), 0.5)))})

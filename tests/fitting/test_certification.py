@@ -47,6 +47,7 @@ def policy():
     return guaranteed()
 
 
+@pytest.mark.slow
 def test_the_policy_carries_its_certificate(policy):
     certificate = policy.certificate
     assert (certificate.confidence, certificate.rows) == (0.95, 3000)
@@ -93,6 +94,7 @@ def test_the_certificate_survives_a_file(policy, tmp_path):
         Policy.load(tmp_path / "p.json")
 
 
+@pytest.mark.slow
 def test_rows_that_certified_it_cannot_audit_it_again(policy):
     with pytest.raises(EvidenceError, match="held out"):
         audit(policy, HELD)

@@ -397,6 +397,7 @@ def test_a_solver_that_runs_out_of_steps_asks_the_doctor():
         solve(problem, evidence, solver=FullBatch(max_steps=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_random_conflicts_beside_the_linear_program(seed):
     """Random costs under random bounds: the same verdict, the same relaxation."""

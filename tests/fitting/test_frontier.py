@@ -178,6 +178,7 @@ def test_two_sweeps_give_the_grid():
         assert found.prices[i] == pytest.approx(list(alone.prices.values()), abs=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [300, 20_000])
 def test_levels_of_conflict_are_points_without_a_policy(n):
     rows = Rows(n=n, K=3, S=3)

@@ -324,6 +324,7 @@ def test_sets_on_news():
     check(Problem(size(), [miscoverage() <= 0.02]), evidence, reference, beta=2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attribute", "tol"), [("gender", 0.02), ("race", 0.05)])
 def test_unaware_parity_on_adult(attribute, tol):
     pandas = pytest.importorskip("pandas")

@@ -80,6 +80,7 @@ def test_prices_ranges_and_steps_are_those_of_cold_solves(rows, name):
             assert outside >= 0.1 - 0.02
 
 
+@pytest.mark.slow
 def test_a_rule_that_does_not_bind_is_free_until_it_does(rows):
     evidence = rows.evidence()
     free = [demographic_parity("hidden", tol=0.5), selected(1) >= 0.01, error() <= 0.9 * accepted()]
@@ -121,6 +122,7 @@ def test_a_step_into_conflict_and_a_step_below_nothing(rows):
     assert parity.lower >= 0.0
 
 
+@pytest.mark.slow
 def test_statements_without_a_level_have_a_price(rows):
     tolerances = demographic_parity("known", tol={0: 0.01, 1: 0.02, 2: 0.03})
     problem = Problem(error(), [tolerances, BUDGET])

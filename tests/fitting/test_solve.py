@@ -181,6 +181,7 @@ def test_certain_models_and_exact_parity(solver, seed):
     assert solve(problem, evidence, solver=solver).expected(rejected(), evidence) <= 0.1 + 1e-6
 
 
+@pytest.mark.slow
 def test_many_groups_compared_in_pairs():
     rng = np.random.default_rng(0)
     evidence = Evidence(rng.dirichlet(np.ones(2), 2000), groups={"g": rng.integers(0, 30, 2000)})
@@ -236,6 +237,7 @@ def test_rows_in_any_order_give_the_same_policy():
     np.testing.assert_allclose(distribution, sorted_law, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_rng_shuffles_blocks_and_the_answer_stays():
     rows = Rows(n=20_000, K=2, S=2)
     evidence = rows.evidence()

@@ -53,6 +53,7 @@ def test_batches_equal_one_call_to_the_last_bit(problem, optimizer):
         assert stream.policy().digest == once.digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [SGD3(), SGD3(mu=2.0), ACSA(), SGD(size=0.5)])
 def test_a_saved_stream_goes_on_bit_for_bit(optimizer, tmp_path):
     batches = cut(ROWS.evidence(), 600, 1100, 1900, 2600)
@@ -83,6 +84,7 @@ def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     np.testing.assert_allclose(list(policy.multipliers.values()), walk.answer, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_long_stream_comes_close_to_the_full_batch():
     rows = Rows(n=100_000, K=2, S=2)
     evidence = rows.evidence()

@@ -16,6 +16,7 @@ SETS = make_action_space("sets", (0, 1, 2))
 scores = hnp.arrays(np.float64, (3, 7), elements=st.floats(-1e9, 1e9))
 
 
+@pytest.mark.slow
 @given(scores)
 def test_softmax_and_its_potential(scores):
     distribution = scores.copy()

@@ -59,6 +59,7 @@ levels = st.dictionaries(st.one_of(values, st.tuples(values, values)), positive,
 impacts = st.builds(lambda attribute, ratio: bylaw.disparate_impact(attribute, ratio=ratio), names, positive)
 
 
+@pytest.mark.slow
 @given(st.one_of(rates, rules(), families(), impacts))
 def test_str_and_parse_are_inverse(statement):
     again = parse(str(statement))

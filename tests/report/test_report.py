@@ -50,6 +50,7 @@ def section(tree, anchor):
     return next(s for s in tree.all("section") if s.attributes["id"] == anchor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_is_whole_and_alone(name):
     html = page_of(name)
@@ -455,6 +456,7 @@ def test_actions_that_differ_between_groups_or_change_are_drawn():
     assert 5 in drawn
 
 
+@pytest.mark.slow
 def test_undecided_rules_are_told_with_their_estimates():
     policy, evidence, _, _ = referring()
     new, seen, _ = people(120, seed=3)
@@ -485,6 +487,7 @@ def test_the_table_of_rates_is_named_for_what_it_holds():
         assert [fold.all("summary")[0].text for fold in page.all("details")] == [name]
 
 
+@pytest.mark.slow
 def test_other_problems_have_pages():
     evidence, labels, _ = people(300, seed=5)
     bare = Evidence(evidence.probabilities)
@@ -551,6 +554,7 @@ def test_levels_and_given_frontiers_do_not_go_together():
             report(policy, evidence, levels=levels, frontiers=[path])
 
 
+@pytest.mark.slow
 def test_a_report_makes_no_policy(monkeypatch):
     """Its curves need costs and prices alone, with or without the rule that a curve is about."""
     policy, evidence, labels, held_out = referring()

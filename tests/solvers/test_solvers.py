@@ -126,6 +126,7 @@ def test_the_linear_program_is_optimal_and_obeys():
     assert -sharp.value_and_gradient(exact.multipliers)[0] == pytest.approx(exact.cost, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_exact_optimum_is_reported_and_is_where_the_polishing_starts():
     """Cold, the full batch solver looks at few rows first; from the exact multipliers, at all of them."""
     rows = Rows(n=3000, K=2, S=2)

@@ -177,6 +177,7 @@ def test_one_repeated_row_reaches_the_known_answer(optimizer):
     assert policy.multipliers["rejected() <= 0.2"] == pytest.approx(known, abs=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", STOCHASTIC)
 def test_optimisers_agree_within_their_guarantees(optimizer):
     rows = Rows(n=20_000, K=2)
