@@ -73,3 +73,11 @@ def test_bad_columns(columns, message):
 def test_an_estimator_without_probabilities():
     with pytest.raises(OptionError, match="predict_proba or decision_function"):
         JointClassifier(object()).fit(X, {"sex": SEX})
+
+
+def test_marginals_are_sums_of_the_joint():
+    label = np.where(X[:, 1] > 0.8, 2, LABEL)  # three labels, two groups: shapes cannot be swapped
+    model = JointClassifier(LogisticRegression()).fit(X, {"sex": SEX, "label": label})
+    joint, (sex, labels) = model.predict_joint(X), model.predict_proba(X)
+    np.testing.assert_allclose(sex, joint.sum(axis=2))
+    np.testing.assert_allclose(labels, joint.sum(axis=1))

@@ -128,3 +128,19 @@ def test_one_class_is_refused():
 @parametrize_with_checks([LocalPolynomialClassifier()])
 def test_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_leave_one_out_error_is_that_of_refits(weighted):
+    """Without row i, the regression around it is fitted again, for each of three labels."""
+    X, y = data(n=60, d=1)
+    weights = np.random.default_rng(1).uniform(0.2, 3, len(X)) if weighted else np.ones(len(X))
+    model = LocalPolynomialClassifier(degree=1, bandwidth=0.5, kernel="triangular")
+    model.fit(X, y, sample_weight=weights)
+    target, errors = np.eye(3)[y], []
+    for i in range(len(X)):
+        rest = np.arange(len(X)) != i
+        found = by_least_squares(X[rest], target[rest], X[i], 1, 0.5, "triangular", weights[rest])
+        errors.append(((clipped(found) - target[i]) ** 2).sum())
+    wanted = np.average(errors, weights=weights)
+    assert model._leave_one_out_error(0.5, np.arange(len(X))) == pytest.approx(wanted, rel=1e-6)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bylaw import Columns, Evidence, OptionError, Problem, custom, error, selected, solve
+from bylaw import Columns, Evidence, OptionError, Problem, custom, error, rejected, selected, solve
 from bylaw.export import to_python
 from helpers.export_cases import AWKWARD_CASES, REAL_CASES, check
 
@@ -203,3 +203,25 @@ def test_policies_without_weights_are_fair_coins():
     still = replace(policy, score_matrix=0 * policy.score_matrix)
     exported = module(to_python(still, Columns(["a", "b"], classes=[0, 1])))
     assert exported["probabilities"]({"a": 0.2, "b": 0.8}) == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("row", "accepted"),
+    [
+        ([0.7, 0.3 - 9e-5], True),
+        ([0.7, 0.3 + 9e-5], True),
+        ([0.7, 0.3 - 2e-4], False),
+        ([1.0, -1e-10], True),
+        ([1.0 + 1e-6, -1e-6], False),
+    ],
+)
+def test_probabilities_are_admitted_as_evidence_admits_them(row, accepted):
+    policy = solve(Problem(error(), [rejected() <= 0.5]), Evidence([[0.7, 0.3], [0.2, 0.8]]))
+    exported: dict = {}
+    exec(to_python(policy, Columns(["a", "b"], classes=[0, 1])), exported)
+    for decide in (lambda: Evidence([row]), lambda: exported["probabilities"]({"a": row[0], "b": row[1]})):
+        if accepted:
+            assert decide() is not None
+        else:
+            with pytest.raises(ValueError, match="sum|outside|probability"):
+                decide()
