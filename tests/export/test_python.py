@@ -223,5 +223,5 @@ def test_probabilities_are_admitted_as_evidence_admits_them(row, accepted):
         if accepted:
             assert decide() is not None
         else:
-            with pytest.raises(ValueError, match="sum|outside|probability"):
+            with pytest.raises(ValueError, match=r"sum|outside|probability"):
                 decide()

@@ -124,7 +124,7 @@ def _make_card(bounded: BoundedRate, scale: Scale, context: ReportContext) -> Ht
 
 def _write_numbers(bounded: BoundedRate, context: ReportContext) -> str:
     if bounded.reason:
-        return f"Not judged: {bounded.reason.partition(': pass ')[0]}."
+        return f"Not judged: {bounded.reason}."
     said = f"Allowed: {_write_range(bounded)}. Estimate: {_write_estimate(bounded)}"
     if math.isfinite(bounded.lower):
         said += f", between {' and '.join(_write_interval(bounded))}"
