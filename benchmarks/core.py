@@ -120,7 +120,8 @@ def status(field):
 
 solve(PARITY, evidence_of(*scores(20_000)), beta=BETA)  # imports and BLAS buffers
 before = status("VmRSS")
-labels, groups = (np.load(path) for path in {paths!r})
+labels, groups = (np.load(path).copy() for path in {paths!r})
+labels.flags.writeable = False  # evidence shares what no one can write to, and copies the rest
 policy = solve(PARITY, evidence_of(labels, groups), beta=BETA)
 print((status("VmHWM") - before) / (labels.nbytes + groups.nbytes))
 """
@@ -137,7 +138,11 @@ def peak_memory() -> list[tuple[str, str, str]]:
         script = MEMORY.format(here=str(Path(__file__).parent), paths=paths)
         run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return [
-        ("(c) peak memory of solve, 1M rows, inputs included", f"{float(run.stdout):.2f} x inputs", "<= 3")
+        (
+            "(c) peak memory of solve, 1M rows, read-only inputs included",
+            f"{float(run.stdout):.2f} x inputs",
+            "<= 3",
+        )
     ]
 
 
