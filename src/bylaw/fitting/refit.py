@@ -107,14 +107,16 @@ def make_policy(problem: Problem, dual: Dual, solution: Solution, tightened: Flo
     )
 
 
-def make_guarantee(dual: Dual, solution: Solution) -> Guarantee:
+def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | None = None) -> Guarantee:
+    """`norms` are E||C(x)|| and E||C(x)||^2, where they are known without a pass over the rows."""
+    mean_norm, sigma2 = (dual.mean_norm, dual.sigma2) if norms is None else norms
     return Guarantee(
         gradient_mapping=solution.gradient_mapping,
         multiplier_norm=float(np.linalg.norm(solution.multipliers)),
         alpha=dual.loss_unit,
         beta=dual.beta,
-        sigma=math.sqrt(dual.sigma2),
-        smoothness=dual.smoothness,
-        mean_norm=dual.mean_norm,
+        sigma=math.sqrt(sigma2),
+        smoothness=2 * dual.beta * sigma2,
+        mean_norm=mean_norm,
         entropy=dual.form.action_space.entropy,
     )

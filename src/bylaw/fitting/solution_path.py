@@ -17,6 +17,7 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import InfeasibleRulesError, OptionError
+from bylaw.fitting.refit import make_guarantee
 from bylaw.fitting.solve import as_solver, solve
 from bylaw.formulation.dual import Dual, Tally, make_blocks
 from bylaw.formulation.linear_form import LinearForm, compile_problem
@@ -285,20 +286,11 @@ class SolutionPath:
 
     def guarantee(self, point: Point, norms: Floats) -> Guarantee:
         mean_norm, sigma2 = norms.tolist()
-        return Guarantee(
-            gradient_mapping=point.solution.gradient_mapping,
-            multiplier_norm=float(np.linalg.norm(point.solution.multipliers)),
-            alpha=self.whole.loss_unit,
-            beta=self.whole.beta,
-            sigma=math.sqrt(sigma2),
-            smoothness=2 * self.whole.beta * sigma2,
-            mean_norm=mean_norm,
-            entropy=point.form.action_space.entropy,
-        )
+        return make_guarantee(self.whole, point.solution, (mean_norm, sigma2))
 
 
 def make_conflict(problem: Problem, evidence: Evidence, tol: float) -> Exception:
-    """What `solve` has to say of it."""
+    """The error that `solve` raises for it."""
     try:
         solve(problem, evidence, tol=tol)
     except InfeasibleRulesError as conflict:
