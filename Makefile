@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
 	@echo "make test    linters, type checks, import contract and all tests"
-	@echo "make quick   linters and the fast tests, in about a minute"
+	@echo "make quick   linters and the fast tests, in a minute or two"
 	@echo "make bench   speed, as ratios measured in one run"
 	@echo "make rates   how fast the paper's algorithm learns: table and figure"
 	@echo "make paper   the paper's experiments: tables and figures"
