@@ -1,16 +1,18 @@
-"""Correction for miscalibration: rules held on what was observed, not on what the model believes.
+"""Rules held as observed: where labels or groups of the fitted rows are known, their rates satisfy the rules.
 
-A rule's plug-in error is its observed rate less the rate that the probabilities predict. The bounds
-are tightened by it (or loosened) and the problem is solved again, a few times, until the observed
-rates satisfy the rules as they were stated.
+The plug-in error of a rule is its observed rate less the predicted one. Bounds are shifted by it, rule by rule,
+until the observed rates satisfy the rules as stated (`solvers.complementarity`). Where few rows show a rule, its
+observed rate is mostly noise and the shift is shrunk towards none: by empirical Bayes, with the variance of the
+plug-in errors pooled over all rules. Margins are multiples of standard errors, one for each rule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,191 +20,276 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import ObservedRows, observe
-from bylaw.formulation.dual import Block, Dual, limit_blas_threads, make_blocks
-from bylaw.formulation.linear_form import LinearForm, compile_problem, compute_scores
+from bylaw.data.outcomes import ObservedRows
+from bylaw.formulation.dual import Block, Dual
+from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
 from bylaw.formulation.solution import Solution, Status
-from bylaw.language.expressions import LABEL, Rate
+from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
 from bylaw.language.problem import Problem
+from bylaw.solvers.base import Callback
+from bylaw.solvers.complementarity import PRICED, Complementarity, ObservedSolution, Outline
 
 Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and where to start
 
 FEW_ROWS = 20  # fewer tell nothing about a rate
-_CLOSE = 5e-4  # what observed rates may be off
-_EXACT = 1e-6  # what is not missed at all
-_PUSHES = (1.0, 2.0, 4.0, 8.0)  # times what is close
-_PRICED = 1e-6  # multipliers below this share of the loss's unit are none
-_MOST_STEPS = 16
-_DAMPING = 0.8
-_ASTRAY = 2.0  # times as bad as the best
-_MOST_STARTS = 4
-_MOST_HALVINGS = 20
-_BISECTIONS = 5
+FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
+CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
+_ROOM = 0.9  # of what two opposite rules leave, that their margins may take
+_MOST_CUTS = 4
+_DRAWS = 8192  # of normal vectors, for joint chances
+_MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
+_NEAR = 4.0  # standard errors: rules further inside hold anyway
 
 
 @dataclass(frozen=True)
-class CompiledOutcomes:
-    """The fitted rows as they turned out, in the same blocks and the same order."""
+class RuleTarget:
+    """What the rates of M rules must satisfy: excess plus margin <= 0, as observed, or as estimated from
+    observed and predicted rates together."""
 
-    form: LinearForm  # of the plug-in rows, which the duals have
-    couplings: sparse.csr_array  # (M, F * A), in the plug-in form's units
-    blocks: Sequence[Block]
-    rules: NDArray[np.bool_]  # (M,): those of which everything was seen, on enough rows
-    rates: Sequence[Rate]  # M rates that must be <= 0
-    evidence: ObservedRows
+    trust: Floats  # (M,): the part of the plug-in error that counts in the estimate
+    exact: NDArray[np.bool_]  # (M,): rules that are held as observed
+    observed_margins: Floats  # (M,)
+    estimate_margins: Floats  # (M,)
 
-    def excess(self, dual: Dual, multipliers: Floats) -> Floats:
-        """How far each rule, as stated, is from holding on what was seen, (M,)."""
-        weights = dual.beta * self.form.score_matrix(multipliers)
-        moments = np.zeros(self.form.base.shape)
-        with limit_blas_threads():
-            for block, seen in zip(dual.blocks, self.blocks, strict=True):
-                probabilities = compute_scores(weights, block.features)
-                dual.form.action_space.to_probabilities(probabilities)
-                moments += seen.features @ (probabilities * block.row_weights).T
-        return self.couplings @ (moments.ravel() / dual.mass) - self.form.bounds
+    def __call__(self, rates: RateExcess) -> Floats:
+        """(M,): what must be <= 0. Of the two ways to leave a margin the one that takes less, but an exact
+        rule always holds as observed."""
+        estimated = self.trust * rates.error + self.estimate_margins
+        observed = rates.error + self.observed_margins
+        shift = np.where(self.exact, np.maximum(np.minimum(estimated, observed), rates.error), estimated)
+        return rates.predicted + shift
 
-
-def compile_outcomes(
-    problem: Problem, form: LinearForm, evidence: Evidence, labels: Any, groups: Any
-) -> CompiledOutcomes:
-    """What was seen of these rows."""
-    seen = observe(evidence, labels, groups)
-    outcome = compile_problem(problem, seen)
-    unseen = set(seen.hidden_groups)
-    unseen |= {LABEL} if labels is None else set()
-    rates = [found.rule.excess for found in outcome.rules]
-    counts = {event: share * len(seen) for event, share in outcome.frequencies.items()}
-    fewest = np.array(
-        [min((counts[a.conditions] for a, _ in r.terms if a.conditions), default=math.inf) for r in rates]
-    )
-    blind = [bool(unseen.intersection(dict(feature.event))) for feature in form.feature_map.features]
-    couplings = outcome.couplings * (outcome.scales / form.scales)[:, None]
-    return CompiledOutcomes(
-        form=form,
-        couplings=sparse.csr_array(couplings),
-        blocks=make_blocks(outcome, seen),
-        rules=(abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0) & (fewest >= FEW_ROWS),
-        rates=rates,
-        evidence=seen,
-    )
+    def cut(self, rules: NDArray[np.bool_]) -> RuleTarget:
+        """With half the margins of some rules."""
+        share = np.where(rules, 0.5, 1.0)
+        return replace(
+            self,
+            observed_margins=share * self.observed_margins,
+            estimate_margins=share * self.estimate_margins,
+        )
 
 
 @dataclass(frozen=True)
 class CorrectedSolution:
-    """A solution for shifted bounds, and what the observed rates make of it."""
+    """Multipliers for which the rates satisfy the rules as observed, as far as they can."""
 
-    dual: Dual
+    dual: Dual  # with the bounds as stated
     solution: Solution
-    shift: Floats  # (M,): how much tighter the bounds are than stated
-    excess: Floats  # (M,): observed, of the stated rules
-    error: Floats  # (M,): observed less predicted
+    rates: RateExcess
+    target: RuleTarget
 
-    def measure(self, margins: Floats) -> tuple[float, float]:
-        """How much the worst rule is missed, if noticeably; then how far the worst of those that are
-        missed or have a price is from holding just so."""
-        excess = self.excess + margins
-        priced = self.solution.multipliers > _PRICED * self.dual.loss_unit
-        missed = float(excess.max())
-        return max(missed, _CLOSE), max(missed, float(-excess[priced].min(initial=0.0)))
+    @cached_property
+    def excess(self) -> Floats:
+        """(M,): of the stated rules, without margins."""
+        estimated = self.rates.predicted + self.target.trust * self.rates.error
+        return np.where(self.target.exact, self.rates.observed, estimated)
 
-
-def start_correction(
-    dual: Dual, first: Solution, seen: CompiledOutcomes, resolve: Resolve
-) -> CorrectedSolution | None:
-    """The plug-in answer. Where the rules conflict in the model's opinion, one for bounds shifted by its
-    error, if such can be found: where it tried hardest to satisfy them, or where it knew no rules."""
-    none = np.zeros(dual.n_rules)
-    if first.status is not Status.INFEASIBLE:
-        return _evaluate(dual, first, seen, none)
-    for solution in (first, replace(first, multipliers=none)):
-        for _ in range(_MOST_STARTS):
-            shift = _evaluate(dual, solution, seen, none).error
-            trial = _shift_bounds(dual, shift)
-            solution = resolve(trial, none)
-            if solution.status is not Status.INFEASIBLE:
-                return _evaluate(trial, solution, seen, shift)
-    return None
+    @property
+    def shift(self) -> Floats:
+        """(M,): how much tighter than stated predicted rates are held."""
+        priced = self.solution.multipliers > PRICED * self.dual.loss_unit
+        return np.where(priced, -self.rates.predicted, self.target(self.rates) - self.rates.predicted)
 
 
-def correct_bounds(
-    dual: Dual, begin: CorrectedSolution, seen: CompiledOutcomes, margins: Floats, resolve: Resolve
-) -> CorrectedSolution:
-    """Shift the bounds until the observed rates satisfy the stated rules, with `margins` (M,) to spare, and
-    no rule with a price is held further than that.
+@dataclass(frozen=True)
+class Correction:
+    """A problem on rows of which labels or groups are known, ready to be fitted with one margin or another."""
 
-    Each step goes towards the error that was measured last. Steps that lead to nothing better
-    become shorter; those that lead astray, or to rules that conflict, are taken back.
-    """
-    here = best = begin
-    gain = 1.0
-    for _ in range(_MOST_STEPS):
-        if max(best.measure(margins)) <= _CLOSE:
-            break
-        shift = here.shift + gain * (here.error + margins - here.shift)
-        trial = _shift_bounds(dual, shift)
-        answer = resolve(trial, here.solution.multipliers)
-        if answer.status is Status.INFEASIBLE:
-            here, gain, margins = best, gain / 2, margins / 2
-            continue
-        here = _evaluate(trial, answer, seen, shift)
-        if here.measure(margins) < best.measure(margins):
-            best = here
-        elif here.measure(margins) < tuple(_ASTRAY * m for m in best.measure(margins)):
-            gain *= _DAMPING
+    problem: Problem
+    evidence: Evidence
+    rows: ObservedRows
+    dual: Dual  # with the bounds as stated, and observed features beside the predicted
+    rates: ObservedRates
+    tol: float
+    rng: np.random.Generator | None
+    callback: Callback | None
+    soften: bool  # whether a smaller beta will do where the rules do not hold otherwise
+    resolve: Resolve | None  # another solver, which has the last word
+
+    @classmethod
+    def prepare(cls, problem: Problem, evidence: Evidence, dual: Dual, rows: ObservedRows, **options: object) -> Correction:
+        """With the options of the fields after `rates`."""
+        rates = compile_observed(problem, dual.form, rows)
+        dual.loss_unit  # of all rows, for samples too  # noqa: B018
+        return cls(problem, evidence, rows, attach_observed(dual, rates, rows), rates, **options)  # type: ignore[arg-type]
+
+    @cached_property
+    def counts(self) -> Floats:
+        """(M,): rows that show the rarest condition of each rule."""
+        shown = {
+            event: share * len(self.rows) * self.rows.seen_share(event)
+            for event, share in self.rates.form.frequencies.items()
+        }
+        rates = [found.rule.excess for found in self.dual.form.rules]
+        fewest = [min((shown.get(c, math.inf) for c in rate.by_condition()), default=math.inf) for rate in rates]
+        return np.minimum(fewest, len(self.rows))
+
+    @cached_property
+    def begin(self) -> Outline:
+        """A soft policy that about satisfies the rules as observed, whatever few rows show."""
+        everything = np.ones(self.dual.n_rules)
+        target = RuleTarget(everything, everything > 0, 0 * everything, 0 * everything)
+        return self._pose(target, 0.4 / np.sqrt(self.counts)).outline(self.rng)
+
+    @cached_property
+    def uncertainty(self) -> RateUncertainty:
+        return RateUncertainty.of(self.dual, self.rates, self.evidence, self.rows)
+
+    @cached_property
+    def errors(self) -> StandardErrors:
+        """Standard errors of the rates near the answer."""
+        return self.uncertainty.standard_errors(*self.begin)
+
+    @cached_property
+    def trust(self) -> Floats:
+        """(M,): tau^2 / (tau^2 + SE^2), with tau^2 the variance of plug-in errors beyond their noise."""
+        dual = self.uncertainty.sample.with_beta(self.begin.beta)
+        error = self.rates.measure(dual, dual.tally(self.begin.multipliers)).error
+        noise = self.errors.error**2
+        precision = np.divide(1.0, noise**2, out=np.zeros_like(noise), where=noise > 0)
+        spread = max(float(precision @ (error**2 - noise)) / (precision.sum() or 1.0), 0.0)
+        return np.where(noise > 0, spread / np.where(noise > 0, spread + noise, 1.0), 1.0)
+
+    @cached_property
+    def exact(self) -> NDArray[np.bool_]:
+        """(M,): rules that enough rows show to hold them as observed. Of a difference between groups the
+        standard error must not exceed the tolerance."""
+        form = self.dual.form
+        compares = np.array([len(found.rule.excess.by_condition()) > 1 for found in form.rules])
+        tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
+        noisy = compares & (self.errors.error * form.scales > tolerance)
+        return ~self.rates.visible | (self.counts >= FEW_ROWS) & ~noisy
+
+    def fit(
+        self, margin: float | Literal["auto"], *, widen: float = 1.0, begin: Outline | None = None
+    ) -> CorrectedSolution:
+        """The rules held with a margin of so many standard errors, `widen` times as large as those of these
+        rows, as far as they leave a policy."""
+        target = self._make_target(margin, widen)
+        units = np.maximum(self.errors.observed, 1 / self.counts)
+        for _ in range(_MOST_CUTS):
+            found = self._solve(target, units, begin or self.begin)
+            if found.holds or not target.estimate_margins.any():
+                break
+            if not found.conflict and (found.excess <= target.estimate_margins + self.tol).all():
+                break  # the rules hold, if with smaller margins
+            target = target.cut(found.multipliers > PRICED * self.dual.loss_unit)
         else:
-            here, gain = best, gain / 2
-    return best
+            found = self._solve(self._make_target(0.0), units, begin or self.begin)
+        return self._finish(found, target)
+
+    def _solve(self, target: RuleTarget, units: Floats, begin: Outline) -> ObservedSolution:
+        problem = self._pose(target, units)
+        return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
+
+    def _pose(self, target: RuleTarget, units: Floats) -> Complementarity:
+        return Complementarity(self.dual, self.rates, target, units, self.tol)
+
+    def _make_target(self, margin: float | Literal["auto"], widen: float = 1.0) -> RuleTarget:
+        predicted, observed, error = self.errors
+        estimate = np.sqrt(predicted**2 + self.trust * error**2)
+        size = widen * (self._joint_quantile(CHANCE) if margin == "auto" else margin)
+        most = _find_room(self.dual.form)
+        return RuleTarget(
+            self.trust, self.exact, np.minimum(size * observed, most), np.minimum(size * estimate, most)
+        )
+
+    def _finish(self, found: ObservedSolution, target: RuleTarget) -> CorrectedSolution:
+        dual = self.dual.with_beta(found.beta)
+        multipliers, rates, steps = found.multipliers, found.rates, len(found.trace)
+        value = found.value
+        if self.resolve is not None:
+            shift = CorrectedSolution(dual, _solution(found, 0.0), rates, target).shift
+            answer = self.resolve(dual.with_bounds(dual.form.bounds - shift), multipliers)
+            multipliers, steps, value = answer.multipliers, answer.steps, answer.value
+            rates = self.rates.measure(dual, dual.tally(multipliers))
+        missed = CorrectedSolution(dual, _solution(found, 0.0), rates, target).excess
+        solution = Solution(
+            multipliers,
+            Status.CONVERGED if missed.max(initial=0.0) <= self.tol else Status.MISSED,
+            float(np.linalg.norm(np.maximum(missed, 0.0))),
+            value,
+            steps,
+            found.trace,
+        )
+        return CorrectedSolution(dual, solution, rates, target)
+
+    # Joint chances, by draws of normal vectors with the covariance of the rates.
+
+    def _joint_quantile(self, chance: float) -> float:
+        """Standard errors that the worst of the rules near their bounds stays within, with this chance."""
+        dual = self.uncertainty.sample.with_beta(self.begin.beta)
+        rates = self.rates.measure(dual, dual.tally(self.begin.multipliers))
+        draws, rules = self._draw(self.begin, rates)
+        if not len(rules):
+            return 0.0
+        deviations = draws.std(axis=0)
+        worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=1)
+        return max(float(np.quantile(worst, chance)), 0.0)
+
+    def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
+        """That all rules hold on the population of the rows; and about how many rows would make it 90 %."""
+        draws, rules = self._draw(Outline(found.solution.multipliers, found.dual.beta), found.rates)
+        if not len(rules):
+            return 1.0, float(len(self.rows))
+        slack = -(found.rates.predicted + self.trust * found.rates.error)[rules] + self.tol
+        ratio = np.where(draws > 0, slack / np.where(draws > 0, draws, 1.0), np.inf)
+        room = np.where((slack < 0).any(), -1.0, ratio.min(axis=1))  # times the noise that a draw may have
+        least = float(np.quantile(room, 0.1))
+        needed = len(self.rows) / least**2 if least > self.tol else math.inf
+        return float((room >= 1).mean()), needed
+
+    def _draw(self, at: Outline, rates: RateExcess) -> tuple[Floats, NDArray[np.int64]]:
+        """Errors of the estimated rates of rules near their bounds, (n_draws, n_near), and these rules."""
+        errors = self.errors if at == self.begin else self.uncertainty.standard_errors(*at)
+        spread = np.sqrt(errors.predicted**2 + self.trust * errors.error**2)
+        estimate = rates.predicted + self.trust * rates.error
+        distance = np.divide(-estimate, spread, out=np.full(len(spread), np.inf), where=spread > 0)
+        rules = np.argsort(distance, kind="stable")[:_MOST_BINDING]
+        rules = rules[distance[rules] < _NEAR]
+        covariance = self.uncertainty.covariance(*at, self.trust, rules)
+        covariance[np.diag_indices(len(rules))] += ((self.trust - self.trust**2) * errors.error**2)[rules]
+        values, vectors = np.linalg.eigh(covariance)
+        normal = np.random.default_rng(0).standard_normal((_DRAWS, len(rules)))
+        return normal * np.sqrt(np.maximum(values, 0.0)) @ vectors.T, rules
 
 
-def enforce_rules(
-    dual: Dual, near: CorrectedSolution, seen: CompiledOutcomes, margins: Floats, resolve: Resolve
-) -> CorrectedSolution:
-    """From close to on the right side: what is still missed by a little is aimed at from further and
-    further inside."""
-    for push in _PUSHES:
-        over = near.excess + margins
-        if over.max(initial=0.0) <= _EXACT:
-            break
-        aim = margins + np.where(over > 0, over + push * _CLOSE, 0.0)
-        inside = correct_bounds(dual, near, seen, aim, resolve)
-        near = min(near, inside, key=lambda one: float((one.excess + margins).max()))
-    return near
+def _solution(found: ObservedSolution, mapping: float) -> Solution:
+    return Solution(found.multipliers, Status.CONVERGED, mapping, found.value, len(found.trace), found.trace)
 
 
-def _shift_bounds(dual: Dual, shift: Floats) -> Dual:
-    return replace(dual, form=replace(dual.form, bounds=dual.form.bounds - shift))
+def _find_room(form: LinearForm) -> Floats:
+    """(M,): the largest margin of a rule whose opposite is a rule too, such that both can hold; else infinite."""
+    rows = {}
+    room = np.full(len(form.bounds), np.inf)
+    for j in range(len(form.bounds)):
+        part = slice(form.couplings.indptr[j], form.couplings.indptr[j + 1])
+        places, values = form.couplings.indices[part].tobytes(), form.couplings.data[part]
+        if (k := rows.get((places, (-values).tobytes()))) is not None:
+            room[[j, k]] = np.minimum(room[[j, k]], max(_ROOM * (form.bounds[j] + form.bounds[k]) / 2, 0.0))
+        rows[places, values.tobytes()] = j
+    return room
 
 
-def _evaluate(dual: Dual, solution: Solution, seen: CompiledOutcomes, shift: Floats) -> CorrectedSolution:
-    plug = -dual.value_and_gradient(solution.multipliers)[1] - shift
-    excess = np.where(seen.rules, seen.excess(dual, solution.multipliers), plug)
-    return CorrectedSolution(dual, solution, shift, excess, excess - plug)
-
-
-def find_affordable_margins(begin: CorrectedSolution, margins: Floats, resolve: Resolve) -> Floats:
-    """The margins, or half of the largest part of them that leaves a policy, if that is less."""
-    return find_affordable_share(begin, margins, resolve, most=2.0) / 2 * margins
-
-
-def find_affordable_share(begin: CorrectedSolution, margins: Floats, resolve: Resolve, most: float) -> float:
-    """The largest part of these margins, up to `most`, that leaves a policy."""
-
-    def leaves_a_policy(share: float) -> bool:
-        answer = resolve(_shift_bounds(begin.dual, share * margins), begin.solution.multipliers)
-        return answer.status is not Status.INFEASIBLE
-
-    if leaves_a_policy(most):
-        return most
-    high = most
-    for _ in range(_MOST_HALVINGS):
-        if leaves_a_policy(high / 4):
-            break
-        high /= 4
-    else:
-        return 0.0
-    low = high / 4
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if leaves_a_policy(middle) else (low, middle)
-    return low
+def merge_rows(correction: Correction) -> Dual:
+    """The dual of the observed rules over all policies that decide alike on rows of equal features: of such
+    rows one remains, with the mean of what was observed."""
+    dual, exact = correction.dual, correction.exact & correction.rates.visible
+    features = np.concatenate([block.features for block in dual.blocks], axis=1)
+    observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)
+    weights = np.concatenate([block.row_weights for block in dual.blocks])
+    distinct, places = np.unique(features, axis=1, return_inverse=True)
+    mass = np.bincount(places, weights)
+    means = np.array([np.bincount(places, weights * row) / mass for row in observed])
+    form, n_actions = dual.form, dual.form.base.shape[1]
+    kept, seen = (sparse.diags_array(mask.astype(float)) for mask in (~exact, exact))
+    merged = replace(
+        form,
+        base=np.vstack([form.base, np.zeros((len(observed), n_actions))]),
+        couplings=sparse.csr_array(
+            sparse.hstack([kept @ form.couplings, seen @ correction.rates.couplings], format="csr")
+        ),
+    )
+    block = Block(np.vstack([distinct, means]), mass)
+    return Dual(merged, [block], dual.beta)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, reduce
 from operator import add
 from typing import Any
@@ -24,6 +24,8 @@ from bylaw.formulation.linear_form import LinearForm, compute_scores
 from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
+_OF_ROWS = frozenset({"mass", "highest_cost", "loss_unit"})  # constants of a dual, whatever its bounds
+_OF_RULES = frozenset({"_support"})
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
 
@@ -44,6 +46,15 @@ class Block:
 
     features: Floats  # (n_features, n_rows)
     weights: Floats | None  # (n_rows,), or None for ones
+    observed: Floats | None = None  # (n_observed_features, n_rows): the same rows as they turned out
+
+    def rows(self, part: slice) -> Block:
+        """Some of the rows."""
+        return Block(
+            self.features[:, part].copy(),
+            None if self.weights is None else self.weights[part],
+            None if self.observed is None else self.observed[:, part].copy(),
+        )
 
     @property
     def row_weights(self) -> Floats:
@@ -54,14 +65,15 @@ class Block:
         return float(self.features.shape[1] if self.weights is None else self.weights.sum())
 
 
-def make_blocks(form: LinearForm, evidence: RowData) -> list[Block]:
-    """All rows as blocks. Block i takes every n-th row from row i on, so that the first few
-    blocks are a fair sample of all, even of sorted rows."""
+def make_blocks(form: LinearForm, evidence: RowData, most: int | None = None) -> list[Block]:
+    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, so that the
+    first few are a fair sample of all, even of sorted rows."""
     evidence = form.feature_map.admit(evidence)
     if evidence.weights is not None and not evidence.weights.all():
         evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
     n_blocks = -(-len(evidence) // BLOCK_ROWS)
-    return [make_block(form, evidence, slice(i, None, n_blocks)) for i in range(n_blocks)]
+    chosen = range(n_blocks if most is None else min(most, n_blocks))
+    return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
@@ -79,15 +91,20 @@ class Tally:
     potential: float  # sum of lse_beta (or softplus) of the scores
     moments: Floats  # (F, A): sum of phi pi'
     curvature: Floats | None = None  # (Q, Q): its second derivative in the weights at Q places
+    observed: Floats | None = None  # (F', A): sum of phi' pi', with the features as observed
 
     def __add__(self, other: Tally) -> Tally:
-        both = self.curvature is not None and other.curvature is not None
         return Tally(
             self.mass + other.mass,
             self.potential + other.potential,
             self.moments + other.moments,
-            self.curvature + other.curvature if both else None,  # type: ignore[operator]
+            _add(self.curvature, other.curvature),
+            _add(self.observed, other.observed),
         )
+
+
+def _add(one: Floats | None, other: Floats | None) -> Floats | None:
+    return None if one is None or other is None else one + other
 
 
 @dataclass(frozen=True)
@@ -113,10 +130,13 @@ def tally(
     scores = compute_scores(beta * score_matrix, block.features)
     potential = space.to_probabilities(scores)
     curvature = None if support is None else _curvature(block, scores, space, beta, support)
-    if block.weights is None:
-        return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, curvature)
-    scores *= block.weights
-    return Tally(block.mass, float(potential @ block.weights) / beta, block.features @ scores.T, curvature)
+    if block.weights is not None:
+        scores *= block.weights
+        potential *= block.weights
+    observed = None if block.observed is None else block.observed @ scores.T
+    return Tally(
+        block.mass, float(potential.sum()) / beta, block.features @ scores.T, curvature, observed
+    )
 
 
 def _curvature(
@@ -181,6 +201,23 @@ class Dual:
     @property
     def n_rows(self) -> int:
         return sum(block.features.shape[1] for block in self.blocks)
+
+    def with_bounds(self, bounds: Floats) -> Dual:
+        """The same rows under other bounds, (M,)."""
+        return self._share(replace(self, form=replace(self.form, bounds=bounds)), _OF_ROWS | _OF_RULES)
+
+    def with_beta(self, beta: float) -> Dual:
+        """The same rows and rules, with another inverse temperature."""
+        return self._share(replace(self, beta=beta), _OF_ROWS | _OF_RULES)
+
+    def with_rows(self, blocks: Sequence[Block]) -> Dual:
+        """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
+        return self._share(replace(self, blocks=blocks), _OF_RULES | {"highest_cost", "loss_unit"})
+
+    def _share(self, other: Dual, constants: frozenset[str] | set[str]) -> Dual:
+        """Constants that were computed here and are the same there."""
+        other.__dict__.update({name: self.__dict__[name] for name in constants if name in self.__dict__})
+        return other
 
     @cached_property
     def mass(self) -> float:

@@ -207,6 +207,36 @@ def compile_problem(
     )
 
 
+@dataclass(frozen=True)
+class RateParts:
+    """The rules' rates as sums of P parts, each given one of E conditions, in the rules' own units."""
+
+    couplings: sparse.csr_array  # (P, F * A)
+    rules: NDArray[np.int64]  # (P,): the rule of each part
+    events: NDArray[np.int64]  # (P,): its condition
+    conditions: tuple[Conditions, ...]  # E of them; the empty one is that of all rows
+    frequencies: Floats  # (E,): P(condition)
+
+
+def compile_parts(form: LinearForm, rows: RowData) -> RateParts:
+    """The parts of a form's rules, on the rows that it was compiled on."""
+    compiler = _Compiler(form.action_space, rows, dict(form.frequencies))
+    compiler.features = {feature: k for k, feature in enumerate(form.feature_map.features)}
+    parts = [
+        (j, condition, compiler.rate(part)[0])
+        for j, found in enumerate(form.rules)
+        for condition, part in found.rule.excess.by_condition().items()
+    ]
+    places = {condition: e for e, condition in enumerate(dict.fromkeys(c for _, c, _ in parts))}
+    return RateParts(
+        couplings=_stack([entries for *_, entries in parts], form.base.shape),
+        rules=np.array([j for j, *_ in parts], dtype=np.int64),
+        events=np.array([places[condition] for _, condition, _ in parts], dtype=np.int64),
+        conditions=tuple(places),
+        frequencies=np.array([compiler._frequency(compiler._own(condition)) for condition in places]),
+    )
+
+
 Entries = dict[tuple[int, int], float]  # (feature, action) -> coefficient
 
 

@@ -12,7 +12,7 @@ from bylaw.data.outcomes import Limits
 from bylaw.formulation.dual import make_block
 from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Atom, Conditions, CostColumn, Meaning, Rate, Source
+from bylaw.language.expressions import Atom, CostColumn, Meaning, Rate, Source
 from bylaw.language.problem import Problem
 
 _SAME_COST = 1e-12
@@ -134,17 +134,8 @@ def standard_error(rate: Rate, evidence: RowData, probabilities: Floats, space: 
     """
     weights = evidence.row_weights
     moves = np.zeros(len(evidence))
-    for event, part in _by_condition(rate).items():
+    for event, part in rate.by_condition().items():
         values, _ = _compute_row_rates(part, evidence, probabilities, space)  # a constant does not vary
         chance = evidence.event_probability(event) * np.ones(len(evidence))
         moves += values - np.average(values, weights=weights) * chance / np.average(chance, weights=weights)
     return math.sqrt(float(weights**2 @ moves**2)) / float(weights.sum())
-
-
-def _by_condition(rate: Rate) -> dict[Conditions, Rate]:
-    """The rate as a sum of parts, each of one condition."""
-    parts: dict[Conditions, Rate] = {}
-    for atom, coefficient in rate.terms:
-        term = Rate(((atom, coefficient),))
-        parts[atom.conditions] = parts[atom.conditions] + term if atom.conditions in parts else term
-    return parts

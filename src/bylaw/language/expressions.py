@@ -185,6 +185,11 @@ class Rate:
             raise RuleError("given() needs a condition, such as given(sex='Female')")
         return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
 
+    def by_condition(self) -> dict[Conditions, Rate]:
+        """The rate as a sum of parts, each of one condition; the constant is left out."""
+        conditions = dict.fromkeys(atom.conditions for atom, _ in self.terms)
+        return {c: Rate(tuple(term for term in self.terms if term[0].conditions == c)) for c in conditions}
+
     def __add__(self, other: Rate | float) -> Rate:
         other = as_rate(other)
         return _sum([*self.terms, *other.terms], self.constant + other.constant)

@@ -114,7 +114,7 @@ class FullBatch:
                 return state, Status.INFEASIBLE if conflict else Status.STALLED
             state = state.with_curvature(dual)
             if math.isnan(damping):
-                damping = _first_damping(state.hessian, dual.loss_unit)
+                damping = first_damping(state.hessian, dual.loss_unit)
             trial = state.step(dual, damping, curvature=not self.look_first)
             trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
             if callback is not None:
@@ -185,7 +185,7 @@ class _State:
         return (self.value - trial.value) / trial.predicted_decrease
 
 
-def _first_damping(hessian: Hessian, loss_unit: float) -> float:
+def first_damping(hessian: Hessian, loss_unit: float) -> float:
     """A small part of the curvature, unless there is none but rounding errors: then every row is
     decided, and one is as good as any of the right size, a gradient for a multiplier."""
     typical = 1e-3 * hessian.trace / max(len(hessian.half), 1)
@@ -226,17 +226,15 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
     n_rows = dual.n_rows
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, _FIRST_ROWS
     while beta < dual.beta or rows < n_rows:
-        sample = replace(dual, blocks=_sample(blocks, rows), beta=min(beta, dual.beta))
+        sample = replace(dual, blocks=sample_blocks(blocks, rows), beta=min(beta, dual.beta))
         noise = 0.1 * min(rows, n_rows) ** -0.5
         yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
         beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
 
 
-def _sample(blocks: list[Block], rows: int) -> list[Block]:
+def sample_blocks(blocks: list[Block], rows: int) -> list[Block]:
     """The first blocks, thinned out evenly if one is too many."""
     width = blocks[0].features.shape[1]
     if rows >= width:
         return blocks[: -(-rows // width)]
-    thin = slice(None, None, -(-width // rows))
-    weights = blocks[0].weights
-    return [Block(blocks[0].features[:, thin].copy(), None if weights is None else weights[thin])]
+    return [blocks[0].rows(slice(None, None, -(-width // rows)))]

@@ -1,0 +1,65 @@
+"""Observed rates of the rules on the rows of a dual: also sums over rows, and linear in the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw.formulation.dual import Dual, Tally, make_blocks
+from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.data.outcomes import ObservedRows
+from bylaw.language.problem import Problem
+
+
+class RateExcess(NamedTuple):
+    """How far the rates of a policy are beyond the stated bounds, (M,) each, in the dual's units."""
+
+    predicted: Floats
+    observed: Floats
+
+    @property
+    def error(self) -> Floats:
+        """The plug-in error: observed less predicted."""
+        return self.observed - self.predicted
+
+
+Target = Callable[[RateExcess], Floats]  # (M,): what must be <= 0
+
+
+@dataclass(frozen=True)
+class ObservedRates:
+    """The rules compiled on the rows as they turned out."""
+
+    form: LinearForm
+    couplings: sparse.csr_array  # (M, F' * A), in the units of the dual's rules
+    visible: NDArray[np.bool_]  # (M,): rules of which everything was observed
+
+    def measure(self, dual: Dual, total: Tally) -> RateExcess:
+        """Of the policy whose rows were tallied."""
+        bounds = dual.form.bounds
+        predicted = dual.form.couplings @ (total.moments.ravel() / total.mass) - bounds
+        assert total.observed is not None
+        observed = self.couplings @ (total.observed.ravel() / total.mass) - bounds
+        return RateExcess(predicted, np.where(self.visible, observed, predicted))
+
+
+def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> ObservedRates:
+    """The rules of `form` on the rows as they turned out."""
+    outcome = compile_problem(problem, rows)
+    blind = [bool(rows.unseen.intersection(dict(feature.event))) for feature in form.feature_map.features]
+    visible = abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0
+    couplings = sparse.csr_array(outcome.couplings * (outcome.scales / form.scales)[:, None])
+    return ObservedRates(outcome, couplings, visible)
+
+
+def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dual:
+    """The dual whose blocks have the features of the same rows as observed."""
+    seen = make_blocks(rates.form, rows)
+    pairs = zip(dual.blocks, seen, strict=True)
+    return replace(dual, blocks=[replace(block, observed=twin.features) for block, twin in pairs])

@@ -1,0 +1,360 @@
+"""Multipliers at which observed rates satisfy the rules.
+
+The observed rate of a rule is, like the predicted one, a mean over rows that is linear in the policy. But a
+policy scores actions by what is predicted, so its observed rates are not the gradient of any dual: wanted is
+the solution of a complementarity problem,
+
+    lambda >= 0,   v(lambda) <= 0,   lambda' v(lambda) = 0,
+
+with v the excess of the rates that must satisfy the rules. Each step is a damped Newton step of the dual whose
+bounds are shifted until its gradient here is -v: then the decrease of that dual tells how far its curvature can
+be trusted. Where observed rates respond more or less than predicted ones, a secant of each rule learns by how
+much. Steps follow a path of growing beta: a soft policy's rates are smooth, a sharp policy's are staircases of
+single rows, on which no step leads far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw.formulation.dual import Block, Dual, Hessian
+from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
+from bylaw.formulation.solution import Step
+from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.solvers.full_batch import first_damping, minimize_quadratic, sample_blocks
+
+PRICED = 1e-6  # multipliers below this share of the loss's unit are none
+_FIRST_SHARPNESS = 3.0  # beta of the first stage, times the unit of the loss
+_BETA_GROWTH = 3.0
+_ROWS_GROWTH = 4
+_FEWEST_ROWS = 16_384
+_OUTLINED = 3  # stages before rates are looked at
+_STEPS = 5  # in each stage, but for the first and the last
+_FIRST_STEPS = 12
+_LAST_STEPS = 12
+_RETRY_STEPS = 6
+_NEAR = 0.15  # units that a stage may be off before the next one begins
+_INSIDE = 0.05  # so that a row more or less misses nothing
+_RETRIES = (0.15, 0.45)  # where it does
+_TIGHT = 0.2  # units inside the bounds that a priced rule may end
+_SOFT_COST = 0.005  # of the unit of the loss, that a softer policy may cost more
+_STUCK = 1.0  # damping, of the trace of the curvature
+_BISECTIONS = 30
+_EXPANSION = 4.0  # of multipliers, in search of a bracket
+_GAINS = (0.5, 2.5)  # the least and the most that a secant may state
+_LARGEST = 1e7  # multipliers beyond this many units of the loss lead nowhere
+
+
+@dataclass(frozen=True)
+class ObservedSolution:
+    """Multipliers, and the rates of their policy on all rows."""
+
+    multipliers: Floats
+    beta: float
+    value: float  # of the dual, with the bounds at which the multipliers are optimal
+    rates: RateExcess
+    excess: Floats  # (M,): of the target; within the tolerance if `holds`
+    holds: bool
+    conflict: bool  # whether no policy satisfies the predicted rules, shifted by what was observed
+    trace: tuple[Step, ...]
+
+
+class Outline(NamedTuple):
+    """A point of the path."""
+
+    multipliers: Floats
+    beta: float
+
+
+@dataclass(frozen=True)
+class Complementarity:
+    """The problem: a dual whose blocks have observed features, and what must be <= 0.
+
+    Parameters
+    ----------
+    dual : Dual
+        with the bounds as stated.
+    rates : ObservedRates
+    target : Target
+        of predicted and observed excess.
+    units : array of shape (n_rules,)
+        differences of rates that matter: about a standard error of each.
+    tol : float
+        the excess that is none.
+    """
+
+    dual: Dual
+    rates: ObservedRates
+    target: Target
+    units: Floats
+    tol: float = 1e-6
+    inside: float = _INSIDE  # units inside the bounds that steps aim at
+
+    def outline(self, rng: np.random.Generator | None = None) -> Outline:
+        """Where the path begins: a soft policy on a sample of the rows that about satisfies the rules."""
+        walk = _Walk(None)
+        blocks = _shuffle(self.dual.blocks, rng)
+        sample = replace(self, dual=self.dual.with_rows(sample_blocks(blocks, _FEWEST_ROWS)))
+        if self._apart:
+            return Outline(walk.bisect(sample, np.zeros(self.dual.n_rules)).multipliers, self.dual.beta)
+        found, beta = np.zeros(self.dual.n_rules), 0.0
+        for beta in self._soft_betas()[:_OUTLINED]:
+            steps = _STEPS if found.any() else _FIRST_STEPS
+            stage = _Stage(replace(sample, dual=sample.dual.with_beta(beta)), _NEAR, steps)
+            found = walk.approach(stage, found).multipliers
+        return Outline(found, beta)
+
+    def solve(
+        self,
+        begin: Outline,
+        *,
+        rng: np.random.Generator | None = None,
+        callback: Callback | None = None,
+        soften: bool = False,
+    ) -> ObservedSolution:
+        """Follow the path to the dual's beta. With `soften`, a softer policy on the path is an answer too, if
+        no sharper one that satisfies the rules is found."""
+        walk, path = _Walk(callback), [begin]
+        if self._apart:
+            return walk.bisect(self, begin.multipliers).solution(walk.trace)
+        for stage in self._stages(begin.beta, rng):
+            found = walk.approach(stage, path[-1].multipliers)
+            path.append(Outline(found.multipliers, stage.problem.dual.beta))
+        best = walk.approach(_Stage(self, 0.0, _LAST_STEPS), path[-1].multipliers)
+        for inside in _RETRIES:
+            if best.holds or best.conflict:
+                break
+            trial = walk.approach(_Stage(replace(self, inside=inside), 0.0, _RETRY_STEPS), best.multipliers)
+            best = trial if trial.worst < best.worst else best
+        if soften and not best.holds:
+            best = self._soften(walk, path, best)
+        return best.solution(walk.trace)
+
+    @cached_property
+    def _apart(self) -> bool:
+        """Whether no rule's rate depends on another rule's multiplier: sets, and each label's inclusion is
+        touched by one rule at most."""
+        form = self.dual.form
+        touched = sparse.coo_array(form.couplings)
+        pairs = np.unique(np.stack([touched.coords[0], touched.coords[1] % form.base.shape[1]]), axis=1)
+        return not form.action_space.exclusive and len(np.unique(pairs[1])) == pairs.shape[1]
+
+    def _stages(self, above: float, rng: np.random.Generator | None) -> Iterator[_Stage]:
+        """Softer policies than the last one on fewer rows, sharper than `above`."""
+        blocks, n_rows = _shuffle(self.dual.blocks, rng), self.dual.n_rows
+        betas = [beta for beta in self._soft_betas() if beta > above]
+        for k, beta in enumerate(betas):
+            rows = max(n_rows // _ROWS_GROWTH ** (len(betas) - k), _FEWEST_ROWS)
+            dual, near = self.dual.with_beta(beta), _NEAR
+            if rows < n_rows:
+                ridge = 0.1 * rows**-0.5 / self.dual.loss_unit
+                dual = replace(dual.with_rows(sample_blocks(blocks, rows)), ridge=ridge)
+                near = _NEAR * math.sqrt(n_rows / rows)
+            yield _Stage(replace(self, dual=dual), near, _STEPS)
+
+    def _soft_betas(self) -> list[float]:
+        first = _FIRST_SHARPNESS / self.dual.loss_unit
+        rungs = math.ceil(math.log(max(self.dual.beta / first, 1.0)) / math.log(_BETA_GROWTH))
+        return [first * _BETA_GROWTH**k for k in range(rungs)]
+
+    def _soften(self, walk: _Walk, path: list[Outline], sharp: _Point) -> _Point:
+        """The sharpest policy that was passed on the path and satisfies the rules on all rows, if it costs
+        hardly more."""
+        for passed in path[::-1]:
+            dual = self.dual.with_beta(passed.beta)
+            soft = walk.approach(_Stage(replace(self, dual=dual), 0.0, _RETRY_STEPS), passed.multipliers)
+            if soft.cost > sharp.cost + _SOFT_COST * self.dual.loss_unit:
+                break
+            if soft.holds:
+                return soft
+        return sharp
+
+
+def _shuffle(blocks: Sequence[Block], rng: np.random.Generator | None) -> list[Block]:
+    return list(blocks) if rng is None else [blocks[i] for i in rng.permutation(len(blocks))]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    problem: Complementarity
+    near: float  # units from complementarity that will do
+    steps: int
+
+
+@dataclass(frozen=True)
+class _Point:
+    """The problem at some multipliers."""
+
+    problem: Complementarity
+    multipliers: Floats
+    cost: float  # predicted
+    value: float  # of the dual with the bounds as stated
+    gradient: Floats
+    rates: RateExcess
+    curvature: Hessian | None
+
+    @classmethod
+    def at(cls, problem: Complementarity, multipliers: Floats, curvature: bool = True) -> _Point:
+        dual = problem.dual
+        total = dual.tally(multipliers, curvature=curvature)
+        value, gradient = dual.first_order(total, multipliers)
+        rates = problem.rates.measure(dual, total)
+        cost = float((dual.form.base * total.moments).sum()) / total.mass
+        hessian = dual.second_order(total) if curvature else None
+        return cls(problem, multipliers, cost, value, gradient, rates, hessian)
+
+    @property
+    def hessian(self) -> Hessian:
+        assert self.curvature is not None
+        return self.curvature
+
+    @cached_property
+    def excess(self) -> Floats:
+        return self.problem.target(self.rates)
+
+    @cached_property
+    def residual(self) -> Floats:
+        """(M,), in units: how far from complementarity, a little inside the bounds."""
+        slack = -self.excess - self.problem.inside * self.problem.units
+        mapping = gradient_mapping(self.multipliers, slack, self.problem.dual.loss_unit)
+        return mapping / self.problem.units
+
+    @cached_property
+    def merit(self) -> float:
+        return float(np.linalg.norm(self.residual))
+
+    @property
+    def worst(self) -> float:
+        """Units by which the worst rule is missed."""
+        return float((self.excess / self.problem.units).max(initial=0.0))
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.excess.max(initial=0.0) <= self.problem.tol)
+
+    @cached_property
+    def slack(self) -> float:
+        """Units by which the loosest rule with a price is inside its bound."""
+        priced = self.multipliers > PRICED * self.problem.dual.loss_unit
+        return float((-self.excess / self.problem.units)[priced].max(initial=0.0))
+
+    @cached_property
+    def conflict(self) -> bool:
+        """Weak duality: whether the shifted dual's value exceeds the cost of every policy."""
+        dual = self.problem.dual
+        if dual.ridge:
+            return False
+        shifted = self.value - float((self.excess - self.rates.predicted) @ self.multipliers)
+        return -shifted > dual.highest_cost or self.multipliers.max(initial=0.0) > _LARGEST * dual.loss_unit
+
+    def step(self, gains: Floats, damping: float) -> tuple[Floats, float, Floats]:
+        """The next multipliers, the decrease that the quadratic predicts, and the shift of the dual whose
+        decrease it is."""
+        ridge = self.problem.dual.ridge * self.multipliers
+        inside = self.problem.inside * self.problem.units
+        slope = -(self.excess + inside) / gains + ridge
+        model = replace(self.hessian, ridge=self.hessian.ridge + damping)
+        guess = (self.multipliers > 0) | (slope < 0)
+        point = minimize_quadratic(model, model @ self.multipliers - slope, guess)
+        move = point - self.multipliers
+        decrease = -float(slope @ move + move @ (self.hessian @ move) / 2)
+        return point, decrease, self.gradient - slope
+
+    def solution(self, trace: list[Step]) -> ObservedSolution:
+        return ObservedSolution(
+            self.multipliers,
+            self.problem.dual.beta,
+            self.value + float(self.rates.predicted @ self.multipliers),
+            self.rates,
+            self.excess,
+            self.holds,
+            self.conflict,
+            tuple(trace),
+        )
+
+
+class _Walk:
+    """Steps through the stages, with what they have learned: damping, and the gain of each rule."""
+
+    def __init__(self, callback: Callback | None) -> None:
+        self.callback = callback
+        self.trace: list[Step] = []
+        self.damping = math.inf
+        self.gains: Floats | float = 1.0
+
+    def approach(self, stage: _Stage, multipliers: Floats) -> _Point:
+        """The tightest point found that satisfies the rules, or else the nearest to it."""
+        point = best = _Point.at(stage.problem, multipliers)
+        self.damping = first_damping(point.hessian, stage.problem.dual.loss_unit)
+        for _ in range(stage.steps):
+            done = abs(point.residual).max(initial=0.0) <= stage.near
+            if done or point.conflict or (best.holds and best.slack <= _TIGHT):
+                break
+            point = self._advance(point)
+            if (not point.holds, point.slack if point.holds else point.merit) < (
+                not best.holds,
+                best.slack if best.holds else best.merit,
+            ):
+                best = point
+        return point if point.conflict else best
+
+    def _advance(self, point: _Point) -> _Point:
+        """One step, or the same point with more damping."""
+        dual = point.problem.dual
+        gains = self.gains * np.ones(dual.n_rules)
+        multipliers, decrease, shift = point.step(gains, self.damping)
+        trial = _Point.at(point.problem, multipliers)
+        self._record(trial)
+        gone = point.value - trial.value + float(shift @ (multipliers - point.multipliers))
+        ratio = gone / decrease if decrease > 1e-13 * (1 + abs(point.value)) else 1.0
+        if trial.merit < 0.7 * point.merit and ratio > 0.25:
+            self.damping = max(self.damping / 10, 1e-12 / dual.loss_unit, 1e-13 * point.hessian.trace)
+        elif trial.merit >= point.merit or ratio < 0.1:
+            self.damping *= 8
+        if self.damping > _STUCK * point.hessian.trace:  # no step improves: rather a worse point than none
+            self.damping = first_damping(trial.hessian, dual.loss_unit)
+        elif trial.merit >= point.merit or ratio <= 1e-3:
+            return point
+        self.gains = _learn_gains(gains, point, trial)
+        return trial
+
+    def bisect(self, problem: Complementarity, near: Floats) -> _Point:
+        """Where rules are apart, each has a root of its own: brackets of all of them are halved together. The
+        answer is the end at which each rule holds."""
+        unit = problem.dual.loss_unit
+        low, high = np.zeros(problem.dual.n_rules), np.full(problem.dual.n_rules, np.inf)
+        trial = np.maximum(near, PRICED * unit)
+        for _ in range(_BISECTIONS):
+            point = _Point.at(problem, trial, curvature=False)
+            self._record(point)
+            held = point.excess <= problem.tol
+            low, high = np.where(held, low, trial), np.where(held, trial, high)
+            settled = held & (point.excess >= -_INSIDE * problem.units) | (high <= PRICED * unit)
+            if (settled | (trial > _LARGEST * unit)).all():
+                break
+            middle = np.where(low > 0, np.sqrt(low * high), high / _EXPANSION)
+            trial = np.where(settled, high, np.where(np.isinf(high), low * _EXPANSION, middle))
+        ends = np.where(np.isinf(high), low, np.where(high <= PRICED * unit, 0.0, high))
+        return _Point.at(problem, ends, curvature=False)
+
+    def _record(self, point: _Point) -> None:
+        dual = point.problem.dual
+        self.trace.append(Step(len(self.trace), dual.mass, dual.beta, point.value, point.merit))
+        if self.callback is not None:
+            self.callback(self.trace[-1])
+
+
+def _learn_gains(gains: Floats, here: _Point, there: _Point) -> Floats:
+    """Secants: how far the target's excess moved for one unit of the predicted, of rules that moved notably."""
+    moved = there.rates.predicted - here.rates.predicted
+    notable = abs(moved) > np.maximum(0.2 * abs(here.excess), 1e-3 * here.problem.units)
+    slope = (there.excess - here.excess) / np.where(notable, moved, 1.0)
+    return np.where(notable, np.sqrt(gains * np.clip(slope, *_GAINS)), gains)
