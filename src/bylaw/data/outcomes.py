@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import as_columns, as_partial_vector, fill_missing
+from bylaw.data.arrays import as_columns, fill_missing
 from bylaw.data.evidence import Evidence, RowData, encode_values
 from bylaw.data.groups import GroupProbabilities, KnownGroup, Part, PartlyKnownGroup, factorize
 from bylaw.data.substitution import substitute
@@ -132,6 +132,16 @@ class ObservedRows(RowData):
             total = total + self.partly.correction(names)[where] * (after - before)
             before = after
         return total
+
+    def event_weights(self, event: Conditions) -> Floats:
+        """(n_rows,): whether the event was observed, or its probability. Where only some rows show what it
+        refers to, these stand for all, (r / rho) 1{e}: never below zero, but without the predictions."""
+        names = self.find_partly_seen(name for name, _ in event)
+        if self.partly is None or not names:
+            return super().event_probability(event) * np.ones(len(self))
+        where: Any = slice(None) if self.places is None else self.places
+        outcome = self.partly.view(names).event_probability(event, where)
+        return self.partly.correction(names)[where] * outcome
 
     def find_partly_seen(self, names: Iterable[str]) -> Names:
         """Those of these attributes that only some rows show."""

@@ -271,9 +271,9 @@ def measure_frequency(conditions: Conditions, rows: RowData) -> float:
     frequency = float(np.average(rows.event_probability(conditions), weights=rows.weights))
     if not frequency > 0 and isinstance(rows, ObservedRows) and rows.find_partly_seen(dict(conditions)):
         raise EvidenceError(
-            f"a rule refers to rows with {format_conditions(conditions)}, of which hardly any was seen: their "
-            f"prediction-powered frequency is {frequency:.3g}, not above zero; remove the rule, merge the "
-            "group with another, or see more rows"
+            f"a rule refers to rows with {format_conditions(conditions)}, hardly any of which was seen: "
+            f"their prediction-powered frequency is {frequency:.3g}; remove the rule, merge the group with "
+            "another, or see more rows"
         )
     if not frequency > 0:
         raise EvidenceError(
