@@ -69,7 +69,8 @@ class PartlySeen:
     def correction(self, names: Names) -> Floats:
         """(n_rows,): r / rho, by which the error of a prediction counts."""
         if names not in self._corrections:
-            shown = self.find_seen(names) * (1.0 if self.weights is None else self.weights)
+            shown = self.find_seen(names).astype(np.float64)
+            shown = shown if self.weights is None else shown * self.weights
             share = float(np.average(shown, weights=self.evidence.weights))
             if not share > 0:
                 raise EvidenceError(
