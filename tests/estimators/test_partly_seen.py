@@ -132,7 +132,7 @@ def test_frozen_estimators_need_no_labels_at_all():
 
 def test_a_guarantee_from_rows_of_which_some_are_labelled():
     options = {"guarantee": "high_probability", "random_state": 0}
-    found = ConstrainedClassifier(LogisticRegression(), [error() <= 0.3], **options).fit(X, partly())
+    found = ConstrainedClassifier(LogisticRegression(), [error() <= 0.35], **options).fit(X, partly())
     assert found.policy_.certificate.p_value <= 0.05
 
 
