@@ -1,9 +1,10 @@
 """Rules held as observed: where labels or groups of the fitted rows are known, their rates satisfy the rules.
 
-The plug-in error of a rule is its observed rate less the predicted one. Bounds are shifted by it, rule by rule,
-until the observed rates satisfy the rules as stated (`solvers.complementarity`). Where few rows show a rule, its
-observed rate is mostly noise and the shift is shrunk towards none: by empirical Bayes, with the variance of the
-plug-in errors pooled over all rules. Margins are multiples of standard errors, one for each rule.
+The plug-in error of a rule is its observed rate less the predicted one. Bounds are shifted by it, rule by
+rule, until the observed rates satisfy the rules as stated (`solvers.complementarity`). Where few rows show a
+rule, its observed rate is mostly noise and the shift is shrunk towards none: by empirical Bayes, with the
+variance of the plug-in errors pooled over all rules. Margins are multiples of standard errors, one for each
+rule.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ class RuleTarget:
         shift = np.where(self.exact, np.maximum(np.minimum(estimated, observed), rates.error), estimated)
         return rates.predicted + shift
 
+    def limit(self, most: RuleTarget | None) -> RuleTarget:
+        """With margins no larger than those of another target."""
+        if most is None:
+            return self
+        return replace(
+            self,
+            observed_margins=np.minimum(self.observed_margins, most.observed_margins),
+            estimate_margins=np.minimum(self.estimate_margins, most.estimate_margins),
+        )
+
     def cut(self, rules: NDArray[np.bool_]) -> RuleTarget:
         """With half the margins of some rules."""
         share = np.where(rules, 0.5, 1.0)
@@ -94,7 +105,7 @@ class CorrectedSolution:
 
 @dataclass(frozen=True)
 class Correction:
-    """A problem on rows of which labels or groups are known, ready to be fitted with one margin or another."""
+    """A problem on rows of which labels or groups are known, to be fitted with one margin or another."""
 
     problem: Problem
     evidence: Evidence
@@ -108,7 +119,9 @@ class Correction:
     resolve: Resolve | None  # another solver, which has the last word
 
     @classmethod
-    def prepare(cls, problem: Problem, evidence: Evidence, dual: Dual, rows: ObservedRows, **options: object) -> Correction:
+    def prepare(
+        cls, problem: Problem, evidence: Evidence, dual: Dual, rows: ObservedRows, **options: object
+    ) -> Correction:
         """With the options of the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
         dual.loss_unit  # of all rows, for samples too  # noqa: B018
@@ -122,7 +135,9 @@ class Correction:
             for event, share in self.rates.form.frequencies.items()
         }
         rates = [found.rule.excess for found in self.dual.form.rules]
-        fewest = [min((shown.get(c, math.inf) for c in rate.by_condition()), default=math.inf) for rate in rates]
+        fewest = [
+            min((shown.get(c, math.inf) for c in rate.by_condition()), default=math.inf) for rate in rates
+        ]
         return np.minimum(fewest, len(self.rows))
 
     @cached_property
@@ -162,11 +177,16 @@ class Correction:
         return ~self.rates.visible | (self.counts >= FEW_ROWS) & ~noisy
 
     def fit(
-        self, margin: float | Literal["auto"], *, widen: float = 1.0, begin: Outline | None = None
+        self,
+        margin: float | Literal["auto"],
+        *,
+        widen: float = 1.0,
+        begin: Outline | None = None,
+        most: RuleTarget | None = None,
     ) -> CorrectedSolution:
         """The rules held with a margin of so many standard errors, `widen` times as large as those of these
-        rows, as far as they leave a policy."""
-        target = self._make_target(margin, widen)
+        rows, as far as they leave a policy, and no larger than those of `most`."""
+        target = self._make_target(margin, widen).limit(most)
         units = np.maximum(self.errors.observed, 1 / self.counts)
         for _ in range(_MOST_CUTS):
             found = self._solve(target, units, begin or self.begin)
@@ -176,7 +196,8 @@ class Correction:
                 break  # the rules hold, if with smaller margins
             target = target.cut(found.multipliers > PRICED * self.dual.loss_unit)
         else:
-            found = self._solve(self._make_target(0.0), units, begin or self.begin)
+            target = self._make_target(0.0)
+            found = self._solve(target, units, begin or self.begin)
         return self._finish(found, target)
 
     def _solve(self, target: RuleTarget, units: Floats, begin: Outline) -> ObservedSolution:
@@ -242,7 +263,7 @@ class Correction:
 
     def _draw(self, at: Outline, rates: RateExcess) -> tuple[Floats, NDArray[np.int64]]:
         """Errors of the estimated rates of rules near their bounds, (n_draws, n_near), and these rules."""
-        errors = self.errors if at == self.begin else self.uncertainty.standard_errors(*at)
+        errors = self.errors if at is self.begin else self.uncertainty.standard_errors(*at)
         spread = np.sqrt(errors.predicted**2 + self.trust * errors.error**2)
         estimate = rates.predicted + self.trust * rates.error
         distance = np.divide(-estimate, spread, out=np.full(len(spread), np.inf), where=spread > 0)
@@ -260,7 +281,7 @@ def _solution(found: ObservedSolution, mapping: float) -> Solution:
 
 
 def _find_room(form: LinearForm) -> Floats:
-    """(M,): the largest margin of a rule whose opposite is a rule too, such that both can hold; else infinite."""
+    """(M,): the largest margin of a rule whose opposite is a rule too, so that both can hold; or infinite."""
     rows = {}
     room = np.full(len(form.bounds), np.inf)
     for j in range(len(form.bounds)):

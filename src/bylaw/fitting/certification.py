@@ -27,16 +27,16 @@ from bylaw.auditing.hypotheses import (
 )
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
-from bylaw.fitting.bias_correction import CorrectedSolution, find_affordable_share
-from bylaw.fitting.refit import Refitter
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.fitting.refit import make_corrected_policy, predict_actions
 from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import LABEL, Rule
-from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
+from bylaw.policy.fingerprint import fingerprint_evidence, make_fingerprint, shares_rows
 from bylaw.policy.policy import Policy
+from bylaw.solvers.complementarity import Outline
 
 _WIDEST = 6.0  # margin of the most cautious policy, in standard errors
 _STEP = 0.25
-_EDGE = 0.9  # of the widest margin that leaves a policy
 _METHOD = "betting"
 
 
@@ -46,25 +46,26 @@ class _Failure(NamedTuple):
     rows_needed: float
 
 
-def certify(refitter: Refitter, begin: CorrectedSolution, held_out: HeldOut, confidence: float) -> Policy:
+def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut, confidence: float) -> Policy:
     """The least cautious policy that the held-out rows certify."""
     delta, accepted, failure = 1 - confidence, None, None
-    feature_map = refitter.dual.form.feature_map
+    feature_map = correction.dual.form.feature_map
     outcome = observe(
         feature_map.admit(held_out.evidence), held_out.labels, held_out.groups, held_out.seen_weights
     )
     prints = fingerprint_evidence(feature_map, held_out.evidence)
-    if shares_rows(prints, (refitter.fingerprint,)):
+    fitted = make_fingerprint(block.features for block in correction.dual.blocks)
+    if shares_rows(prints, (fitted,)):
         raise EvidenceError(
             "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
             "rows first"
         )
-    expanded = refitter.problem.expand(outcome.classes, outcome.group_values)
+    expanded = correction.problem.expand(outcome.classes, outcome.group_values)
     rules = [found.rule for found in expanded]
-    for tried, (margin, found) in enumerate(_candidates(refitter, begin, len(outcome))):
+    for tried, (margin, found) in enumerate(_candidates(correction, begin, len(outcome))):
         sample = HeldOutSample(
             outcome,
-            refitter.probabilities(found, held_out.evidence),
+            predict_actions(found, held_out.evidence),
             feature_map.action_space,
             labelled=LABEL in outcome.observed,
             limits=check_limits(held_out.limits, outcome),
@@ -75,23 +76,26 @@ def certify(refitter: Refitter, begin: CorrectedSolution, held_out: HeldOut, con
             break
         accepted = found, Certificate(confidence, len(outcome), margin, tried + 1, p_value)
     if accepted is not None:
-        policy = refitter.policy(accepted[0])
+        policy = make_corrected_policy(correction, accepted[0])
         return replace(policy, certificate=accepted[1], fingerprints=(*policy.fingerprints, prints))
     assert failure is not None
     raise UncertifiedError(failure.rule, failure.p_value, failure.rows_needed, len(outcome), confidence)
 
 
 def _candidates(
-    refitter: Refitter, begin: CorrectedSolution, n_held_out: int
+    correction: Correction, plain: CorrectedSolution, n_held_out: int
 ) -> Iterator[tuple[float, CorrectedSolution]]:
-    """From the widest margin that leaves a policy down to none. A rate differs between the fitted and the
-    held-out rows by a standard error of both."""
-    units = refitter.standard_errors(begin) * math.sqrt(1 + len(refitter.evidence) / n_held_out)
-    share = find_affordable_share(begin, _WIDEST * units, refitter.resolve, most=1.0)
-    widest = _WIDEST * (share if share == 1.0 else _EDGE * share)
-    for margin in [*np.arange(widest, _STEP / 2, -_STEP).tolist(), 0.0]:
-        begin = refitter.tighten(begin, margin * units)
-        yield margin, begin
+    """From the widest margin down to none; where a rule cannot have a margin, the others still can. A rate
+    differs between the fitted and the held-out rows by a standard error of both."""
+    widen = math.sqrt(1 + len(correction.evidence) / n_held_out)
+    found = correction.fit(_WIDEST, widen=widen)
+    most = found.target
+    yield _WIDEST, found
+    for margin in np.arange(_WIDEST - _STEP, _STEP / 2, -_STEP).tolist():
+        begin = Outline(found.solution.multipliers, found.dual.beta)
+        found = correction.fit(margin, widen=widen, begin=begin, most=most)
+        yield margin, found
+    yield 0.0, plain
 
 
 def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[float, _Failure | None]:

@@ -1,110 +1,102 @@
-"""Refits of one problem on one set of rows: corrected for what was seen, tightened by margins."""
+"""From a solution to a policy, with what is known of its rates on the fitted rows."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
-from bylaw.errors import ConvergenceWarning
-from bylaw.fitting.bias_correction import (
-    CompiledOutcomes,
-    CorrectedSolution,
-    Resolve,
-    correct_bounds,
-    enforce_rules,
-    find_affordable_margins,
-    start_correction,
-)
+from bylaw.errors import ConvergenceWarning, GuaranteeWarning
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.row_rates import standard_error
-from bylaw.formulation.solution import Guarantee, Solution
+from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint, make_fingerprint
+from bylaw.policy.fingerprint import make_fingerprint
 from bylaw.policy.policy import Policy, compute_probabilities
 
-
-@dataclass(frozen=True)
-class Refitter:
-    """A problem on its rows, as compiled and as observed, and the way to solve it."""
-
-    problem: Problem
-    evidence: Evidence
-    dual: Dual  # with the bounds as stated
-    seen: CompiledOutcomes
-    resolve: Resolve
-
-    def start(self, first: Solution) -> CorrectedSolution | None:
-        """The first answer; None if the rules conflict, on what was seen too."""
-        return start_correction(self.dual, first, self.seen, self.resolve)
-
-    def correct(self, begin: CorrectedSolution, margin: float) -> CorrectedSolution:
-        """The rules held on what was seen, with a margin of so many standard errors, as far as they can be
-        afforded."""
-        margins = np.zeros(self.dual.n_rules)
-        if margin:
-            margins = find_affordable_margins(begin, margin * self.standard_errors(begin), self.resolve)
-        found = enforce_rules(self.dual, self.tighten(begin, margins), self.seen, margins, self.resolve)
-        self._warn_if_missed(found)
-        return found
-
-    def tighten(self, begin: CorrectedSolution, margins: Floats) -> CorrectedSolution:
-        """The rules held on what was seen, with margins (M,)."""
-        return correct_bounds(self.dual, begin, self.seen, margins, self.resolve)
-
-    def standard_errors(self, found: CorrectedSolution) -> Floats:
-        """(M,): of each rule's rate on these rows, in the compiled form's units."""
-        probabilities = self.probabilities(found, self.evidence)
-        errors = [self._standard_error(j, probabilities) for j in range(self.dual.n_rules)]
-        return np.array(errors) / self.dual.form.scales
-
-    @cached_property
-    def fingerprint(self) -> Fingerprint:
-        return make_fingerprint(block.features for block in self.dual.blocks)
-
-    def policy(self, found: CorrectedSolution) -> Policy:
-        form, guarantee = self.dual.form, make_guarantee(found.dual, found.solution)
-        tightened = found.shift * form.scales
-        return Policy.from_solution(
-            self.problem, form, found.solution, guarantee, tightened, (self.fingerprint,)
-        )
-
-    def probabilities(self, found: CorrectedSolution, evidence: Evidence) -> Floats:
-        """(n_rows, n_actions)."""
-        form, beta = self.dual.form, self.dual.beta
-        matrix = form.score_matrix(found.solution.multipliers)
-        return compute_probabilities(form.feature_map, matrix, beta, evidence).T
-
-    def _standard_error(self, j: int, probabilities: Floats) -> float:
-        """Of rule j, in its own unit."""
-        rows = self.seen.evidence if self.seen.rules[j] else self.evidence
-        return standard_error(self.seen.rates[j], rows, probabilities, self.dual.form.action_space)
-
-    def _warn_if_missed(self, found: CorrectedSolution) -> None:
-        excess = found.excess * self.dual.form.scales
-        worst = int(np.argmax(excess))
-        if excess[worst] <= self._standard_error(worst, self.probabilities(found, self.evidence)):
-            return
-        warnings.warn(
-            f"the observed rates of these rows do not satisfy every rule: {self.dual.form.names[worst]!r} is "
-            f"missed by {excess[worst]:.3g}, more than a standard error. The model tells too little about "
-            "it; loosen the rule, merge small groups, or give better probabilities",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
+_LISTED = 10  # rules in a warning
 
 
-def make_policy(problem: Problem, dual: Dual, solution: Solution, tightened: Floats) -> Policy:
+def make_policy(
+    problem: Problem,
+    dual: Dual,
+    solution: Solution,
+    tightened: Floats,
+    fitted_rates: FittedRates | None = None,
+) -> Policy:
     """`tightened` (M,) in the rules' own units."""
     rows = make_fingerprint(block.features for block in dual.blocks)
-    return Policy.from_solution(
-        problem, dual.form, solution, make_guarantee(dual, solution), tightened, (rows,)
+    guarantee = make_guarantee(dual, solution)
+    return Policy.from_solution(problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates)
+
+
+def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:
+    """The policy of a corrected solution; warns of the rules that it misses as observed."""
+    fitted = describe_rates(correction, found)
+    _warn_if_missed(correction, found, fitted)
+    tightened = found.shift * found.dual.form.scales
+    return make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
+
+
+def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRates:
+    """Each rule on the fitted rows, in its own unit, and the chance that all hold on others."""
+    scales = found.dual.form.scales
+    margins = np.maximum(found.target(found.rates) - found.rates.predicted - found.rates.error, 0.0)
+    columns = (
+        found.rates.observed * scales,
+        correction.errors.observed * scales,
+        correction.counts,
+        np.where(correction.exact, 1.0, correction.trust),
+        margins * scales,
     )
+    chance, rows = correction.estimate_chance(found)
+    rules = zip(found.dual.form.names, *(column.tolist() for column in columns), strict=True)
+    return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows)
+
+
+def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: FittedRates) -> None:
+    missed = found.rates.observed > correction.tol
+    if missed[correction.exact].any():
+        listed = _list_rules(fitted, missed & correction.exact)
+        message = (
+            f"the observed rates of these rows do not satisfy every rule: {listed}. The scores tell too "
+            "little about it: loosen the rule, merge small groups, or give better probabilities"
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+    if not correction.exact.all():
+        n_rules = int((~correction.exact).sum())
+        worst = (
+            f": {_list_rules(fitted, ~correction.exact & missed)}" if missed[~correction.exact].any() else ""
+        )
+        message = (
+            f"too few rows show {n_rules} of the rules to hold them as observed, and predicted rates count "
+            f"more there. On these rows {'some are missed' if worst else 'all of them hold'}{worst}. Merge "
+            "small groups, loosen these rules, or add rows"
+        )
+        warnings.warn(message, GuaranteeWarning, stacklevel=4)
+
+
+def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
+    """The names of some rules, those that are missed most first, and by how much."""
+    rules = sorted((fitted.rules[j] for j in np.flatnonzero(chosen)), key=lambda rule: -rule.excess)
+    listed = [
+        f"{one.rule!r} is missed by {one.excess:.3g} ({one.rows:,.0f} rows, standard error "
+        f"{one.standard_error:.2g})"
+        for one in rules[:_LISTED]
+    ]
+    more = len(rules) - len(listed)
+    return "; ".join(listed) + (f"; and {more} more, see policy.observed" if more else "")
+
+
+def predict_actions(found: CorrectedSolution, evidence: Evidence) -> Floats:
+    """(n_rows, n_actions): the probabilities of the actions on other rows."""
+    form = found.dual.form
+    matrix = form.score_matrix(found.solution.multipliers)
+    return compute_probabilities(form.feature_map, matrix, found.dual.beta, evidence).T
 
 
 def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | None = None) -> Guarantee:

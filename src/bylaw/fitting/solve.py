@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +11,12 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
 from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import HeldOut
-from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, Remedy
-from bylaw.fitting.bias_correction import compile_outcomes
+from bylaw.data.outcomes import HeldOut, observe
+from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
-from bylaw.fitting.refit import Refitter, make_policy
+from bylaw.fitting.refit import make_corrected_policy, make_policy
 from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Solution, Status
@@ -52,7 +51,7 @@ def solve(
     labels: Any = None,
     groups: Any = None,
     seen_weights: Any = None,
-    margin: float = 0.0,
+    margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = 0.95,
     held_out: Evidence | HeldOut | None = None,
@@ -91,9 +90,10 @@ def solve(
     seen_weights : array of shape (n_rows,), optional
         where labels or groups are missing, 1 / P(seen | x) of the rows that show them. By default these are
         a random sample of all rows.
-    margin : float
-        tighten every rule by this many standard errors of its rate on these rows, so that it is
-        likelier to hold on others; at most half of what leaves a policy.
+    margin : float or "auto"
+        tighten every rule by this many standard errors of its rate on these rows, so that it is likelier to
+        hold on others; less where that would leave no policy. "auto" is as many as it takes for all rules
+        that bind to hold together on new rows with a chance of about 95 %.
     guarantee : None or "high_probability"
         with "high_probability", all rules hold together on the population of the rows with this
         `confidence`, by a test on the `held_out` rows (learn then test). Of the policies with smaller and
@@ -134,44 +134,65 @@ def solve(
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
     as_evidence(evidence)
     check_positive(tol, "tol")
-    check_margin(margin)
+    if margin != "auto":
+        check_margin(margin)
     certifying = _check_guarantee(guarantee, confidence, held_out, margin)
     form = compile_problem(problem, evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=1.0)
     chosen = as_solver(solver)
-    dual = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
+    dual = dual.with_beta(resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
 
     def run(dual: Dual, begin: Floats | None = None) -> Solution:
         return chosen(dual, tol=tol, start=begin, rng=generator, callback=callback)
 
-    solution = run(dual)
-    shift = np.zeros(dual.n_rules)
     observing = labels is not None or groups is not None
     if seen_weights is not None and not observing:
         raise OptionError("seen_weights= has no effect without labels= or groups=. Leave it out")
     if certifying and not dual.n_rules:
         raise OptionError("there are no rules to certify; leave out guarantee and held_out")
-    if dual.n_rules and (observing or margin or certifying):
-        seen = compile_outcomes(problem, form, evidence, labels, groups, seen_weights)
-        refitter = Refitter(problem, evidence, dual, seen, run)
-        if begin := refitter.start(solution):
-            if certifying:
-                return certify(refitter, begin, certifying, confidence)
-            corrected = refitter.correct(begin, margin)
-            dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
-    if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
-        if not shift.any():
-            _raise_if_conflicting(problem, evidence, dual, solution, tol, observing)
-        _warn(dual, solution, tol)
+    if not (dual.n_rules and (observing or margin or certifying)):
+        solution = run(dual)
+        if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
+            _raise_if_conflicting(problem, evidence, dual, solution, tol)
+            _warn(dual, solution, tol)
+        return make_policy(problem, dual, solution, np.zeros(dual.n_rules))
+    full_batch = isinstance(chosen, FullBatch)
+    correction = Correction.prepare(
+        problem,
+        evidence,
+        dual,
+        observe(evidence, labels, groups, seen_weights),
+        tol=tol,
+        rng=generator,
+        callback=callback,
+        soften=full_batch and beta == "auto",
+        resolve=None if full_batch else run,
+    )
+    found = correction.fit(0.0 if certifying else margin)
+    if found.solution.status is Status.MISSED:
+        _raise_if_impossible(correction, found, run)
     if certifying:
-        raise OptionError(
-            "the solver found no policy that could be certified", Remedy("choose_solver", "auto")
-        )
-    return make_policy(problem, dual, solution, shift * form.scales)
+        return certify(correction, found, certifying, confidence)
+    return make_corrected_policy(correction, found)
 
 
-def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: float) -> HeldOut | None:
+def _raise_if_impossible(correction: Correction, found: CorrectedSolution, run: Resolve) -> None:
+    """Where no policy satisfies the rules as observed, or even as predicted."""
+    problem, evidence = correction.problem, correction.evidence
+    diagnosis = examine(merge_rows(correction), problem, evidence)
+    if not diagnosis.feasible:
+        conflict = InfeasibleRulesError(diagnosis)
+        conflict.add_note("These are the observed rates of the fitted rows.")
+        raise conflict
+    dual = found.dual
+    solution = run(dual, found.solution.multipliers)
+    if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
+        note = "These are the rates that the probabilities predict; no shift of them helps."
+        _raise_if_conflicting(problem, evidence, dual, solution, correction.tol, note)
+
+
+def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any) -> HeldOut | None:
     """The rows that must certify the policy, if it is to be certified."""
     check_fraction(confidence, "confidence")
     if guarantee not in (None, "high_probability"):
@@ -201,7 +222,7 @@ def as_solver(solver: str | Solver | Optimizer) -> Solver:
 
 
 def _raise_if_conflicting(
-    problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float, observing: bool
+    problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float, note: str = ""
 ) -> None:
     """The diagnosis has the last word: a conflict that is no larger than rounding errors is none."""
     missed = -float(dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0)) > tol
@@ -211,8 +232,8 @@ def _raise_if_conflicting(
     if diagnosis.feasible:
         return
     conflict = InfeasibleRulesError(diagnosis)
-    if observing:
-        conflict.add_note("These are the rates that the probabilities predict; no shift of them helps.")
+    if note:
+        conflict.add_note(note)
     raise conflict
 
 

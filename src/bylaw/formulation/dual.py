@@ -134,9 +134,7 @@ def tally(
         scores *= block.weights
         potential *= block.weights
     observed = None if block.observed is None else block.observed @ scores.T
-    return Tally(
-        block.mass, float(potential.sum()) / beta, block.features @ scores.T, curvature, observed
-    )
+    return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, curvature, observed)
 
 
 def _curvature(

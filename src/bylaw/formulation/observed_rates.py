@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats
+from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.dual import Dual, Tally, make_blocks
 from bylaw.formulation.linear_form import LinearForm, compile_problem
-from bylaw.data.outcomes import ObservedRows
 from bylaw.language.problem import Problem
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from bylaw._base.typing import Floats
 from bylaw.errors import Remedy
+
+_ROUNDING = 1e-6  # what is missed by less is not missed
 
 
 class Status(Enum):
@@ -26,6 +29,7 @@ class Status(Enum):
         "every step of a stochastic optimiser is taken; for a smaller gradient mapping, add rows or passes"
     )
     INFEASIBLE = "the rules conflict; loosen or remove one"
+    MISSED = "some observed rates do not satisfy their rules"
 
     @property
     def remedy(self) -> Remedy | None:
@@ -147,6 +151,56 @@ class Certificate:
             f"all rules hold with {100 * self.confidence:g} % confidence, tested on {self.rows:,} held-out "
             f"rows (p = {self.p_value:.2g}, margin of {self.margin:.3g} standard errors)"
         )
+
+
+class FittedRate(NamedTuple):
+    """A single rule on the fitted rows, with labels and groups as observed; in the rule's own unit."""
+
+    rule: str
+    excess: float  # beyond the bound; below zero, the rule holds with room
+    standard_error: float  # of the rate, as an estimate for the population
+    rows: float  # that show the rarest of its conditions
+    trust: float  # 1: held as observed; less: too few rows, and as predicted for the rest
+    margin: float  # how much further it was held than it must be
+
+
+@dataclass(frozen=True)
+class FittedRates:
+    """The rules on the fitted rows as observed, and what to expect on others.
+
+    Attributes
+    ----------
+    rules : tuple of FittedRate
+    chance : float
+        estimated, that all rules hold on the population of the rows.
+    rows_needed : float
+        about how many rows would make that 90 %, with the same rates; infinite if a rule that binds has no
+        margin.
+
+    Examples
+    --------
+    >>> rates = FittedRates((FittedRate("error() <= 0.1", -0.002, 0.004, 5000.0, 1.0, 0.002),), 0.7, 33000.0)
+    >>> print(rates)
+    as observed, all rules hold on the fitted rows; on new rows with a chance of 70 %, 90 % with 33,000 rows
+    """
+
+    rules: tuple[FittedRate, ...]
+    chance: float
+    rows_needed: float
+
+    def __str__(self) -> str:
+        worst = max(self.rules, key=lambda one: one.excess)
+        holds = (
+            "as observed, all rules hold on the fitted rows"
+            if worst.excess <= _ROUNDING
+            else f"as observed on the fitted rows, {worst.rule!r} is missed by {worst.excess:.3g}"
+        )
+        enough = (
+            ""
+            if self.chance >= 0.9 or self.rows_needed == math.inf
+            else f", 90 % with {self.rows_needed:,.0f} rows"
+        )
+        return f"{holds}; on new rows with a chance of {100 * self.chance:.0f} %{enough}"
 
 
 class ExactOptimum(NamedTuple):

@@ -50,7 +50,7 @@ class _View:
     chances: list[Floats]  # for each block, (E, n_rows): P(condition | x)
 
     @cached_property
-    def _touched(self) -> tuple[NDArray[np.int64], sparse.csr_array]:
+    def _touched(self) -> tuple[NDArray[np.integer], sparse.csr_array]:
         """The places (feature, action) that rules touch, and the couplings there."""
         places = np.unique(self.couplings.indices)
         return places, self.couplings[:, places]
@@ -59,7 +59,9 @@ class _View:
         """(M, E): the part of each rate that is given each condition, over the condition's frequency."""
         rates = self.parts.couplings @ (moments.ravel() / mass) / self.scales[self.parts.rules]
         slopes = np.zeros((len(self.scales), len(self.parts.conditions)))
-        np.add.at(slopes, (self.parts.rules, self.parts.events), rates / self.parts.frequencies[self.parts.events])
+        np.add.at(
+            slopes, (self.parts.rules, self.parts.events), rates / self.parts.frequencies[self.parts.events]
+        )
         return slopes
 
     def influences(self, features: Floats, probabilities: Floats, slopes: Floats, block: int) -> Floats:
@@ -107,7 +109,7 @@ class RateUncertainty:
         return math.sqrt(self.sample.n_rows / self.n_rows) / self.sample.mass
 
     def _influences(self, multipliers: Floats, beta: float) -> Iterator[tuple[Floats, Floats, Floats]]:
-        """For each block its weights, (n_rows,), and influences on predicted and observed rates, (M, n_rows)."""
+        """For each block its weights, (n_rows,), and its influences on predicted and observed rates."""
         total: Tally = self.sample.with_beta(beta).tally(multipliers)
         assert total.observed is not None
         slopes = [

@@ -21,7 +21,7 @@ from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
 from bylaw.formulation.row_rates import compute_row_rates
-from bylaw.formulation.solution import Certificate, Guarantee, RulePrice, Solution
+from bylaw.formulation.solution import Certificate, FittedRates, Guarantee, RulePrice, Solution
 from bylaw.language.action_space import ActionSpace, Sampler
 from bylaw.language.expressions import Rate, shorten
 from bylaw.language.problem import Problem
@@ -57,6 +57,9 @@ class Policy:
         the terms of the paper's bounds on the fitted rows.
     certificate : Certificate or None
         that the rules hold on new rows, if it was asked for.
+    fitted_rates : FittedRates or None
+        the rules as observed on the fitted rows, and the chance that they hold on others, where labels,
+        groups or a margin were given.
     card : Card
         when, with what and from which columns the policy was made.
 
@@ -84,6 +87,7 @@ class Policy:
     frequencies: Mapping[Any, float] = field(default_factory=dict)
     fingerprints: Fingerprints = ()  # of the rows that it was chosen on
     certificate: Certificate | None = None
+    fitted_rates: FittedRates | None = None
     card: Card = field(default_factory=Card.today)
 
     def __post_init__(self) -> None:
@@ -98,6 +102,7 @@ class Policy:
         guarantee: Guarantee,
         tightened: Floats | None = None,
         fingerprints: Fingerprints = (),
+        fitted_rates: FittedRates | None = None,
     ) -> Policy:
         prices = form.prices(solution.multipliers)
         shifts = np.zeros(len(prices)) if tightened is None else tightened
@@ -112,6 +117,7 @@ class Policy:
             guarantee=guarantee,
             frequencies=form.frequencies,
             fingerprints=fingerprints,
+            fitted_rates=fitted_rates,
         )
 
     @property
@@ -146,6 +152,12 @@ class Policy:
         """How much tighter than stated each single rule was held on predicted rates, so that the observed
         rate satisfies it (below zero: it was loosened)."""
         return {price.rule: price.tightened for price in self.rule_prices}
+
+    @property
+    def observed(self) -> dict[str, float]:
+        """How far each single rule is beyond its bound as observed on the fitted rows (below zero: it holds
+        with room); empty where neither labels nor groups nor a margin were given."""
+        return {} if self.fitted_rates is None else {one.rule: one.excess for one in self.fitted_rates.rules}
 
     @property
     def entropy_cost(self) -> float:
@@ -341,9 +353,12 @@ class Policy:
     def __repr__(self) -> str:
         prices = "".join(f"\n  {rule}   price {price:.4g}" for rule, price in self.prices.items())
         status = self.solution.status.name.lower()
+        rates = self.fitted_rates
+        hold = (
+            f"the rules hold to {self.guarantee.violation:.2g} on the fitted rows" if rates is None else rates
+        )
         return (
-            f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: "
-            f"the rules hold to {self.guarantee.violation:.2g} on the fitted rows"
+            f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: {hold}"
             f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
             f"{'' if self.certificate is None else f'{chr(10)}{self.certificate}'}"
         )
@@ -362,6 +377,7 @@ class Policy:
             "<thead><tr><th style='text-align:left'>subject to</th><th>price</th><th>tightened by</th></tr>"
             f"</thead><tbody>{rows}</tbody></table>"
             f"<p>{more} more rules{'' if priced[_SHOWN_RULES:] else ' cost nothing'}</p>"
+            f"{'' if self.fitted_rates is None else f'<p>{html.escape(str(self.fitted_rates))}</p>'}"
             f"{'' if self.certificate is None else f'<p>{self.certificate}</p>'}"
         )
 

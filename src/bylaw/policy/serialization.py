@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -14,7 +15,15 @@ import numpy as np
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw.formulation.linear_form import Attribute, Feature, FeatureMap
-from bylaw.formulation.solution import Certificate, Guarantee, RulePrice, Solution, Status
+from bylaw.formulation.solution import (
+    Certificate,
+    FittedRate,
+    FittedRates,
+    Guarantee,
+    RulePrice,
+    Solution,
+    Status,
+)
 from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
 from bylaw.language.problem import Problem
@@ -87,7 +96,14 @@ def to_dict(policy: Policy) -> dict[str, Any]:
             "steps": solution.steps,
         },
     }
+    if policy.fitted_rates is not None:
+        content["fitted_rates"] = _fitted_rates_to_dict(policy.fitted_rates)
     return {**content, "checksum": compute_digest(content)}
+
+
+def _fitted_rates_to_dict(rates: FittedRates) -> dict[str, Any]:
+    rows = None if math.isinf(rates.rows_needed) else rates.rows_needed
+    return {"chance": rates.chance, "rows_needed": rows, "rules": [one._asdict() for one in rates.rules]}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -122,6 +138,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "frequencies": read_frequencies(root["frequencies"], feature_map),
         "fingerprints": tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list()),
         "certificate": _certificate(root["certificate"]),
+        "fitted_rates": _fitted_rates(root["fitted_rates"]) if "fitted_rates" in root.value else None,
         "card": Card.from_node(root["card"]),
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
@@ -204,6 +221,23 @@ def _certificate(node: Node) -> Certificate | None:
         tested=node["tested"].count(),
         p_value=node["p_value"].positive(zero=True),
     )
+
+
+def _fitted_rates(node: Node) -> FittedRates:
+    rules = tuple(
+        FittedRate(
+            one["rule"].text(),
+            one["excess"].number(),
+            one["standard_error"].positive(zero=True),
+            one["rows"].positive(zero=True),
+            one["trust"].positive(zero=True),
+            one["margin"].positive(zero=True),
+        )
+        for one in node["rules"].list()
+    )
+    needed = node["rows_needed"]
+    rows = math.inf if needed.value is None else needed.positive(zero=True)
+    return FittedRates(rules, node["chance"].positive(zero=True), rows)
 
 
 def read_guarantee(node: Node, beta: float) -> Guarantee:

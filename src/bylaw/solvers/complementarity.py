@@ -6,11 +6,11 @@ the solution of a complementarity problem,
 
     lambda >= 0,   v(lambda) <= 0,   lambda' v(lambda) = 0,
 
-with v the excess of the rates that must satisfy the rules. Each step is a damped Newton step of the dual whose
-bounds are shifted until its gradient here is -v: then the decrease of that dual tells how far its curvature can
-be trusted. Where observed rates respond more or less than predicted ones, a secant of each rule learns by how
-much. Steps follow a path of growing beta: a soft policy's rates are smooth, a sharp policy's are staircases of
-single rows, on which no step leads far.
+with v the excess of the rates that must satisfy the rules. Each step is a damped Newton step of the dual
+whose bounds are shifted until its gradient here is -v: then the decrease of that dual tells how far its
+curvature can be trusted. Where observed rates respond more or less than predicted ones, a secant of each rule
+learns by how much. Steps follow a path of growing beta: a soft policy's rates are smooth, a sharp policy's
+are staircases of single rows, on which no step leads far.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ class _Walk:
 
 
 def _learn_gains(gains: Floats, here: _Point, there: _Point) -> Floats:
-    """Secants: how far the target's excess moved for one unit of the predicted, of rules that moved notably."""
+    """Secants: how far the excess moved for one unit of the predicted rate, of rules that moved notably."""
     moved = there.rates.predicted - here.rates.predicted
     notable = abs(moved) > np.maximum(0.2 * abs(here.excess), 1e-3 * here.problem.units)
     slope = (there.excess - here.excess) / np.where(notable, moved, 1.0)
