@@ -37,6 +37,7 @@ FEW_ROWS = 20  # fewer tell nothing about a rate
 FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
 CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
 _ROOM = 0.9  # of what two opposite rules leave, that their margins may take
+_LEEWAY = 0.1  # standard errors that a rule which few rows show may be missed by
 _MOST_CUTS = 4
 _DRAWS = 8192  # of normal vectors, for joint chances
 _MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
@@ -145,7 +146,8 @@ class Correction:
         """A soft policy that about satisfies the rules as observed, whatever few rows show."""
         everything = np.ones(self.dual.n_rules)
         target = RuleTarget(everything, everything > 0, 0 * everything, 0 * everything)
-        return self._pose(target, 0.4 / np.sqrt(self.counts)).outline(self.rng)
+        units = 0.4 / np.sqrt(self.counts)
+        return Complementarity(self.dual, self.rates, target, units, units).outline(self.rng)
 
     @cached_property
     def uncertainty(self) -> RateUncertainty:
@@ -201,11 +203,9 @@ class Correction:
         return self._finish(found, target)
 
     def _solve(self, target: RuleTarget, units: Floats, begin: Outline) -> ObservedSolution:
-        problem = self._pose(target, units)
+        tolerance = np.where(self.exact, self.tol, np.maximum(_LEEWAY * units, self.tol))
+        problem = Complementarity(self.dual, self.rates, target, units, tolerance)
         return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
-
-    def _pose(self, target: RuleTarget, units: Floats) -> Complementarity:
-        return Complementarity(self.dual, self.rates, target, units, self.tol)
 
     def _make_target(self, margin: float | Literal["auto"], widen: float = 1.0) -> RuleTarget:
         predicted, observed, error = self.errors
@@ -228,8 +228,8 @@ class Correction:
         missed = CorrectedSolution(dual, _solution(found, 0.0), rates, target).excess
         solution = Solution(
             multipliers,
-            Status.CONVERGED if missed.max(initial=0.0) <= self.tol else Status.MISSED,
-            float(np.linalg.norm(np.maximum(missed, 0.0))),
+            Status.CONVERGED if missed[self.exact].max(initial=0.0) <= self.tol else Status.MISSED,
+            float(np.linalg.norm(np.maximum(missed[self.exact], 0.0))),
             value,
             steps,
             found.trace,
@@ -263,7 +263,7 @@ class Correction:
 
     def _draw(self, at: Outline, rates: RateExcess) -> tuple[Floats, NDArray[np.int64]]:
         """Errors of the estimated rates of rules near their bounds, (n_draws, n_near), and these rules."""
-        errors = self.errors if at is self.begin else self.uncertainty.standard_errors(*at)
+        errors = self.errors
         spread = np.sqrt(errors.predicted**2 + self.trust * errors.error**2)
         estimate = rates.predicted + self.trust * rates.error
         distance = np.divide(-estimate, spread, out=np.full(len(spread), np.inf), where=spread > 0)
@@ -282,14 +282,14 @@ def _solution(found: ObservedSolution, mapping: float) -> Solution:
 
 def _find_room(form: LinearForm) -> Floats:
     """(M,): the largest margin of a rule whose opposite is a rule too, so that both can hold; or infinite."""
-    rows = {}
+    opposites: dict[tuple[bytes, bytes], int] = {}
     room = np.full(len(form.bounds), np.inf)
     for j in range(len(form.bounds)):
         part = slice(form.couplings.indptr[j], form.couplings.indptr[j + 1])
-        places, values = form.couplings.indices[part].tobytes(), form.couplings.data[part]
-        if (k := rows.get((places, (-values).tobytes()))) is not None:
+        places, values = form.couplings.indices[part].tobytes(), np.asarray(form.couplings.data[part])
+        if (k := opposites.get((places, (-values).tobytes()))) is not None:
             room[[j, k]] = np.minimum(room[[j, k]], max(_ROOM * (form.bounds[j] + form.bounds[k]) / 2, 0.0))
-        rows[places, values.tobytes()] = j
+        opposites[places, values.tobytes()] = j
     return room
 
 
@@ -301,7 +301,7 @@ def merge_rows(correction: Correction) -> Dual:
     observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)
     weights = np.concatenate([block.row_weights for block in dual.blocks])
     distinct, places = np.unique(features, axis=1, return_inverse=True)
-    mass = np.bincount(places, weights)
+    mass = np.bincount(places, weights).astype(np.float64)
     means = np.array([np.bincount(places, weights * row) / mass for row in observed])
     form, n_actions = dual.form, dual.form.base.shape[1]
     kept, seen = (sparse.diags_array(mask.astype(float)) for mask in (~exact, exact))

@@ -183,7 +183,8 @@ def _raise_if_impossible(correction: Correction, found: CorrectedSolution, run: 
     diagnosis = examine(merge_rows(correction), problem, evidence)
     if not diagnosis.feasible:
         conflict = InfeasibleRulesError(diagnosis)
-        conflict.add_note("These are the observed rates of the fitted rows.")
+        few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
+        conflict.add_note(f"These are the observed rates of the fitted rows{few}.")
         raise conflict
     dual = found.dual
     solution = run(dual, found.solution.multipliers)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
-from bylaw.formulation.dual import Dual, Tally, make_blocks
+from bylaw.formulation.dual import BLOCK_ROWS, Dual, make_blocks
 from bylaw.formulation.linear_form import (
     Feature,
     LinearForm,
@@ -29,7 +28,8 @@ from bylaw.formulation.linear_form import (
 )
 from bylaw.formulation.observed_rates import ObservedRates
 
-_SAMPLE_BLOCKS = 16  # of rows that show how much rates vary
+_MOST_BLOCKS = 16  # of rows that show how much rates vary
+_MOST_VALUES = 2**24  # rows times rules, likewise
 
 
 class StandardErrors(NamedTuple):
@@ -49,26 +49,31 @@ class _View:
     scales: Floats  # (M,): the dual's units
     chances: list[Floats]  # for each block, (E, n_rows): P(condition | x)
 
-    @cached_property
-    def _touched(self) -> tuple[NDArray[np.integer], sparse.csr_array]:
-        """The places (feature, action) that rules touch, and the couplings there."""
-        places = np.unique(self.couplings.indices)
-        return places, self.couplings[:, places]
-
-    def slopes(self, moments: Floats, mass: float) -> Floats:
-        """(M, E): the part of each rate that is given each condition, over the condition's frequency."""
+    def restrict(self, rules: NDArray[np.int64], moments: Floats, mass: float) -> _Influence:
+        """Of some rules, for a policy with these moments (F, A)."""
         rates = self.parts.couplings @ (moments.ravel() / mass) / self.scales[self.parts.rules]
-        slopes = np.zeros((len(self.scales), len(self.parts.conditions)))
-        np.add.at(
-            slopes, (self.parts.rules, self.parts.events), rates / self.parts.frequencies[self.parts.events]
-        )
-        return slopes
+        shape = (len(self.scales), len(self.parts.conditions))
+        parts = rates / self.parts.frequencies[self.parts.events]
+        slopes = sparse.csr_array((parts, (self.parts.rules, self.parts.events)), shape=shape)
+        couplings = self.couplings[rules]
+        places = np.unique(couplings.indices)
+        touched, actions = np.divmod(places, moments.shape[1])
+        return _Influence(touched, actions, couplings[:, places], slopes[rules])
 
-    def influences(self, features: Floats, probabilities: Floats, slopes: Floats, block: int) -> Floats:
+
+@dataclass(frozen=True)
+class _Influence:
+    """What a row moves some rates by, of one policy."""
+
+    features: NDArray[np.integer]  # (Q,): the places (feature, action) that the rules touch
+    actions: NDArray[np.integer]
+    couplings: sparse.csr_array  # (M, Q)
+    slopes: sparse.csr_array  # (M, E): parts of the rates over the frequencies of their conditions
+
+    def __call__(self, features: Floats, probabilities: Floats, chances: Floats) -> Floats:
         """(M, n_rows), of mean zero."""
-        places, couplings = self._touched
-        touched, actions = np.divmod(places, len(probabilities))
-        return couplings @ (features[touched] * probabilities[actions]) - slopes @ self.chances[block]
+        products = features[self.features] * probabilities[self.actions]
+        return self.couplings @ products - self.slopes @ chances
 
 
 @dataclass(frozen=True)
@@ -82,15 +87,17 @@ class RateUncertainty:
     @classmethod
     def of(cls, dual: Dual, rates: ObservedRates, evidence: RowData, rows: RowData) -> RateUncertainty:
         """For a dual whose blocks have the features of the evidence and, as observed, of the same `rows`."""
-        sample = dual.with_rows(dual.blocks[:_SAMPLE_BLOCKS])
+        most = min(max(_MOST_VALUES // (dual.n_rules * BLOCK_ROWS), 1), _MOST_BLOCKS)
+        sample = dual.with_rows(dual.blocks[:most])
         scales = dual.form.scales
-        predicted = _View(dual.form.couplings, *_compile(dual.form, evidence, scales))
-        observed = _View(rates.couplings, *_compile(rates.form, rows, scales))
+        predicted = _View(dual.form.couplings, *_compile(dual.form, evidence, scales, most))
+        observed = _View(rates.couplings, *_compile(rates.form, rows, scales, most))
         return cls(sample, dual.n_rows, (predicted, observed))
 
     def standard_errors(self, multipliers: Floats, beta: float) -> StandardErrors:
         squares = np.zeros((3, self.sample.n_rules))
-        for weights, predicted, observed in self._influences(multipliers, beta):
+        rules = np.arange(self.sample.n_rules)
+        for weights, predicted, observed in self._influences(multipliers, beta, rules):
             for k, influence in enumerate((predicted, observed, observed - predicted)):
                 squares[k] += influence**2 @ weights**2
         return StandardErrors(*(np.sqrt(squares) * self._shrinkage))
@@ -98,8 +105,8 @@ class RateUncertainty:
     def covariance(self, multipliers: Floats, beta: float, trust: Floats, rules: NDArray[np.int64]) -> Floats:
         """Of the rates of some rules, each `trust` (M,) of the way from the predicted to the observed."""
         total = np.zeros((len(rules), len(rules)))
-        for weights, predicted, observed in self._influences(multipliers, beta):
-            mixed = predicted[rules] + trust[rules, None] * (observed - predicted)[rules]
+        for weights, predicted, observed in self._influences(multipliers, beta, rules):
+            mixed = predicted + trust[rules, None] * (observed - predicted)
             total += (mixed * weights**2) @ mixed.T
         return total * self._shrinkage**2
 
@@ -108,28 +115,33 @@ class RateUncertainty:
         """From a sum of squares on the sample to a standard error on all rows."""
         return math.sqrt(self.sample.n_rows / self.n_rows) / self.sample.mass
 
-    def _influences(self, multipliers: Floats, beta: float) -> Iterator[tuple[Floats, Floats, Floats]]:
+    def _influences(
+        self, multipliers: Floats, beta: float, rules: NDArray[np.int64]
+    ) -> Iterator[tuple[Floats, Floats, Floats]]:
         """For each block its weights, (n_rows,), and its influences on predicted and observed rates."""
-        total: Tally = self.sample.with_beta(beta).tally(multipliers)
+        total = self.sample.with_beta(beta).tally(multipliers)
         assert total.observed is not None
-        slopes = [
-            view.slopes(moments, total.mass)
-            for view, moments in zip(self.views, (total.moments, total.observed), strict=True)
-        ]
+        predicted = self.views[0].restrict(rules, total.moments, total.mass)
+        observed = self.views[1].restrict(rules, total.observed, total.mass)
         matrix = beta * self.sample.form.score_matrix(multipliers)
-        for i, block in enumerate(self.sample.blocks):
+        chances = zip(self.views[0].chances, self.views[1].chances, strict=True)
+        for block, (before, after) in zip(self.sample.blocks, chances, strict=True):
             assert block.observed is not None
             probabilities = compute_scores(matrix, block.features)
             self.sample.form.action_space.to_probabilities(probabilities)
-            predicted = self.views[0].influences(block.features, probabilities, slopes[0], i)
-            observed = self.views[1].influences(block.observed, probabilities, slopes[1], i)
-            yield block.row_weights, predicted, observed
+            yield (
+                block.row_weights,
+                predicted(block.features, probabilities, before),
+                observed(block.observed, probabilities, after),
+            )
 
 
-def _compile(form: LinearForm, rows: RowData, scales: Floats) -> tuple[RateParts, Floats, list[Floats]]:
+def _compile(
+    form: LinearForm, rows: RowData, scales: Floats, most: int
+) -> tuple[RateParts, Floats, list[Floats]]:
     """The parts of the rules' rates, and the chances of their conditions on the blocks of the sample."""
     parts = compile_parts(form, rows)
     conditions = tuple(Feature(None, condition) for condition in parts.conditions)
     chances = replace(form, feature_map=replace(form.feature_map, features=conditions))
-    blocks = make_blocks(chances, rows, most=_SAMPLE_BLOCKS)
+    blocks = make_blocks(chances, rows, most=most)
     return parts, scales, [block.features for block in blocks]

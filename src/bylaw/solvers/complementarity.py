@@ -36,15 +36,17 @@ _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the unit of the loss
 _BETA_GROWTH = 3.0
 _ROWS_GROWTH = 4
 _FEWEST_ROWS = 16_384
-_OUTLINED = 3  # stages before rates are looked at
+_OUTLINED = 2  # stages before rates are looked at
+_OUTLINE_ROWS = 16_384
 _STEPS = 5  # in each stage, but for the first and the last
-_FIRST_STEPS = 12
+_FIRST_STEPS = 8
 _LAST_STEPS = 12
 _RETRY_STEPS = 6
 _NEAR = 0.15  # units that a stage may be off before the next one begins
 _INSIDE = 0.05  # so that a row more or less misses nothing
-_RETRIES = (0.15, 0.45)  # where it does
+_RETRY_INSIDE = 0.15  # where it does
 _TIGHT = 0.2  # units inside the bounds that a priced rule may end
+_SOFTENINGS = 2  # that are tried
 _SOFT_COST = 0.005  # of the unit of the loss, that a softer policy may cost more
 _STUCK = 1.0  # damping, of the trace of the curvature
 _BISECTIONS = 30
@@ -87,7 +89,7 @@ class Complementarity:
         of predicted and observed excess.
     units : array of shape (n_rules,)
         differences of rates that matter: about a standard error of each.
-    tol : float
+    tolerance : array of shape (n_rules,)
         the excess that is none.
     """
 
@@ -95,14 +97,14 @@ class Complementarity:
     rates: ObservedRates
     target: Target
     units: Floats
-    tol: float = 1e-6
+    tolerance: Floats
     inside: float = _INSIDE  # units inside the bounds that steps aim at
 
     def outline(self, rng: np.random.Generator | None = None) -> Outline:
         """Where the path begins: a soft policy on a sample of the rows that about satisfies the rules."""
         walk = _Walk(None)
         blocks = _shuffle(self.dual.blocks, rng)
-        sample = replace(self, dual=self.dual.with_rows(sample_blocks(blocks, _FEWEST_ROWS)))
+        sample = replace(self, dual=self.dual.with_rows(sample_blocks(blocks, _OUTLINE_ROWS)))
         if self._apart:
             return Outline(walk.bisect(sample, np.zeros(self.dual.n_rules)).multipliers, self.dual.beta)
         found, beta = np.zeros(self.dual.n_rules), 0.0
@@ -122,20 +124,19 @@ class Complementarity:
     ) -> ObservedSolution:
         """Follow the path to the dual's beta. With `soften`, a softer policy on the path is an answer too, if
         no sharper one that satisfies the rules is found."""
-        walk, path = _Walk(callback), [begin]
+        walk, passed, here = _Walk(callback), [], begin.multipliers
         if self._apart:
             return walk.bisect(self, begin.multipliers).solution(walk.trace)
         for stage in self._stages(begin.beta, rng):
-            found = walk.approach(stage, path[-1].multipliers)
-            path.append(Outline(found.multipliers, stage.problem.dual.beta))
-        best = walk.approach(_Stage(self, 0.0, _LAST_STEPS), path[-1].multipliers)
-        for inside in _RETRIES:
-            if best.holds or best.conflict:
-                break
-            trial = walk.approach(_Stage(replace(self, inside=inside), 0.0, _RETRY_STEPS), best.multipliers)
+            passed.append(walk.approach(stage, here))
+            here = passed[-1].multipliers
+        best = walk.approach(_Stage(self, 0.0, _LAST_STEPS), here)
+        if not best.holds and not best.astray:
+            further = replace(self, inside=_RETRY_INSIDE)
+            trial = walk.approach(_Stage(further, 0.0, _RETRY_STEPS), best.multipliers)
             best = trial if trial.worst < best.worst else best
         if soften and not best.holds:
-            best = self._soften(walk, path, best)
+            best = self._soften(walk, passed, best)
         return best.solution(walk.trace)
 
     @cached_property
@@ -148,9 +149,9 @@ class Complementarity:
         return not form.action_space.exclusive and len(np.unique(pairs[1])) == pairs.shape[1]
 
     def _stages(self, above: float, rng: np.random.Generator | None) -> Iterator[_Stage]:
-        """Softer policies than the last one on fewer rows, sharper than `above`."""
+        """Softer policies than the last one on fewer rows, no softer than `above`."""
         blocks, n_rows = _shuffle(self.dual.blocks, rng), self.dual.n_rows
-        betas = [beta for beta in self._soft_betas() if beta > above]
+        betas = [beta for beta in self._soft_betas() if beta >= above]
         for k, beta in enumerate(betas):
             rows = max(n_rows // _ROWS_GROWTH ** (len(betas) - k), _FEWEST_ROWS)
             dual, near = self.dual.with_beta(beta), _NEAR
@@ -165,15 +166,13 @@ class Complementarity:
         rungs = math.ceil(math.log(max(self.dual.beta / first, 1.0)) / math.log(_BETA_GROWTH))
         return [first * _BETA_GROWTH**k for k in range(rungs)]
 
-    def _soften(self, walk: _Walk, path: list[Outline], sharp: _Point) -> _Point:
+    def _soften(self, walk: _Walk, passed: list[_Point], sharp: _Point) -> _Point:
         """The sharpest policy that was passed on the path and satisfies the rules on all rows, if it costs
         hardly more."""
-        for passed in path[::-1]:
-            dual = self.dual.with_beta(passed.beta)
-            soft = walk.approach(_Stage(replace(self, dual=dual), 0.0, _RETRY_STEPS), passed.multipliers)
-            if soft.cost > sharp.cost + _SOFT_COST * self.dual.loss_unit:
-                break
-            if soft.holds:
+        for near in [point for point in passed[::-1] if point.worst <= _NEAR][:_SOFTENINGS]:
+            dual = self.dual.with_beta(near.problem.dual.beta)
+            soft = walk.approach(_Stage(replace(self, dual=dual), 0.0, _RETRY_STEPS), near.multipliers)
+            if soft.holds and soft.cost <= sharp.cost + _SOFT_COST * self.dual.loss_unit:
                 return soft
         return sharp
 
@@ -238,7 +237,7 @@ class _Point:
 
     @property
     def holds(self) -> bool:
-        return bool(self.excess.max(initial=0.0) <= self.problem.tol)
+        return bool((self.excess <= self.problem.tolerance).all())
 
     @cached_property
     def slack(self) -> float:
@@ -253,7 +252,12 @@ class _Point:
         if dual.ridge:
             return False
         shifted = self.value - float((self.excess - self.rates.predicted) @ self.multipliers)
-        return -shifted > dual.highest_cost or self.multipliers.max(initial=0.0) > _LARGEST * dual.loss_unit
+        return -shifted > dual.highest_cost or self.astray
+
+    @property
+    def astray(self) -> bool:
+        """Whether multipliers grow without end."""
+        return self.multipliers.max(initial=0.0) > _LARGEST * self.problem.dual.loss_unit
 
     def step(self, gains: Floats, damping: float) -> tuple[Floats, float, Floats]:
         """The next multipliers, the decrease that the quadratic predicts, and the shift of the dual whose
@@ -296,7 +300,7 @@ class _Walk:
         self.damping = first_damping(point.hessian, stage.problem.dual.loss_unit)
         for _ in range(stage.steps):
             done = abs(point.residual).max(initial=0.0) <= stage.near
-            if done or point.conflict or (best.holds and best.slack <= _TIGHT):
+            if done or point.astray or (best.holds and best.slack <= _TIGHT):
                 break
             point = self._advance(point)
             if (not point.holds, point.slack if point.holds else point.merit) < (
@@ -304,7 +308,7 @@ class _Walk:
                 best.slack if best.holds else best.merit,
             ):
                 best = point
-        return point if point.conflict else best
+        return best
 
     def _advance(self, point: _Point) -> _Point:
         """One step, or the same point with more damping."""
@@ -335,7 +339,7 @@ class _Walk:
         for _ in range(_BISECTIONS):
             point = _Point.at(problem, trial, curvature=False)
             self._record(point)
-            held = point.excess <= problem.tol
+            held = point.excess <= problem.tolerance
             low, high = np.where(held, low, trial), np.where(held, trial, high)
             settled = held & (point.excess >= -_INSIDE * problem.units) | (high <= PRICED * unit)
             if (settled | (trial > _LARGEST * unit)).all():
