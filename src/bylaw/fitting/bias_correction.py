@@ -128,6 +128,15 @@ class Correction:
         dual.loss_unit  # of all rows, for samples too  # noqa: B018
         return cls(problem, evidence, rows, attach_observed(dual, rates, rows), rates, **options)  # type: ignore[arg-type]
 
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether every rule's rate is the same as observed and as predicted."""
+        news = self.rows.observed - set(self.evidence.known_groups)
+        features = self.dual.form.feature_map.features
+        told = [bool(news.intersection(dict(feature.event))) for feature in features]
+        touched = abs(self.dual.form.couplings) @ np.repeat(told, self.dual.form.base.shape[1]) > 0
+        return not (touched & self.rates.visible).any()
+
     @cached_property
     def counts(self) -> Floats:
         """(M,): rows that show the rarest condition of each rule."""
@@ -147,7 +156,12 @@ class Correction:
         everything = np.ones(self.dual.n_rules)
         target = RuleTarget(everything, everything > 0, 0 * everything, 0 * everything)
         units = 0.4 / np.sqrt(self.counts)
-        return Complementarity(self.dual, self.rates, target, units, units).outline(self.rng)
+        return Complementarity(self.dual, self.rates, target, units, units, self.room).outline(self.rng)
+
+    @cached_property
+    def room(self) -> Floats:
+        """(M,): the largest margin of a rule whose opposite is a rule too, so that both can hold."""
+        return _find_room(self.dual.form)
 
     @cached_property
     def uncertainty(self) -> RateUncertainty:
@@ -156,14 +170,17 @@ class Correction:
     @cached_property
     def errors(self) -> StandardErrors:
         """Standard errors of the rates near the answer."""
-        return self.uncertainty.standard_errors(*self.begin)
+        return self.uncertainty.standard_errors(self.begin.multipliers, self.dual.beta)
+
+    @cached_property
+    def _begin_rates(self) -> RateExcess:
+        sample = self.uncertainty.sample
+        return self.rates.measure(sample, sample.tally(self.begin.multipliers))
 
     @cached_property
     def trust(self) -> Floats:
         """(M,): tau^2 / (tau^2 + SE^2), with tau^2 the variance of plug-in errors beyond their noise."""
-        dual = self.uncertainty.sample.with_beta(self.begin.beta)
-        error = self.rates.measure(dual, dual.tally(self.begin.multipliers)).error
-        noise = self.errors.error**2
+        error, noise = self._begin_rates.error, self.errors.error**2
         precision = np.divide(1.0, noise**2, out=np.zeros_like(noise), where=noise > 0)
         spread = max(float(precision @ (error**2 - noise)) / (precision.sum() or 1.0), 0.0)
         return np.where(noise > 0, spread / np.where(noise > 0, spread + noise, 1.0), 1.0)
@@ -204,14 +221,14 @@ class Correction:
 
     def _solve(self, target: RuleTarget, units: Floats, begin: Outline) -> ObservedSolution:
         tolerance = np.where(self.exact, self.tol, np.maximum(_LEEWAY * units, self.tol))
-        problem = Complementarity(self.dual, self.rates, target, units, tolerance)
+        problem = Complementarity(self.dual, self.rates, target, units, tolerance, self.room)
         return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
 
     def _make_target(self, margin: float | Literal["auto"], widen: float = 1.0) -> RuleTarget:
         predicted, observed, error = self.errors
         estimate = np.sqrt(predicted**2 + self.trust * error**2)
         size = widen * (self._joint_quantile(CHANCE) if margin == "auto" else margin)
-        most = _find_room(self.dual.form)
+        most = _ROOM * self.room
         return RuleTarget(
             self.trust, self.exact, np.minimum(size * observed, most), np.minimum(size * estimate, most)
         )
@@ -240,14 +257,17 @@ class Correction:
 
     def _joint_quantile(self, chance: float) -> float:
         """Standard errors that the worst of the rules near their bounds stays within, with this chance."""
-        dual = self.uncertainty.sample.with_beta(self.begin.beta)
-        rates = self.rates.measure(dual, dual.tally(self.begin.multipliers))
-        draws, rules = self._draw(self.begin, rates)
+        draws, rules = self._draw(Outline(self.begin.multipliers, self.dual.beta), self._begin_rates)
         if not len(rules):
             return 0.0
         deviations = draws.std(axis=0)
         worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=1)
         return max(float(np.quantile(worst, chance)), 0.0)
+
+    def describe(self, solution: Solution) -> CorrectedSolution:
+        """A solution for which nothing is to be corrected, with its observed rates."""
+        rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
+        return CorrectedSolution(self.dual, solution, rates, self._make_target(0.0))
 
     def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
         """That all rules hold on the population of the rows; and about how many rows would make it 90 %."""
@@ -257,7 +277,7 @@ class Correction:
         slack = -(found.rates.predicted + self.trust * found.rates.error)[rules] + self.tol
         ratio = np.where(draws > 0, slack / np.where(draws > 0, draws, 1.0), np.inf)
         room = np.where((slack < 0).any(), -1.0, ratio.min(axis=1))  # times the noise that a draw may have
-        least = float(np.quantile(room, 0.1))
+        least = float(np.quantile(room, 0.1, method="lower"))
         needed = len(self.rows) / least**2 if least > self.tol else math.inf
         return float((room >= 1).mean()), needed
 
@@ -281,14 +301,14 @@ def _solution(found: ObservedSolution, mapping: float) -> Solution:
 
 
 def _find_room(form: LinearForm) -> Floats:
-    """(M,): the largest margin of a rule whose opposite is a rule too, so that both can hold; or infinite."""
+    """(M,): half of what lies between a rule's bound and that of its opposite; infinite if it has none."""
     opposites: dict[tuple[bytes, bytes], int] = {}
     room = np.full(len(form.bounds), np.inf)
     for j in range(len(form.bounds)):
         part = slice(form.couplings.indptr[j], form.couplings.indptr[j + 1])
         places, values = form.couplings.indices[part].tobytes(), np.asarray(form.couplings.data[part])
         if (k := opposites.get((places, (-values).tobytes()))) is not None:
-            room[[j, k]] = np.minimum(room[[j, k]], max(_ROOM * (form.bounds[j] + form.bounds[k]) / 2, 0.0))
+            room[[j, k]] = np.minimum(room[[j, k]], max((form.bounds[j] + form.bounds[k]) / 2, 0.0))
         opposites[places, values.tobytes()] = j
     return room
 

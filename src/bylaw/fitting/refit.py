@@ -25,7 +25,7 @@ def make_policy(
     problem: Problem,
     dual: Dual,
     solution: Solution,
-    tightened: Floats,
+    tightened: Floats | None = None,
     fitted_rates: FittedRates | None = None,
 ) -> Policy:
     """`tightened` (M,) in the rules' own units."""

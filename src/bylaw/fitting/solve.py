@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -152,11 +152,7 @@ def solve(
     if certifying and not dual.n_rules:
         raise OptionError("there are no rules to certify; leave out guarantee and held_out")
     if not (dual.n_rules and (observing or margin or certifying)):
-        solution = run(dual)
-        if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
-            _raise_if_conflicting(problem, evidence, dual, solution, tol)
-            _warn(dual, solution, tol)
-        return make_policy(problem, dual, solution, np.zeros(dual.n_rules))
+        return make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
     full_batch = isinstance(chosen, FullBatch)
     correction = Correction.prepare(
         problem,
@@ -169,12 +165,26 @@ def solve(
         soften=full_batch and beta == "auto",
         resolve=None if full_batch else run,
     )
+    if correction.is_vacuous and not margin and not certifying:
+        solution = _solve_as_predicted(problem, evidence, dual, run, tol)
+        return make_corrected_policy(correction, correction.describe(solution))
     found = correction.fit(0.0 if certifying else margin)
     if found.solution.status is Status.MISSED:
         _raise_if_impossible(correction, found, run)
     if certifying:
         return certify(correction, found, certifying, confidence)
     return make_corrected_policy(correction, found)
+
+
+def _solve_as_predicted(
+    problem: Problem, evidence: Evidence, dual: Dual, run: Callable[[Dual], Solution], tol: float
+) -> Solution:
+    """The solver's answer; an error where the rules conflict, a warning where it is not good enough."""
+    solution = run(dual)
+    if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
+        _raise_if_conflicting(problem, evidence, dual, solution, tol)
+        _warn(dual, solution, tol)
+    return solution
 
 
 def _raise_if_impossible(correction: Correction, found: CorrectedSolution, run: Resolve) -> None:
@@ -246,4 +256,4 @@ def _warn(dual: Dual, solution: Solution, tol: float) -> None:
         f"the gradient mapping is {solution.gradient_mapping:.3g}, above tol={tol:g}: "
         f"{solution.status.value}. Of the rules, {dual.form.names[worst]!r} is missed most, by {excess:.3g}"
     )
-    warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=3)
+    warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=4)

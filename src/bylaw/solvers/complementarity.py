@@ -91,6 +91,8 @@ class Complementarity:
         differences of rates that matter: about a standard error of each.
     tolerance : array of shape (n_rules,)
         the excess that is none.
+    room : array of shape (n_rules,)
+        how far inside its bound a rule can be held at all; infinite where that is not known.
     """
 
     dual: Dual
@@ -98,7 +100,8 @@ class Complementarity:
     target: Target
     units: Floats
     tolerance: Floats
-    inside: float = _INSIDE  # units inside the bounds that steps aim at
+    room: Floats
+    inside: float = _INSIDE  # units inside the bounds that steps aim at, or twice that part of the room
 
     def outline(self, rng: np.random.Generator | None = None) -> Outline:
         """Where the path begins: a soft policy on a sample of the rows that about satisfies the rules."""
@@ -138,6 +141,11 @@ class Complementarity:
         if soften and not best.holds:
             best = self._soften(walk, passed, best)
         return best.solution(walk.trace)
+
+    @cached_property
+    def aim(self) -> Floats:
+        """(M,): how far inside the bounds steps aim."""
+        return self.inside * np.minimum(self.units, 2 * self.room)
 
     @cached_property
     def _apart(self) -> bool:
@@ -222,7 +230,7 @@ class _Point:
     @cached_property
     def residual(self) -> Floats:
         """(M,), in units: how far from complementarity, a little inside the bounds."""
-        slack = -self.excess - self.problem.inside * self.problem.units
+        slack = -self.excess - self.problem.aim
         mapping = gradient_mapping(self.multipliers, slack, self.problem.dual.loss_unit)
         return mapping / self.problem.units
 
@@ -263,8 +271,7 @@ class _Point:
         """The next multipliers, the decrease that the quadratic predicts, and the shift of the dual whose
         decrease it is."""
         ridge = self.problem.dual.ridge * self.multipliers
-        inside = self.problem.inside * self.problem.units
-        slope = -(self.excess + inside) / gains + ridge
+        slope = -(self.excess + self.problem.aim) / gains + ridge
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
         guess = (self.multipliers > 0) | (slope < 0)
         point = minimize_quadratic(model, model @ self.multipliers - slope, guess)
@@ -341,7 +348,7 @@ class _Walk:
             self._record(point)
             held = point.excess <= problem.tolerance
             low, high = np.where(held, low, trial), np.where(held, trial, high)
-            settled = held & (point.excess >= -_INSIDE * problem.units) | (high <= PRICED * unit)
+            settled = held & (point.excess >= -problem.aim) | (high <= PRICED * unit)
             if (settled | (trial > _LARGEST * unit)).all():
                 break
             middle = np.where(low > 0, np.sqrt(low * high), high / _EXPANSION)
