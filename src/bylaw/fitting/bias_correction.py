@@ -100,8 +100,7 @@ class CorrectedSolution:
     @property
     def shift(self) -> Floats:
         """(M,): how much tighter than stated predicted rates are held."""
-        priced = self.solution.multipliers > PRICED * self.dual.loss_unit
-        return np.where(priced, -self.rates.predicted, self.target(self.rates) - self.rates.predicted)
+        return self.target(self.rates) - self.rates.predicted
 
 
 @dataclass(frozen=True)
@@ -173,14 +172,10 @@ class Correction:
         return self.uncertainty.standard_errors(self.begin.multipliers, self.dual.beta)
 
     @cached_property
-    def _begin_rates(self) -> RateExcess:
-        sample = self.uncertainty.sample
-        return self.rates.measure(sample, sample.tally(self.begin.multipliers))
-
-    @cached_property
     def trust(self) -> Floats:
         """(M,): tau^2 / (tau^2 + SE^2), with tau^2 the variance of plug-in errors beyond their noise."""
-        error, noise = self._begin_rates.error, self.errors.error**2
+        sample, noise = self.uncertainty.sample, self.errors.error**2
+        error = self.rates.measure(sample, sample.tally(self.begin.multipliers)).error
         precision = np.divide(1.0, noise**2, out=np.zeros_like(noise), where=noise > 0)
         spread = max(float(precision @ (error**2 - noise)) / (precision.sum() or 1.0), 0.0)
         return np.where(noise > 0, spread / np.where(noise > 0, spread + noise, 1.0), 1.0)
@@ -205,29 +200,38 @@ class Correction:
     ) -> CorrectedSolution:
         """The rules held with a margin of so many standard errors, `widen` times as large as those of these
         rows, as far as they leave a policy, and no larger than those of `most`."""
+        if margin == 0:
+            return self.plain
         target = self._make_target(margin, widen).limit(most)
-        units = np.maximum(self.errors.observed, 1 / self.counts)
         for _ in range(_MOST_CUTS):
-            found = self._solve(target, units, begin or self.begin)
-            if found.holds or not target.estimate_margins.any():
-                break
-            if not found.conflict and (found.excess <= target.estimate_margins + self.tol).all():
-                break  # the rules hold, if with smaller margins
+            found = self._solve(target, begin or self.begin)
+            if (
+                found.holds
+                or not found.conflict
+                and (found.excess <= target.estimate_margins + self.tol).all()
+            ):
+                return self._finish(found, target)  # the rules hold, if perhaps with smaller margins
             target = target.cut(found.multipliers > PRICED * self.dual.loss_unit)
-        else:
-            target = self._make_target(0.0)
-            found = self._solve(target, units, begin or self.begin)
-        return self._finish(found, target)
+        return self.plain
 
-    def _solve(self, target: RuleTarget, units: Floats, begin: Outline) -> ObservedSolution:
+    @cached_property
+    def plain(self) -> CorrectedSolution:
+        """Without margins."""
+        target = RuleTarget(self.trust, self.exact, 0 * self.trust, 0 * self.trust)
+        return self._finish(self._solve(target, self.begin), target)
+
+    def _solve(self, target: RuleTarget, begin: Outline) -> ObservedSolution:
+        units = np.maximum(self.errors.observed, 1 / self.counts)
         tolerance = np.where(self.exact, self.tol, np.maximum(_LEEWAY * units, self.tol))
         problem = Complementarity(self.dual, self.rates, target, units, tolerance, self.room)
         return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
 
-    def _make_target(self, margin: float | Literal["auto"], widen: float = 1.0) -> RuleTarget:
-        predicted, observed, error = self.errors
+    def _make_target(self, margin: float | Literal["auto"], widen: float) -> RuleTarget:
+        """Margins in standard errors of the policy without any."""
+        at = Outline(self.plain.solution.multipliers, self.plain.dual.beta)
+        predicted, observed, error = self.uncertainty.standard_errors(*at)
         estimate = np.sqrt(predicted**2 + self.trust * error**2)
-        size = widen * (self._joint_quantile(CHANCE) if margin == "auto" else margin)
+        size = widen * (self._find_joint_quantile(at) if margin == "auto" else margin)
         most = _ROOM * self.room
         return RuleTarget(
             self.trust, self.exact, np.minimum(size * observed, most), np.minimum(size * estimate, most)
@@ -255,19 +259,22 @@ class Correction:
 
     # Joint chances, by draws of normal vectors with the covariance of the rates.
 
-    def _joint_quantile(self, chance: float) -> float:
-        """Standard errors that the worst of the rules near their bounds stays within, with this chance."""
-        draws, rules = self._draw(Outline(self.begin.multipliers, self.dual.beta), self._begin_rates)
+    def _find_joint_quantile(self, at: Outline) -> float:
+        """Standard errors that the worst of the rules near their bounds stays within, with the chance that is
+        aimed at."""
+        draws, rules = self._draw(at, self.plain.rates)
         if not len(rules):
             return 0.0
         deviations = draws.std(axis=0)
         worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=1)
-        return max(float(np.quantile(worst, chance)), 0.0)
+        return max(float(np.quantile(worst, CHANCE)), 0.0)
 
     def describe(self, solution: Solution) -> CorrectedSolution:
         """A solution for which nothing is to be corrected, with its observed rates."""
         rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
-        return CorrectedSolution(self.dual, solution, rates, self._make_target(0.0))
+        return CorrectedSolution(
+            self.dual, solution, rates, RuleTarget(self.trust, self.exact, 0 * self.trust, 0 * self.trust)
+        )
 
     def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
         """That all rules hold on the population of the rows; and about how many rows would make it 90 %."""
