@@ -20,7 +20,8 @@ help:
 	@echo "make fairlearn  beside fairlearn, on the same rows with the same learner"
 	@echo "make certificates  how often certificates are wrong, by simulation"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
-	@echo "make fuzz    10,000 random problems: a policy that is optimal, or a conflict that is proved"
+	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
+	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
 	@echo "make docs    the documentation, into docs/_build"
 	@echo "make setup   only create .venv with everything for development"
 
@@ -84,6 +85,7 @@ guarantee: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.run
+	$(BIN)/python -m experiments.fuzz.labelled
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build
