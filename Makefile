@@ -16,8 +16,8 @@ help:
 	@echo "make paper   the paper's experiments: tables and figures"
 	@echo "make peers   the race against other libraries"
 	@echo "make showcases  five real problems, each a page with figures"
-	@echo "make observed   whether rules hold on new rows, before and after the correction"
-	@echo "make fairlearn  beside fairlearn, on the same rows with the same learner"
+	@echo "make observed   whether rules hold as observed: on new rows, on known populations, in sets of each label"
+	@echo "make fairlearn  beside fairlearn, error-parity and OxonFair, on the same rows with the same learners"
 	@echo "make certificates  how often certificates are wrong, by simulation"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
 	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
@@ -55,6 +55,7 @@ bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/stochastic.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/frontier.py
+	$(BIN)/python benchmarks/observed.py
 	$(BIN)/python benchmarks/decide.py
 	$(BIN)/python benchmarks/imports.py
 
@@ -73,9 +74,12 @@ showcases: $(VENV)/.installed-test
 
 observed: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.observed
+	$(BIN)/python -m experiments.estimator.populations
+	$(BIN)/python -m experiments.estimator.per_label
 
 fairlearn: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.peers
+	$(BIN)/python -m experiments.estimator.known_groups
 
 certificates: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.validity
