@@ -33,7 +33,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import BernoulliNB
 
 from bylaw import ConstrainedClassifier, demographic_parity
 
@@ -47,7 +47,7 @@ TABLES: dict[str, tuple[Callable[[Path], Table], Sequence[str]]] = {
 MODELS: dict[str, Callable[[], Any]] = {
     "logistic regression": partial(LogisticRegression, max_iter=500),
     "gradient boosting": partial(HistGradientBoostingClassifier, random_state=0),
-    "naive Bayes": GaussianNB,
+    "naive Bayes": BernoulliNB,
 }
 
 
@@ -120,9 +120,10 @@ def race(split: Split, with_trainer: bool, tolerances: Sequence[float]) -> Itera
 
 
 def error_at(rows: pandas.DataFrame, gap: float = ASKED) -> float:
-    """Between the two nearest gaps that the tool shows on the test rows; nan beyond them."""
+    """Between the two nearest gaps that the tool shows on the test rows; nan if all are larger, and the
+    error at the largest if all are smaller."""
     ordered = rows.sort_values("gap")
-    return float(np.interp(gap, ordered.gap, ordered.error, left=math.nan, right=math.nan))
+    return float(np.interp(gap, ordered.gap, ordered.error, left=math.nan))
 
 
 def table_of(found: list[dict[str, Any]]) -> str:

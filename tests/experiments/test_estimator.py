@@ -67,7 +67,8 @@ def test_the_program_over_bins_keeps_the_tolerance_and_beats_a_common_threshold(
     assert errors[-1] <= ((score > 0.5) != rows.labels).mean() + 0.01
 
 
-def test_errors_are_read_off_between_gaps_and_not_beyond():
+def test_errors_are_read_off_between_gaps_and_not_below():
     rows = pandas.DataFrame({"gap": [0.03, 0.01], "error": [0.1, 0.2]})
     assert error_at(rows, 0.02) == pytest.approx(0.15)
-    assert np.isnan(error_at(rows, 0.04))
+    assert error_at(rows, 0.04) == 0.1
+    assert np.isnan(error_at(rows, 0.005))
