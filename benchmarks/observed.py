@@ -1,6 +1,6 @@
 """What rules as observed cost beside rules as predicted: processor time, as ratios measured in one run.
 
-    python benchmarks/observed.py [--quick] [--sizes 3000 100000] [--out FILE]
+    python benchmarks/observed.py [--quick] [--sizes 3000 100000] [--cases hard] [--out FILE]
 
 Scores are a little too sure, so that observed and predicted rates differ. Beside the time stands by how much
 the worst rule is missed on the fitted rows, and how much the observed error (the size of sets) differs from
@@ -229,14 +229,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--cases", choices=["all", "sizes", "hard"], default="all")
     parser.add_argument("--quick", action="store_true", help="few rows: only whether it runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # the table states what is missed
     sizes = (2000,) if arguments.quick else arguments.sizes
-    lines = [line for n in sizes for line in by_size(n)]
-    if sizes:
+    lines = []
+    if arguments.cases != "hard":
+        lines += [line for n in sizes for line in by_size(n)]
         lines += classifiers(min(100_000, max(sizes)))
-    show(lines + list(hard_cases(arguments.quick)), arguments.out)
+    if arguments.cases != "sizes":
+        lines += hard_cases(arguments.quick)
+    show(lines, arguments.out)
 
 
 if __name__ == "__main__":
