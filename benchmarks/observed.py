@@ -171,7 +171,7 @@ def hard_cases(quick: bool) -> Iterator[Line]:
         rows = draw(2500, 5, 8)
         what = "odds within .05, hidden groups, 5 x 8, 2,500 rows"
         yield compare(what, odds, rows, known=False, joint=True)
-    law = draw(20_000, 2, 4, [0.0, 3.0], np.log([0.85, 0.07, 0.05, 0.03]), seed=1)
+    law = draw(20_000, 2, 4, [0.0, 5.0], 2 * np.log([0.85, 0.07, 0.05, 0.03]), seed=1)
     passed, rare = law.labels.mean(), np.bincount(law.groups).min() / len(law.labels)
     what = f"parity, four hidden groups, the least {100 * rare:.1f} %, {100 * passed:.0f} % pass, 20k rows"
     yield compare(what, parity, law, known=False)
