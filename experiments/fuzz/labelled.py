@@ -171,15 +171,18 @@ def judge(seed: int) -> Outcome:
         compile_problem(given.problem, given.rows.evidence)
     except (RuleError, EvidenceError) as refusal:
         return Outcome(seed, "refused", 0.0, str(refusal).splitlines()[0])
-    begin = time.process_time()
+    begin, spent = time.process_time(), 0.0
 
     def outcome(kind: str, detail: str = "", violation: float = 0.0) -> Outcome:
-        return Outcome(seed, kind, time.process_time() - begin, detail, violation)
+        return Outcome(seed, kind, spent, detail, violation)
 
     try:
         with warnings.catch_warnings(record=True) as caught, time_limit(4 * MOST_SECONDS):
             warnings.simplefilter("always")
-            policy = solve_labelled(given)
+            try:
+                policy = solve_labelled(given)
+            finally:
+                spent = time.process_time() - begin  # without what the judging takes
             probabilities = policy.probabilities(given.rows.evidence)
     except InfeasibleRulesError as conflict:
         return outcome(*judge_conflict(given, conflict))
@@ -189,7 +192,7 @@ def judge(seed: int) -> Outcome:
         return outcome("slow", f"stopped after {4 * MOST_SECONDS:.0f} s")
     except Exception as crash:
         return outcome("crashed", f"{type(crash).__name__}: {crash}")
-    if time.process_time() - begin > MOST_SECONDS:
+    if spent > MOST_SECONDS:
         return outcome("slow", f"{len(given.outcomes)} rows")
     return outcome(*judge_policy(given, policy, probabilities, [str(one.message) for one in caught]))
 
