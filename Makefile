@@ -16,12 +16,13 @@ help:
 	@echo "make paper   the paper's experiments: tables and figures"
 	@echo "make peers   the race against other libraries"
 	@echo "make showcases  five real problems, each a page with figures"
-	@echo "make observed   whether rules hold on new rows, before and after the correction"
+	@echo "make observed   whether rules hold as observed: on new rows, on known populations, in sets of each label"
 	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
-	@echo "make fairlearn  beside fairlearn, on the same rows with the same learner"
+	@echo "make fairlearn  beside fairlearn, error-parity and OxonFair, on the same rows with the same learners"
 	@echo "make certificates  how often certificates are wrong, by simulation"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
-	@echo "make fuzz    10,000 random problems: a policy that is optimal, or a conflict that is proved"
+	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
+	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
 	@echo "make docs    the documentation, into docs/_build"
 	@echo "make setup   only create .venv with everything for development"
 
@@ -55,6 +56,7 @@ bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/stochastic.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/frontier.py
+	$(BIN)/python benchmarks/observed.py
 	$(BIN)/python benchmarks/decide.py
 	$(BIN)/python benchmarks/imports.py
 
@@ -73,12 +75,15 @@ showcases: $(VENV)/.installed-test
 
 observed: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.observed
+	$(BIN)/python -m experiments.estimator.populations
+	$(BIN)/python -m experiments.estimator.per_label
 
 partly-seen: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.partly_seen
 
 fairlearn: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.peers
+	$(BIN)/python -m experiments.estimator.known_groups
 
 certificates: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.validity
@@ -88,6 +93,7 @@ guarantee: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.run
+	$(BIN)/python -m experiments.fuzz.labelled
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build

@@ -15,7 +15,7 @@ import multiprocessing
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,8 +100,9 @@ def random_rows(rng: np.random.Generator) -> Rows:
     return Rows(evidence, kind, unit)
 
 
-def random_problem(rows: Rows, rng: np.random.Generator) -> Problem:
-    """One to four statements, of which some are tight."""
+def random_problem(rows: Rows, rng: np.random.Generator, more: Sequence[Maker] = ()) -> Problem:
+    """One to four statements, of which some are tight; `more` are those that these rows admit beside the
+    usual ones."""
     K = len(rows.evidence.classes)
     goals = [error(), 1000 * error(), custom("toll")]
     if rows.kind == "reject":
@@ -111,8 +112,10 @@ def random_problem(rows: Rows, rng: np.random.Generator) -> Problem:
     makers = (
         SET_RULES if rows.kind == "sets" else LABEL_RULES + (REJECT_RULES if rows.kind == "reject" else [])
     )
+    makers = [*makers, *more]
     chosen = rng.choice(len(makers), int(rng.integers(1, 5)), replace=False)
-    rules = [makers[i](rng, K, rows.unit) for i in chosen]
+    made = [makers[i](rng, K, rows.unit) for i in chosen]
+    rules = [rule for one in made for rule in (one if isinstance(one, list) else [one])]
     return Problem(goals[rng.integers(len(goals))], rules, decisions=rows.kind)  # type: ignore[arg-type]
 
 
@@ -261,7 +264,7 @@ def least_violation(dual: Dual, rules: np.ndarray) -> float:
     return math.nan if answer.fun is None else float(answer.fun)
 
 
-def run(first: int, count: int, processes: int = 2) -> list[Outcome]:
+def run(first: int, count: int, processes: int = 2, judge: Callable[[int], Outcome] = judge) -> list[Outcome]:
     seeds = range(first, first + count)
     if processes == 1:
         return [judge(seed) for seed in seeds]

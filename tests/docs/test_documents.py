@@ -141,12 +141,30 @@ def test_an_optimiser_from_another_library_runs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["observed", "peers"])
-def test_the_experiments_with_the_classifier_run(name, tmp_path):
-    shared("adult.parquet")
+@pytest.mark.parametrize(
+    ("name", "needs", "lines"),
+    [
+        ("observed", "adult.parquet", 2),
+        ("peers", "adult.parquet", 7),
+        ("known_groups", "adult.parquet", None),
+        ("populations", None, 16),
+        ("per_label", None, 3),
+    ],
+)
+def test_the_experiments_with_the_classifier_run(name, needs, lines, tmp_path):
+    if needs:
+        shared(needs)
     shown = run("-m", f"experiments.estimator.{name}", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / f"{name}.md").read_text()
-    assert shown.count("\n") == {"observed": 4, "peers": 9}[name]
+    n_lines = shown.count("\n") - 2  # without the head
+    assert n_lines == lines if lines else n_lines in (6, 7)  # of tools, one needs an option of the library
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_observed_rules_runs(tmp_path):
+    shown = run("benchmarks/observed.py", "--quick", "--out", tmp_path / "observed.md")
+    assert shown == (tmp_path / "observed.md").read_text()
+    assert shown.count(" times (") == 10
 
 
 @pytest.mark.slow
