@@ -38,8 +38,9 @@ _ROWS_GROWTH = 4
 _FEWEST_ROWS = 16_384
 _OUTLINED = 2  # stages before rates are looked at
 _OUTLINE_ROWS = 16_384
+_ASTRAY = 1.0  # units from complementarity: the first step was too long
+_SHARES = (0.33, 0.67, 1.0)  # of the way, then, from predicted to observed rates
 _STEPS = 5  # in each stage, but for the first and the last
-_FIRST_STEPS = 8
 _LAST_STEPS = 12
 _RETRY_STEPS = 6
 _NEAR = 0.15  # units that a stage may be off before the next one begins
@@ -110,12 +111,13 @@ class Complementarity:
         sample = replace(self, dual=self.dual.with_rows(sample_blocks(blocks, _OUTLINE_ROWS)))
         if self._apart:
             return Outline(walk.bisect(sample, np.zeros(self.dual.n_rules)).multipliers, self.dual.beta)
-        found, beta = np.zeros(self.dual.n_rules), 0.0
-        for beta in self._soft_betas()[:_OUTLINED]:
-            steps = _STEPS if found.any() else _FIRST_STEPS
-            stage = _Stage(replace(sample, dual=sample.dual.with_beta(beta)), _NEAR, steps)
-            found = walk.approach(stage, found).multipliers
-        return Outline(found, beta)
+        if not (betas := self._soft_betas()[:_OUTLINED]):
+            return Outline(np.zeros(self.dual.n_rules), 0.0)
+        found = _blend_in(walk, replace(sample, dual=sample.dual.with_beta(betas[0])))
+        for beta in betas[1:]:
+            problem = replace(sample, dual=sample.dual.with_beta(beta))
+            found = walk.approach(_Stage(problem, _NEAR, _STEPS), found.multipliers)
+        return Outline(found.multipliers, betas[-1])
 
     def solve(
         self,
@@ -183,6 +185,25 @@ class Complementarity:
             if soft.holds and soft.cost <= sharp.cost + _SOFT_COST * self.dual.loss_unit:
                 return soft
         return sharp
+
+
+def _blend_in(walk: _Walk, problem: Complementarity) -> _Point:
+    """From predicted rates, whose problem is convex, to the target: at once, or little by little if that
+    leads astray."""
+
+    def approach(share: float, begin: Floats) -> _Point:
+        def target(rates: RateExcess) -> Floats:
+            return (1 - share) * rates.predicted + share * problem.target(rates)
+
+        return walk.approach(_Stage(replace(problem, target=target), _NEAR, _STEPS), begin)
+
+    first = approach(0.0, np.zeros(problem.dual.n_rules))
+    found = approach(1.0, first.multipliers)
+    if abs(found.residual).max(initial=0.0) > _ASTRAY:
+        found = first
+        for share in _SHARES:
+            found = approach(share, found.multipliers)
+    return found
 
 
 def _shuffle(blocks: Sequence[Block], rng: np.random.Generator | None) -> list[Block]:
