@@ -889,6 +889,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ) -> tuple[Floats, ObservedRows]:
         """The probabilities of the decisions, and the rows as observed, with what the query reads."""
         evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, weights, query)
+        evidence = self.policy_.calibrate(evidence)
         return self.policy_.probabilities(evidence), observe(evidence, y, groups)
 
     def _read_outcomes(

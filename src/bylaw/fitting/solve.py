@@ -11,6 +11,12 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
+from bylaw.calibration.calibration import (
+    Calibrate,
+    Calibration,
+    calibrate_held_out,
+    fit_calibration,
+)
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut
 from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError, Remedy
@@ -51,6 +57,7 @@ def solve(
     tol: float = 1e-6,
     labels: Any = None,
     groups: Any = None,
+    calibrate: Calibrate | None = None,
     margin: float = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = 0.95,
@@ -85,6 +92,10 @@ def solve(
     groups : dict or frame, optional
         the true groups, {name: one value per row}, of attributes that the evidence knows only as
         probabilities: rules that refer to them then hold as observed.
+    calibrate : None, "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
+        fit a calibration of the probabilities on the observed labels and groups, and solve with calibrated
+        probabilities; it becomes a part of the policy, which applies it to new rows by itself. "auto" takes
+        the method with the least cross-validated log loss, or none.
     margin : float
         tighten every rule by this many standard errors of its rate on these rows, so that it is
         likelier to hold on others; at most half of what leaves a policy.
@@ -130,6 +141,10 @@ def solve(
     check_positive(tol, "tol")
     check_margin(margin)
     certifying = _check_guarantee(guarantee, confidence, held_out, margin)
+    calibration = fit_calibration(evidence, labels, groups, calibrate, by=problem.attributes)
+    if calibration is not None:
+        evidence = calibration.apply(evidence)
+        certifying = calibrate_held_out(calibration, certifying)
     form = compile_problem(problem, evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=1.0)
     chosen = as_solver(solver)
@@ -149,7 +164,7 @@ def solve(
         refitter = Refitter(problem, evidence, dual, seen, run)
         if begin := refitter.start(solution):
             if certifying:
-                return certify(refitter, begin, certifying, confidence)
+                return _add_calibration(certify(refitter, begin, certifying, confidence), calibration)
             corrected = refitter.correct(begin, margin)
             dual, solution, shift = corrected.dual, corrected.solution, corrected.shift
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
@@ -160,7 +175,11 @@ def solve(
         raise OptionError(
             "the solver found no policy that could be certified", Remedy("choose_solver", "auto")
         )
-    return make_policy(problem, dual, solution, shift * form.scales)
+    return _add_calibration(make_policy(problem, dual, solution, shift * form.scales), calibration)
+
+
+def _add_calibration(policy: Policy, calibration: Calibration | None) -> Policy:
+    return policy if calibration is None else replace(policy, calibration=calibration)
 
 
 def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: float) -> HeldOut | None:

@@ -166,4 +166,4 @@ def _compute_costs(policy: Policy, rows: InputRows) -> tuple[float, float]:
     from bylaw.auditing.costs import compare_costs
     from bylaw.data.outcomes import observe
 
-    return compare_costs(policy, observe(rows.evidence, rows.labels, rows.groups))
+    return compare_costs(policy, observe(policy.calibrate(rows.evidence), rows.labels, rows.groups))
