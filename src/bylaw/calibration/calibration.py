@@ -1,4 +1,4 @@
-"""The calibration of a policy: a map for the labels, and for each group that is only known as probabilities."""
+"""The calibration of a policy: maps for the labels and for groups that are only known as probabilities."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Calibration:
         return calibrated
 
     def _calibrate_joint(self, name: str, evidence: Evidence, joint: Floats, labels: Floats) -> Floats:
-        """(n_rows, S, K): P(s | x, y) P(y | x), so that it adds up to the labels' calibrated probabilities."""
+        """(n_rows, S, K): P(s | x, y) P(y | x), which adds up to the calibrated P(y | x)."""
         found = self.joint.get(name)
         if found is None and self.labels is None:
             return joint
@@ -200,6 +200,8 @@ class Calibration:
         read = {
             part["value"].one_of(groups[str(by)].values): CalibrationMap.from_node(part, K) for part in parts
         }
+        if labels is not None and any(found.floor != labels.floor for found in read.values()):
+            node["by_value"].fail("maps with the floor of all rows")
         return cls(
             classes=classes,
             labels=labels,
@@ -377,7 +379,7 @@ def _check_seen(codes: Codes, method: str, what: str) -> None:
 
 
 def calibrate_held_out(calibration: Calibration, held_out: Any) -> Any:
-    """Held-out rows, `HeldOut` or `Evidence`, with calibrated probabilities; whatever else is left as it is."""
+    """Held-out rows, `HeldOut` or `Evidence`, with calibrated probabilities; anything else as it is."""
     if isinstance(held_out, HeldOut) and isinstance(held_out.evidence, Evidence):
         return HeldOut(**{**vars(held_out), "evidence": calibration.apply(held_out.evidence)})
     return calibration.apply(held_out) if isinstance(held_out, Evidence) else held_out
