@@ -152,8 +152,8 @@ class Calibration:
             cells[:, order] = found.map.apply(flat).reshape(len(joint), len(order), -1)
         else:
             cells = joint
-        total = sum(cells[:, s] for s in range(cells.shape[1]))[:, None, :]
-        shares = np.where(total > 0, cells / np.where(total > 0, total, 1.0), 1 / cells.shape[1])
+        total = np.add.reduce(cells, axis=1, keepdims=True)  # value by value, the same in any batch
+        shares = np.where(total > 0, cells / np.where(total > 0, total, 1.0), 1 / len(values))
         return shares * labels[:, None, :]
 
     def describe(self) -> str:
@@ -319,8 +319,8 @@ def fit_calibration(
         return None
     if labels is None and groups is None:
         raise OptionError(
-            f"calibrate={method!r} learns from what was observed: pass labels= (and groups=, of attributes "
-            "that are known only as probabilities), or leave out calibrate"
+            f"calibrate={method!r} learns from what was observed of these rows, and nothing was",
+            Remedy("pass_labels"),
         )
     if isinstance(evidence, CalibratedEvidence):
         evidence = evidence.raw
