@@ -24,6 +24,8 @@ from bylaw.calibration.maps import CalibrationMap, Method, find_floor, take_logs
 
 _LEAST_SLOPE = 0.02  # of a monotone map in tempered logarithms: the order of rows is kept
 _MOST_KNOTS = 8
+_SHORTEST = 0.01  # way between two knots
+_LOW = 0.02  # share of rows below which a slope is hardly seen
 _ROWS_PER_KNOT = 60  # of the rarest class
 _RIDGE_BIAS, _RIDGE_SLOPE, _RIDGE_OFF = 0.1, 1.0, 20.0
 _RIDGE_GROUP = 4.0  # of a group's parameters towards those of all rows
@@ -215,46 +217,63 @@ def make_design(method: Method, sample: Sample, slope: float) -> Design:
     """The maps of a method, with knots where these rows are."""
     K = sample.n_cells
     knots = place_knots(sample, slope) if method == "isotonic" else np.zeros((K, 0))
-    H = knots.shape[1]
     own = K + (K + 1) * np.arange(K)  # places of the diagonal of the weights among the numbers
-    others = np.setdiff1d(np.arange(K, K + K * K), own)
-    bends = K + K * K + np.arange(K * H).reshape(K, H)
-    columns: list[_Columns] = []
-    if method != "temperature":
-        columns.append(_Columns([np.arange(K)], [1.0], 0.0, _RIDGE_BIAS, -np.inf))
-    if method == "temperature":
-        columns.append(_Columns([own[[0]]], [1.0], 1.0, 0.0, _LEAST_SLOPE))
-    elif method == "dirichlet":
-        columns.append(_Columns([own], [1.0], 1.0, _RIDGE_SLOPE, -np.inf))
-        columns.append(_Columns([others], [1.0], 0.0, _RIDGE_OFF, -np.inf))
-    else:  # one slope between each two knots: a bend is the difference of two
-        for h in range(H + 1):
-            places = [own if h == 0 else bends[:, h - 1], *([bends[:, h]] if h < H else [])]
-            columns.append(_Columns(places, [1.0, -1.0], 1.0, _RIDGE_SLOPE, _LEAST_SLOPE))
-    basis = sparse.hstack([part.matrix(K + K * K + K * H) for part in columns], format="csr")
     if method == "temperature":  # one slope for all cells
         basis = sparse.csr_array((np.ones(K), (own, np.zeros(K, dtype=int))), shape=(K + K * K, 1))
+        return Design(
+            method, K, knots, basis, np.ones(1), np.zeros(1), np.full(1, _LEAST_SLOPE), diagonal=True
+        )
+    columns = [_Columns([np.arange(K)], 0.0, _RIDGE_BIAS, -np.inf)]
+    if method == "dirichlet":
+        others = np.setdiff1d(np.arange(K, K + K * K), own)
+        columns.append(_Columns([own], 1.0, _RIDGE_SLOPE, -np.inf))
+        columns.append(_Columns([others], 0.0, _RIDGE_OFF, -np.inf))
+    elif method == "vector":
+        columns.append(_Columns([own], 1.0, _RIDGE_SLOPE, _LEAST_SLOPE))
+    else:
+        columns += _list_segments(own, knots, np.quantile(slope * sample.logs, _LOW, axis=1))
 
     def spread(name: str) -> Floats:
-        return np.concatenate([np.full(len(part.places[0]), getattr(part, name)) for part in columns])
+        parts = [np.broadcast_to(getattr(part, name), len(part.places[0])) for part in columns]
+        return np.concatenate(parts)
 
-    ends = spread("centre"), spread("ridge"), spread("lower")
-    return Design(method, K, knots, sparse.csr_array(basis), *ends, diagonal=method != "dirichlet")
+    basis = sparse.hstack([part.matrix(K + K * K + knots.size) for part in columns], format="csr")
+    terms = spread("centre"), spread("ridge"), spread("lower")
+    return Design(method, K, knots, sparse.csr_array(basis), *terms, diagonal=method != "dirichlet")
+
+
+def _list_segments(own: NDArray[np.int64], knots: Floats, lowest: Floats) -> list[_Columns]:
+    """A slope for each cell between each two knots; a bend is the difference of two."""
+    K, H = knots.shape
+    ends = np.column_stack([np.minimum(lowest, knots[:, 0]), knots, np.zeros(K)])
+    lengths = np.clip(np.diff(ends), _SHORTEST, 1.0)
+    bends = K + K * K + np.arange(K * H).reshape(K, H)
+    rising = [own, *bends.T]
+    return [
+        _Columns(
+            [rising[h], *rising[h + 1 : h + 2]],
+            1.0,
+            _RIDGE_SLOPE * lengths[:, h] ** 2,  # what counts is what a slope adds to a score
+            _LEAST_SLOPE,
+        )
+        for h in range(H + 1)
+    ]
 
 
 class _Columns(NamedTuple):
-    """Free parameters of one kind: those that enter some numbers of a map, with factors."""
+    """Free parameters of one kind."""
 
-    places: Sequence[NDArray[np.int64]]  # for each factor, the number that each parameter enters
-    factors: Sequence[float]
+    places: Sequence[
+        NDArray[np.int64]
+    ]  # the numbers of a map to which they are added; then, those from which
     centre: float
-    ridge: float
+    ridge: Floats | float
     lower: float
 
     def matrix(self, n_numbers: int) -> sparse.csr_array:
         count = len(self.places[0])
         total = sparse.csr_array((n_numbers, count))
-        for place, factor in zip(self.places, self.factors, strict=False):
+        for place, factor in zip(self.places, (1.0, -1.0), strict=False):
             entries = (np.full(count, factor), (place, np.arange(count)))
             total = total + sparse.csr_array(entries, shape=(n_numbers, count))
         return total
@@ -262,7 +281,7 @@ class _Columns(NamedTuple):
 
 def shrink_towards(design: Design, theta: Floats) -> Design:
     """The same maps, of which those near this one are preferred: for the rows of one group."""
-    return replace(design, centre=theta, ridge=np.full(len(theta), _RIDGE_GROUP))
+    return replace(design, centre=theta, ridge=_RIDGE_GROUP * np.where(design.ridge > 0, design.ridge, 1.0))
 
 
 def place_knots(sample: Sample, slope: float) -> Floats:
