@@ -29,42 +29,50 @@ class CalibrationSteps:
         steps = [*self._build_maps(), *self._build_rescaling()]
         return [SelectStep(step.name, [*kept, "valid", *step.columns]) for step in steps]
 
+    @property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """The columns that are calibrated, each with the number of its map and its place there."""
+        maps = enumerate(self.terms.calibrated)
+        return {self.names[cell]: (d, i) for d, part in maps for i, cell in enumerate(part.cells)}
+
     def _build_maps(self) -> Iterator[SelectStep]:
-        found = self.terms.calibrated
-        if not found:
+        """Logarithms, scores by the maps, and their softmax, in which no probability is zero."""
+        if not self.terms.calibrated:
             return
-        number, names = self.dialect.write_float, list(self.names.values())
-        places = [
-            (d, self.names[cell], i) for d, part in enumerate(found) for i, cell in enumerate(part.cells)
+        number, names, places = self.dialect.write_float, list(self.names.values()), self._places
+        others = [name for name in names if name not in places]
+        found = self.terms.calibrated
+        logs = [
+            f"LN(GREATEST({name}, {number(found[d].otherwise.floor)})) AS log_{d}_{i}"
+            for name, (d, i) in places.items()
         ]
-        changed = {name for _, name, _ in places}
-        others = [name for name in names if name not in changed]
-        logs, scores, powers = ([f"{kind}_{d}_{i}" for d, _, i in places] for kind in ("log", "map", "power"))
-        floors = [number(found[d].otherwise.floor) for d, _, _ in places]
-        rising = range(len(places))
-        yield SelectStep(
-            "logs", [*names, *(f"LN(GREATEST({places[j][1]}, {floors[j]})) AS {logs[j]}" for j in rising)]
-        )
-        written = [self._write_score(found[d], d, i) for d, _, i in places]
-        # Values of a known attribute choose among maps, and are handed on with the others.
-        yield SelectStep("maps", [*others, *(f"{written[j]} AS {scores[j]}" for j in rising)])
-        peaks = [
-            f"GREATEST({', '.join(f'map_{d}_{i}' for i in range(len(part.cells)))}) AS map_peak_{d}"
-            for d, part in enumerate(found)
+        scores = [f"{self._write_score(found[d], d, i)} AS map_{d}_{i}" for d, i in places.values()]
+        powers = [
+            f"EXP(GREATEST(map_{d}_{i} - map_peak_{d}, {number(LOWEST_LOG)})) AS power_{d}_{i}"
+            for d, i in places.values()
         ]
-        yield SelectStep("map_peaks", [*others, *scores, *peaks])
-        exps = [
-            f"EXP(GREATEST({scores[j]} - map_peak_{places[j][0]}, {number(LOWEST_LOG)})) AS {powers[j]}"
-            for j in rising
-        ]
-        yield SelectStep("powers", [*others, *exps])
-        sums = [
-            f"{write_sum([f'power_{d}_{i}' for i in range(len(part.cells))])} AS power_total_{d}"
-            for d, part in enumerate(found)
-        ]
-        yield SelectStep("power_totals", [*others, *powers, *sums])
-        shares = [f"{powers[j]} / power_total_{places[j][0]} AS {places[j][1]}" for j in rising]
+        shares = [f"power_{d}_{i} / power_total_{d} AS {name}" for name, (d, i) in places.items()]
+        yield SelectStep("logs", [*names, *logs])
+        yield SelectStep("maps", [*others, *scores])
+        yield SelectStep("map_peaks", [*others, *self._list_columns("map"), *self._write_peaks()])
+        yield SelectStep("powers", [*others, *powers])
+        yield SelectStep("power_totals", [*others, *self._list_columns("power"), *self._write_totals()])
         yield SelectStep("calibrated", [*others, *shares])
+
+    def _list_columns(self, name: str) -> list[str]:
+        return [f"{name}_{d}_{i}" for d, i in self._places.values()]
+
+    def _write_peaks(self) -> list[str]:
+        """The largest score of each map."""
+        sizes = [len(part.cells) for part in self.terms.calibrated]
+        columns = [[f"map_{d}_{i}" for i in range(size)] for d, size in enumerate(sizes)]
+        return [f"GREATEST({', '.join(parts)}) AS map_peak_{d}" for d, parts in enumerate(columns)]
+
+    def _write_totals(self) -> list[str]:
+        """The sum over each map."""
+        sizes = [len(part.cells) for part in self.terms.calibrated]
+        columns = [[f"power_{d}_{i}" for i in range(size)] for d, size in enumerate(sizes)]
+        return [f"{write_sum(parts)} AS power_total_{d}" for d, parts in enumerate(columns)]
 
     def _write_score(self, part: Calibrated, d: int, i: int) -> str:
         """The score of one cell, by the map of the row's value."""
