@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test quick lint bench rates paper peers showcases observed fairlearn certificates guarantee fuzz docs clean
+.PHONY: help setup demo test quick lint bench rates paper peers showcases observed partly-seen fairlearn certificates guarantee fuzz docs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -17,6 +17,7 @@ help:
 	@echo "make peers   the race against other libraries"
 	@echo "make showcases  five real problems, each a page with figures"
 	@echo "make observed   whether rules hold on new rows, before and after the correction"
+	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
 	@echo "make fairlearn  beside fairlearn, on the same rows with the same learner"
 	@echo "make certificates  how often certificates are wrong, by simulation"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
@@ -72,6 +73,9 @@ showcases: $(VENV)/.installed-test
 
 observed: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.observed
+
+partly-seen: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.estimator.partly_seen
 
 fairlearn: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.peers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.data.outcomes import Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Rule
+from bylaw.language.expressions import LABEL, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
@@ -68,6 +68,10 @@ class Audit:
         share of rows whose likeliest decision has a probability below 0.99.
     reliability : tuple of Reliability
         calibration of the probabilities, for everything that was observed.
+    seen_rows : dict
+        {"label" or an attribute: how many rows show it}, for those that not all rows show.
+    seen_at_random : bool
+        whether rows that show them are taken for a random sample, or weighted by `seen_weights`.
 
     Examples
     --------
@@ -95,6 +99,8 @@ class Audit:
     rejected: float
     random: float
     reliability: tuple[Reliability, ...]
+    seen_rows: Mapping[str, int] = field(default_factory=dict)
+    seen_at_random: bool = True
 
     @property
     def verdict(self) -> Verdict:
@@ -132,6 +138,7 @@ class Audit:
             for rule in self.rules
         ]
         lines = [line._asdict() for line in self.reliability]
+        fields["seen_rows"] = dict(self.seen_rows)
         return _to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
     def __repr__(self) -> str:
@@ -155,6 +162,7 @@ def audit(
     *,
     labels: Any = None,
     groups: Any = None,
+    seen_weights: Any = None,
     rules: Sequence[Statement | str] | Statement | str | None = None,
     decisions: Any = None,
     unlabelled: Evidence | None = None,
@@ -172,10 +180,15 @@ def audit(
     evidence : Evidence
         the rows, as the policy sees them.
     labels : array of shape (n_rows,), optional
-        the true labels; without them, rules that refer to labels are not judged.
+        the true labels; without them, rules that refer to labels are not judged. Where labels or groups
+        are missing (None, NaN, NA, null, masked), each rule is judged on the rows that show all that it
+        refers to. These must be a random sample of all rows, or have `seen_weights`.
     groups : dict or frame, optional
         the true groups, {name: one value per row}, of attributes that the evidence knows only as
         probabilities or not at all.
+    seen_weights : array of shape (n_rows,), optional
+        1 / P(seen | x) of the rows that show labels or groups which others lack. They multiply the sample
+        weights of these rows; `largest_weight` bounds the product.
     rules : list of rules, families or texts, optional
         other rules than the policy's own.
     decisions : array of shape (n_rows,) or (n_rows, n_classes), optional
@@ -237,12 +250,12 @@ def audit(
     certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
     taken = None if decisions is None else _encode_decisions(decisions, space, evidence)
-    seen = observe(evidence, labels, groups)
+    seen = observe(evidence, labels, groups, seen_weights)
     rows = HeldOutSample(
         seen,
         policy.probabilities(evidence) if taken is None else taken,
         space,
-        labelled=labels is not None,
+        labelled=LABEL in seen.observed,
         unlabelled=_sample_unlabelled(policy, unlabelled, decisions),
         limits=check_limits({} if limits is None else limits, evidence),
         largest_weight=check_weight(largest_weight, evidence),
@@ -262,10 +275,12 @@ def audit(
         objective=str(policy.problem.minimize),
         cost_before=costs.baseline,
         cost_after=costs.policy,
-        cost_observed=labels is not None,
+        cost_observed=LABEL in seen.observed,
         rejected=_compute_rejected_share(rows.probabilities, space, seen),
         random=compute_random_share(rows.probabilities, space, seen),
-        reliability=compute_reliability(evidence, seen, labels is not None),
+        reliability=compute_reliability(evidence, seen, LABEL in seen.observed),
+        seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
+        seen_at_random=seen_weights is None,
     )
 
 
@@ -331,7 +346,8 @@ def _test_rule(rule: Rule, rows: HeldOutSample, method: str, delta: float, spent
     hypothesis = rows.make_hypothesis(rule, spent)
     if isinstance(hypothesis, Untestable):
         return replace(describe_rule(rule), reason=hypothesis.reason, remedy=hypothesis.remedy)
-    described = describe_rule(rule, hypothesis.estimate, hypothesis.rows)
+    judged_rows = len(rows.restrict(rule.excess).seen)
+    described = replace(describe_rule(rule, hypothesis.estimate, hypothesis.rows), judged_rows=judged_rows)
     try:
         kept, broken = (
             HypothesisTest(hypothesis, method, delta),
@@ -362,7 +378,11 @@ def _estimate(rule: Rule, rows: HeldOutSample, policy: Policy) -> RuleAudit:
     hypothesis = rows.make_hypothesis(rule, _ANY)
     if isinstance(hypothesis, Untestable):
         return replace(describe_rule(rule), reason=hypothesis.reason, remedy=hypothesis.remedy)
-    return judge_estimate(rule, hypothesis.estimate, hypothesis.rows, policy, rows.seen)
+    shown, excess = rows.restrict(rule.excess), hypothesis.estimate
+    if shown is not rows:  # as the policy was chosen: prediction-powered, over all rows
+        excess = policy.expected(rule.excess, rows.seen, probabilities=rows.probabilities)
+    judged = judge_estimate(rule, excess, hypothesis.rows, policy, rows.seen)
+    return replace(judged, judged_rows=len(shown.seen))
 
 
 def _rows_needed(excess: float, least: float, most: float) -> float:

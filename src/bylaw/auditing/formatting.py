@@ -99,6 +99,7 @@ def _list_remarks(audit: Audit) -> list[str]:
         f"{audit.cost_after:.4g} for these decisions{rejected}, {by}",
         f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
+    remarks += _list_seen(audit)
     worst = sorted(audit.reliability, key=lambda line: -abs(line.deviations))
     notable = [line for line in worst if line.is_notable]
     if notable:
@@ -111,4 +112,17 @@ def _list_remarks(audit: Audit) -> list[str]:
         )
     if audit.reliability and not notable:
         remarks.append("the probabilities agree with what was observed")
+    return remarks
+
+
+def _list_seen(audit: Audit) -> list[str]:
+    """How many rows show what others lack."""
+    how = "a random sample of all rows" if audit.seen_at_random else "weighted by seen_weights"
+    remarks = [
+        f"{name} was seen on {count:,} of {audit.rows:,} rows" for name, count in audit.seen_rows.items()
+    ]
+    if remarks and audit.certificate:
+        remarks.append(f"  rules that refer to it are judged on such rows alone, as {how}")
+    elif remarks:
+        remarks.append(f"  rates that refer to it are prediction-powered, with such rows as {how}")
     return remarks

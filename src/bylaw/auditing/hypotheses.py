@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -107,7 +107,7 @@ class HeldOutSample:
     is good; w = k / (k + 1) is best where f is calibrated.
     """
 
-    seen: RowData  # as observed
+    seen: RowData  # as observed; a rule is tested on the rows that show all that it refers to
     probabilities: Floats  # (n_rows, n_actions)
     space: ActionSpace
     labelled: bool
@@ -124,6 +124,8 @@ class HeldOutSample:
         """That the rule's excess is at most zero; with a probability of `spent`, a group's share in the
         population is not in its interval."""
         excess = rule.excess
+        if (restricted := self.restrict(excess)) is not self:
+            return restricted.make_hypothesis(rule, spent)
         if (obstacle := self._find_obstacle(excess)) is not None:
             return obstacle
         events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
@@ -134,6 +136,27 @@ class HeldOutSample:
         decompositions, spent = self._divide(events, parts, spent)
         rows = min(self._effective_rows(self.among(event)) for event in events)
         return Hypothesis(decompositions, spent, rows, excess.constant)
+
+    def restrict(self, rate: Rate) -> HeldOutSample:
+        """The rows that show all that a rate refers to: no test goes by predictions."""
+        if not isinstance(self.seen, ObservedRows):
+            return self
+        names = self.seen.find_partly_seen(self._list_names(rate))
+        if names and names not in self._restricted:
+            seen, places = self.seen.restrict_with_places(names)
+            check_weight(self.largest_weight, seen)
+            chances = self.probabilities[places]
+            self._restricted[names] = replace(self, seen=seen, probabilities=chances)
+        return self._restricted[names] if names else self
+
+    @cached_property
+    def _restricted(self) -> dict[frozenset[str], HeldOutSample]:
+        return {}
+
+    def _list_names(self, rate: Rate) -> set[str]:
+        """The attributes that a rate refers to; "label" may be among them."""
+        names = {name for atom, _ in rate.terms for name, _ in atom.conditions}
+        return names | {LABEL for atom, _ in rate.terms if atom.needs_label(self.space)}
 
     def _divide(
         self, events: list[Conditions], parts: list[Rate], spent: float
@@ -248,6 +271,9 @@ class HeldOutSample:
 
     def _find_obstacle(self, rate: Rate) -> Untestable | None:
         """What would have to be known to test the rate."""
+        if not len(self.seen):
+            names = " and ".join(sorted(self._list_names(rate)))
+            return Untestable(f"it refers to {names}, and no row shows all of it")
         if not self.labelled and any(a.needs_label(self.space) for a, _ in rate.terms):
             return Untestable("it refers to labels", Remedy("pass_labels"))
         for name in dict.fromkeys(name for a, _ in rate.terms for name, _ in a.conditions if name != LABEL):

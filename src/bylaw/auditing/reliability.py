@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import CalibratedEvidence
-from bylaw.data.evidence import Evidence, RowData
-from bylaw.data.groups import KnownGroup
+from bylaw.data.evidence import Evidence
+from bylaw.data.outcomes import ObservedRows
 from bylaw.language.expressions import LABEL
 
 _BINS = 10
@@ -53,8 +53,8 @@ class ReliabilityBin(NamedTuple):
         return abs(self.deviations) > NOTABLE
 
 
-def compute_reliability(evidence: Evidence, seen: RowData, labelled: bool) -> tuple[Reliability, ...]:
-    """Of everything that had probabilities and was then observed.
+def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) -> tuple[Reliability, ...]:
+    """Of everything that had probabilities and was then observed, each on the rows that show it.
 
     Parameters
     ----------
@@ -75,26 +75,28 @@ def compute_reliability(evidence: Evidence, seen: RowData, labelled: bool) -> tu
     )
 
 
-def _list_lines(evidence: Evidence, seen: RowData, labelled: bool) -> list[Reliability]:
-    known = seen.known_groups
+def _list_lines(evidence: Evidence, seen: ObservedRows, labelled: bool) -> list[Reliability]:
+    names = list(dict.fromkeys([*seen.known_groups, *(name for name in seen.seen if name != LABEL)]))
     lines: list[Reliability] = []
     if labelled:
-        outcome = seen.probabilities.argmax(axis=1)
-        for among, rows in _list_parts(known, len(seen)):
-            lines += _compare(LABEL, evidence.classes, evidence.probabilities, outcome, evidence, among, rows)
-    for name, group in known.items():
+        lines += _compare_labels(evidence, seen, None)
+        for name in names:
+            lines += _compare_labels(evidence, seen, name)
+    for name in names:
         if (belief := evidence.hidden_groups.get(name)) is not None:
-            rows = np.ones(len(seen), dtype=bool)
-            lines += _compare(name, belief.values, belief.probabilities, group.codes, evidence, "", rows)
+            shown, places = seen.restrict_with_places([name])
+            codes, chances = shown.known_groups[name].codes, belief.probabilities[places]
+            lines += _compare(name, belief.values, chances, codes, shown.row_weights, "")
     return lines
 
 
-def bin_confidence(evidence: Evidence, seen: RowData) -> list[ReliabilityBin]:
+def bin_confidence(evidence: Evidence, seen: ObservedRows) -> list[ReliabilityBin]:
     """How often the model's best label is right, by the probability that the model gives it: the points of
-    a reliability diagram."""
-    confidence = evidence.probabilities.max(axis=1)
-    right = seen.probabilities.argmax(axis=1) == evidence.probabilities.argmax(axis=1)
-    return bin_probabilities(confidence, right.astype(float), evidence.row_weights)
+    a reliability diagram, from the rows that show their label."""
+    shown, places = seen.restrict_with_places([LABEL])
+    predicted = evidence.probabilities[places]
+    right = shown.probabilities.argmax(axis=1) == predicted.argmax(axis=1)
+    return bin_probabilities(predicted.max(axis=1), right.astype(float), shown.row_weights)
 
 
 def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[ReliabilityBin]:
@@ -140,13 +142,18 @@ def _deviate(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float
     return predicted, observed, deviations
 
 
-def _list_parts(known: Mapping[str, KnownGroup], n_rows: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    yield "", np.ones(n_rows, dtype=bool)
-    for name, group in known.items():
-        for code, value in enumerate(group.values):
-            rows = group.codes == code
-            if rows.any():
-                yield f"{name}={value!r}", rows
+def _compare_labels(evidence: Evidence, seen: ObservedRows, name: str | None) -> Iterator[Reliability]:
+    """Among all rows, or in each group of an attribute."""
+    shown, places = seen.restrict_with_places([LABEL] if name is None else [LABEL, name])
+    outcome, predicted = shown.probabilities.argmax(axis=1), evidence.probabilities[places]
+    weights = shown.row_weights
+    if name is None:
+        yield from _compare(LABEL, evidence.classes, predicted, outcome, weights, "")
+        return
+    group = shown.known_groups[name]
+    for code, value in enumerate(group.values):
+        rows, among = group.codes == code, f"{name}={value!r}"
+        yield from _compare(LABEL, evidence.classes, predicted[rows], outcome[rows], weights[rows], among)
 
 
 def _compare(
@@ -154,14 +161,12 @@ def _compare(
     values: tuple[Value, ...],
     probabilities: Floats,
     outcome: NDArray[np.int64],
-    evidence: Evidence,
+    weights: Floats,
     among: str,
-    rows: NDArray[np.bool_],
 ) -> Iterator[Reliability]:
-    weights = evidence.row_weights[rows]
     if not weights.sum():
         return
     for code, value in enumerate(values):
-        chance, hit = probabilities[rows, code], (outcome[rows] == code).astype(float)
+        chance, hit = probabilities[:, code], (outcome == code).astype(float)
         uneven = sum(b.share * abs(b.observed - b.predicted) for b in bin_probabilities(chance, hit, weights))
-        yield Reliability(of, value, among, *_deviate(chance, hit, weights), uneven, int(rows.sum()))
+        yield Reliability(of, value, among, *_deviate(chance, hit, weights), uneven, len(outcome))

@@ -88,6 +88,8 @@ class RuleAudit:
         why the rule could not be judged, or empty.
     remedy : Remedy or None
         what would let it be judged.
+    judged_rows : int
+        the rows that show all labels and groups that the rule refers to; the others are left out.
 
     Examples
     --------
@@ -113,6 +115,7 @@ class RuleAudit:
     rows_needed: float = math.nan
     reason: str = ""
     remedy: Remedy | None = None
+    judged_rows: int = 0
 
     @property
     def excess(self) -> float:

@@ -17,6 +17,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.groups import GroupProbabilities, KnownGroup, Part
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.language.expressions import LABEL
 
 Calibrate = Literal["auto", "none", "temperature", "vector", "isotonic", "dirichlet"]
 CHOICES: tuple[str, ...] = ("auto", "none", *METHODS)
@@ -330,14 +331,18 @@ def fit_calibration(
 def _read_outcomes(evidence: Evidence, labels: Any, groups: Any) -> tuple[Codes | None, dict[str, Codes]]:
     """Codes (n_rows,) of the labels, if there are any, and of the groups; -1 where they were not seen."""
     seen = observe(evidence, labels, groups)
-    label_codes = None if labels is None else seen.probabilities.argmax(axis=1)
     together = {name for names in evidence.groups if isinstance(names, tuple) for name in names}
-    found = {
-        name: group.codes
-        for name, group in seen.known_groups.items()
-        if name in evidence.hidden_groups and name not in together
-    }
-    return label_codes, found
+    codes: dict[str, Codes] = {name: group.codes for name, group in seen.known_groups.items()}
+    if labels is not None:
+        codes[LABEL] = seen.probabilities.argmax(axis=1)
+    if seen.partly is not None:
+        partly = {
+            **{name: group.codes for name, group in seen.partly.groups.items()},
+            LABEL: seen.partly.codes,
+        }
+        codes |= {name: np.where(shown, partly[name], -1) for name, shown in seen.seen.items()}
+    hidden = [name for name in evidence.hidden_groups if name in codes and name not in together]
+    return codes.get(LABEL), {name: codes[name] for name in hidden}
 
 
 def _fit(

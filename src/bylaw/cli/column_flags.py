@@ -22,6 +22,7 @@ Flag = Literal[
     "reference",
     "label",
     "weight",
+    "seen_weights",
     "id_column",
     "normalize",
 ]
@@ -35,6 +36,7 @@ _FLAGS: dict[Flag, tuple[str, str]] = {  # with their help
     "reference": ("--reference", "An earlier model: NAME=COLUMN of its labels, or a pattern."),
     "label": ("--label", "The column of true labels."),
     "weight": ("--weight", "The column of sample weights."),
+    "seen_weights": ("--seen-weights", "Where labels or groups are missing: the column of 1/P(seen)."),
     "id_column": ("--id-column", "The column of ids."),
     "normalize": ("--normalize", "Divide probabilities by their sum: they were rounded."),
 }
@@ -54,6 +56,7 @@ class Flags:
     reference: Sequence[str] | None = None
     label: str | None = None
     weight: str | None = None
+    seen_weights: str | None = None
     id_column: str | None = None
     normalize: bool = False
 
@@ -66,6 +69,7 @@ class Flags:
             "references": _parse_pairs(self.reference, "--reference"),
             "label": _check_name(self.label, "--label"),
             "weight": _check_name(self.weight, "--weight"),
+            "seen_weights": _check_name(self.seen_weights, "--seen-weights"),
             "id": _check_name(self.id_column, "--id-column"),
             "normalize": self.normalize,
         }

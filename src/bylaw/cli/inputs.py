@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from bylaw._base.validation import check_number
 from bylaw.cli.column_flags import Flags
 from bylaw.cli.console import remark
 from bylaw.cli.rules_file import RulesFile
+from bylaw.data.arrays import as_partial_vector
 from bylaw.data.column_roles import Roles, as_mapping, find_roles
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut
@@ -50,15 +51,22 @@ class InputRows:
     roles: Roles
     labels: Any = None
     groups: Mapping[str, Any] | None = None  # as observed, where the evidence has probabilities
+    seen_weights: Any = None  # None, too, where no label or group is missing
+    seen_rows: Mapping[str, int] = field(default_factory=dict)  # how many show what others lack, by column
 
     @property
     def outcomes(self) -> dict[str, Any]:
         """What was observed, as arguments of `solve`, `audit` and others."""
-        return {"labels": self.labels, "groups": self.groups}
+        return {"labels": self.labels, "groups": self.groups, "seen_weights": self.seen_weights}
+
+    def check_seen_weights(self, flags: Flags) -> None:
+        """An error if they were asked for and have no effect."""
+        if flags.seen_weights is not None and not self.seen_rows:
+            raise OptionError("--seen-weights has no effect: no label or group is missing")
 
     def hold_out(self, limits: Mapping[str, tuple[float, float]]) -> HeldOut:
         """The rows as held-out ones."""
-        return HeldOut(self.evidence, self.labels, self.groups, limits=limits)
+        return HeldOut(self.evidence, self.labels, self.groups, limits=limits, seen_weights=self.seen_weights)
 
 
 def open_table(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> TableFile:
@@ -75,23 +83,28 @@ def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:
 def read_rows(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> InputRows:
     """All rows of a file; it need not have labels and true groups, though the fitted one had."""
     file = open_table(path, roles, groups)
-    label = roles.label if roles.label in file.names else None
     observed = {name: column for name, column in roles.true_groups.items() if column in file.names}
-    extra = [*observed.values(), *([] if label is None else [label])]
+    extra = [*observed.values(), *(name for name in (roles.label, roles.seen_weights) if name in file.names)]
     table = file.read(list(dict.fromkeys([*roles.needed, *extra])))
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
-    for column in extra:
-        if missing := table[column].null_count:
-            row = table[column].is_null().index(True).as_py()
-            raise EvidenceError(f"{path}: {column} has {missing} missing values, the first in row {row}")
+    seen = {column: _count_seen(table[column], column) for column in extra if column != roles.seen_weights}
+    for column in [column for column, count in seen.items() if not count]:
+        remark(f"{path.name}: the column {column!r} has no values; it is not read")
+    partly = {column: count for column, count in seen.items() if 0 < count < len(table)}
     try:
         evidence = roles.columns.evidence(table)
     except EvidenceError as problem:
         problem.add_place(path)
         raise
-    seen = {name: table[column] for name, column in observed.items()}
-    return InputRows(evidence, roles, None if label is None else table[label], seen or None)
+    groups = {name: table[column] for name, column in observed.items() if seen[column]}
+    weights = table[roles.seen_weights] if partly and roles.seen_weights in extra else None
+    labels = table[roles.label] if seen.get(roles.label or "") else None
+    return InputRows(evidence, roles, labels, groups or None, weights, partly)
+
+
+def _count_seen(column: Any, name: str) -> int:
+    return int((~as_partial_vector(column, name)[1]).sum())
 
 
 def read_fitting_rows(path: Path, rules: RulesFile, flags: Flags, without: Sequence[str] = ()) -> InputRows:
@@ -104,7 +117,7 @@ def read_predicted_rows(path: Path, rules: RulesFile, flags: Flags) -> InputRows
     """Rows for commands that go by the model's probabilities, with a remark where the rules state more."""
     if "label" in rules.columns or "margin" in rules.solve or "calibrate" in rules.solve:
         remark("by the model's probabilities: calibration, labels and margins are for `bylaw fit`")
-    return read_fitting_rows(path, rules, flags, without=("label", "id"))
+    return read_fitting_rows(path, rules, flags, without=("label", "seen_weights", "id"))
 
 
 def _merge_roles(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,7 +164,7 @@ def find_policy_roles(
         _refuse_idle_groups(policy, stated)
     names = TableFile(path).names if names is None else names
     remembered = _recall_roles(policy, path, names, stated, deciding)
-    without = ["label", "weight"] if deciding else []
+    without = ["label", "weight", "seen_weights"] if deciding else []
     if policy.card.columns and not (remembered.get("weight") or flags.weight):
         without.append("weight")  # rows count alike, as they did in the fit
     problem = policy.problem if others is None else _join_problems(policy.problem, others.problem)

@@ -35,6 +35,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "costs": (_TABLE, (dict,)),
     "label": (_TEXT, (str,)),
     "weight": (_TEXT, (str,)),
+    "seen_weights": (_TEXT, (str,)),
     "id": (_TEXT, (str,)),
     "normalize": ("true or false", (bool,)),
     "solver": (_TEXT, (str,)),

@@ -23,6 +23,17 @@ def _native(values: Any, what: str) -> Any:
 
 def as_vector(values: Any, what: str) -> NDArray[Any]:
     """One column, (n_rows,), with no missing values."""
+    column, missing = as_partial_vector(values, what)
+    if missing.any():
+        raise EvidenceError(
+            f"{what} has {int(missing.sum())} missing values, the first in row {int(missing.argmax())}; "
+            "fill them in or drop those rows"
+        )
+    return column
+
+
+def as_partial_vector(values: Any, what: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """One column, (n_rows,), and where its value is missing: None, NaN, NaT, NA, null, or masked."""
     series = _native(values, what)
     if isinstance(series, nw.LazyFrame):
         raise EvidenceError(f"{what} is a lazy frame; collect it first")
@@ -33,21 +44,29 @@ def as_vector(values: Any, what: str) -> NDArray[Any]:
         column = np.asarray(values)
         if column.dtype.kind == "U" and isinstance(values, list | tuple):
             column = np.asarray(values, dtype=object)  # NumPy would spell 1 as "1"
-        missing = _missing(column)
+        missing = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else False
     if column.ndim != 1:
         raise EvidenceError(f"{what} must be one column of values, not an array of shape {column.shape}")
-    if missing.any() or (column.dtype.kind == "f" and (missing := np.isnan(column)).any()):
-        raise EvidenceError(
-            f"{what} has {int(missing.sum())} missing values, the first in row {int(missing.argmax())}; "
-            "fill them in or drop those rows"
-        )
-    return column
+    return column, missing | _missing(column)
+
+
+def fill_missing(column: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+    """The column with some value that is not missing in place of those that are; one at least is not."""
+    if not missing.any():
+        return column
+    filled = column.copy()
+    filled[missing] = column[~missing][0]
+    return filled
 
 
 def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+    if column.dtype.kind == "f":
+        return np.isnan(column)
+    if column.dtype.kind in "mM":
+        return np.isnat(column)
     if column.dtype.kind != "O":
         return np.zeros(column.shape, bool)
-    return np.array([_is_missing(value) for value in column.ravel()], bool).reshape(column.shape)
+    return np.array([_is_missing(value) for value in column], bool)
 
 
 def _is_missing(value: Any) -> bool:

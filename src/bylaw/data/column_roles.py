@@ -23,6 +23,7 @@ ROLES = (
     "costs",
     "label",
     "weight",
+    "seen_weights",
     "id",
     "normalize",
 )
@@ -30,6 +31,7 @@ _OBVIOUS = {
     "probabilities": ("p_*", "prob_*", "proba_*", "probability_*"),
     "label": ("label", "y", "target", "outcome"),
     "weight": ("weight", "weights", "sample_weight"),
+    "seen_weights": (),  # never obvious
     "id": ("id",),
 }
 _SHOWN = 12  # columns or classes in a remark
@@ -44,6 +46,7 @@ class Roles:
     id: str | None = None
     true_groups: Mapping[str, str] = field(default_factory=dict)
     guessed: tuple[str, ...] = ()  # what was not stated, in words
+    seen_weights: str | None = None  # 1 / P(seen | x), where labels or groups are missing
 
     @property
     def needed(self) -> list[str]:
@@ -59,6 +62,7 @@ class Roles:
         unknown = [names for names in columns.groups.values() if not isinstance(names, str)]
         models = [names for names in columns.references.values() if not isinstance(names, str)]
         nested = [columns.probabilities, unknown, columns.joint, models, columns.costs, columns.weights]
+        nested.append(self.seen_weights)
         return list(dict.fromkeys(_list_names(nested)))
 
     def values(self, groups: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
@@ -73,7 +77,8 @@ class Roles:
 
     def without_outcomes(self) -> Roles:
         """Those that a decision needs: neither true labels and groups, nor weights."""
-        return replace(self, columns=replace(self.columns, weights=None), label=None, true_groups={})
+        columns = replace(self.columns, weights=None)
+        return replace(self, columns=columns, label=None, true_groups={}, seen_weights=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the values of groups are kept beside their columns, since JSON has text keys only."""
@@ -83,6 +88,8 @@ class Roles:
             "id": self.id,
             "true_groups": dict(self.true_groups),
         }
+        if self.seen_weights is not None:
+            plain["seen_weights"] = self.seen_weights
         plain["groups"] = {
             name: columns
             if isinstance(columns, str)
@@ -95,6 +102,7 @@ class Roles:
         """As an owner of another table with these columns would state them, for `find_roles`."""
         columns = self.columns
         singles = {"label": self.label, "weight": columns.weights, "id": self.id}
+        singles["seen_weights"] = self.seen_weights
         return {
             "probabilities": list(columns.probabilities),
             "classes": columns.classes,
@@ -120,10 +128,14 @@ class Roles:
                 for name, columns in known["groups"].items()
             }
             roles = cls(
-                Columns(**known), content["label"], content["id"], dict(content["true_groups"].items())
+                Columns(**known),
+                content["label"],
+                content["id"],
+                dict(content["true_groups"].items()),
+                seen_weights=content.get("seen_weights"),
             )
             names = [*roles.needed, *roles.true_groups.values()]
-            names += [name for name in (roles.label, roles.id) if name is not None]
+            names += [name for name in (roles.label, roles.id, roles.seen_weights) if name is not None]
             lists = [known["probabilities"], known["classes"]]
             maps = [known["joint"], known["references"], known["costs"]]
             if not (
@@ -195,7 +207,8 @@ class _Finder:
         )
         true_groups = self._find_true_groups(groups)
         label, identifier = self._find_single("label"), self._find_single("id")
-        return Roles(columns, label, identifier, true_groups, tuple(self.guessed))
+        seen_weights = self._find_single("seen_weights")
+        return Roles(columns, label, identifier, true_groups, tuple(self.guessed), seen_weights)
 
     def _check_used(self, role: str, known: Sequence[str]) -> None:
         for name in as_mapping(self.stated.get(role)):

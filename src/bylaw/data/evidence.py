@@ -17,6 +17,7 @@ from bylaw.data.arrays import (
     as_columns,
     as_matrix,
     as_numbers,
+    as_partial_vector,
     as_vector,
     check_alignment,
     check_index,
@@ -190,6 +191,13 @@ class RowData:
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
         return vector
+
+    def partial_vector(self, column: Any, what: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """One value per row, (n_rows,), and where it is missing."""
+        check_index(get_index(column), what, self.index, "probabilities")
+        vector, missing = as_partial_vector(column, what)
+        self.check_length(len(vector), what)
+        return vector, missing
 
     def check_length(self, length: int, what: str) -> None:
         check_length(length, len(self), what)

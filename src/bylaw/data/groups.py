@@ -42,6 +42,17 @@ class KnownGroup:
 
 
 @dataclass(frozen=True)
+class PartlyKnownGroup:
+    """An attribute whose value is known for some of the rows only."""
+
+    group: KnownGroup  # on the other rows, its codes mean nothing
+    seen: NDArray[np.bool_]  # (n_rows,): where it is known
+
+    def rows(self, part: Part) -> PartlyKnownGroup:
+        return PartlyKnownGroup(self.group.rows(part), self.seen[part])
+
+
+@dataclass(frozen=True)
 class GroupProbabilities:
     """An attribute of which each row has only probabilities."""
 

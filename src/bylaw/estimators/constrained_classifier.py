@@ -22,7 +22,7 @@ from bylaw.auditing.audit import Audit, audit
 from bylaw.calibration.maps import METHODS
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence
-from bylaw.data.groups import KnownGroup
+from bylaw.data.groups import PartlyKnownGroup
 from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError
 from bylaw.estimators.cross_fitting import ensure_probabilities, is_fraction, is_frozen, split_held_out
@@ -34,7 +34,9 @@ from bylaw.estimators.fit_inputs import (
     make_action_array,
     read_groups,
     read_labels,
+    read_partial_groups,
     read_references,
+    read_seen_weights,
     read_weights,
     select_models,
     select_references,
@@ -43,11 +45,12 @@ from bylaw.estimators.group_models import find_hidden_names, find_model_key, mak
 from bylaw.estimators.metadata_routing import Routes, format_route, make_router
 from bylaw.estimators.random_state import check_random_state, make_generator, make_key, make_seed
 from bylaw.estimators.training import TrainedModels, Training
+from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
 from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.fitting.solve import as_solver, solve
 from bylaw.formulation.linear_form import admit_values
 from bylaw.formulation.row_rates import has_rows
-from bylaw.language.expressions import Rate, format_conditions
+from bylaw.language.expressions import LABEL, Rate, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
@@ -238,6 +241,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
         sample_weight: Any = None,
+        unlabelled: Any = None,
+        unlabelled_sensitive_features: Any = None,
+        seen_weights: Any = None,
         **params: Any,
     ) -> Self:
         """Train the models and choose the policy.
@@ -247,14 +253,25 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X : array or frame of shape (n_rows, n_features)
             the features, as the estimator takes them.
         y : array of shape (n_rows,), optional
-            the labels; may be left out with a `FrozenEstimator`.
+            the labels; may be left out with a `FrozenEstimator`. They may be missing (None, NaN, NA, null,
+            masked) on some rows: the model of the labels is trained on the others, and the policy is chosen
+            on all. Rules that refer to labels then hold by prediction-powered rates, as in `solve`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
             the groups that the rules refer to, one column for each attribute. Other columns are not read.
+            Values may be missing where a group estimator predicts the group: it is trained on the others.
         reference : classifier, array of shape (n_rows,), dict or frame, optional
             for rules with `disagreement` or `omits`: an earlier model, fitted, or its labels; for several, by
             their names in the rules. A model given here is used again at decision time.
         sample_weight : array of shape (n_rows,), optional
             for the policy, and for the models that take weights.
+        unlabelled : array or frame of shape (n_unlabelled, n_features), optional
+            more rows, without labels, on which the policy is chosen; as if they were rows of X with missing
+            labels. Each is predicted by the model of one fold, as each row of X is.
+        unlabelled_sensitive_features : frame, dict, or array of shape (n_unlabelled,), optional
+            the groups of these rows; needed where groups are known at decision time.
+        seen_weights : array of shape (n_rows,), optional
+            where labels or groups are missing, 1 / P(seen | x) of the rows that show them, for the observed
+            rates. By default these rows are a random sample of all. The models are trained without them.
         **params
             passed to the estimator's `fit`.
 
@@ -295,47 +312,60 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self._check_options()
         model = ensure_probabilities(self.estimator, "estimator")
         X = self._check_features(X, reset=True)
-        labels, classes = read_labels(model, X, y)
+        labels, classes, labelled = read_labels(model, X, y)
         problem = self._make_problem(classes)
         self._check_combinations(model, problem)
         weights = None if sample_weight is None else read_weights(sample_weight, X)
-        own = {"sensitive_features": sensitive_features, "reference": reference}
+        own = {
+            "sensitive_features": sensitive_features,
+            "reference": reference,
+            "unlabelled": unlabelled,
+            "unlabelled_sensitive_features": unlabelled_sensitive_features,
+            "seen_weights": seen_weights,
+        }
         routes = Routes(self, weights, params, {name: v for name, v in own.items() if v is not None})
-        groups = read_groups(sensitive_features, problem.attributes, X)
         hidden = find_hidden_names(self.group_estimator, problem)
+        groups = read_partial_groups(sensitive_features, problem.attributes, X, hidden)
         check_groups_known(problem.attributes, {*groups, *hidden}, sensitive_features)
         sources = select_references(reference, problem.references)
         references = read_references(sources, problem.references, X, sensitive_features, problem.attributes)
-        training = self._make_training(model, X, problem, labels, classes, groups, routes)
-        self.trained_, self.policy_ = self._choose_policy(problem, training, references)
+        inputs = FitInputs(X, labels, labelled, groups, references, read_seen_weights(seen_weights, X))
+        if unlabelled is not None:
+            check_row_parameters(X, weights, sources, select_models(sources), params, self.cv)
+            more = self._check_features(unlabelled, reset=False)
+            inputs = inputs.join(more, unlabelled_sensitive_features, problem, hidden, sources)
+        elif unlabelled_sensitive_features is not None:
+            raise OptionError("unlabelled_sensitive_features has no effect without unlabelled: leave it out")
+        if seen_weights is not None and not (inputs.seen and self.correction):
+            why = "with correction=False" if inputs.seen else "where no label or group is missing"
+            raise OptionError(f"seen_weights has no effect {why}: leave it out")
+        training = self._make_training(model, inputs, problem, classes, routes)
+        self.trained_, self.policy_ = self._choose_policy(problem, training, inputs.references)
         self.classes_ = classes
         self.references_ = select_models(sources)
         self.actions_ = make_action_array([*classes.tolist(), *self.policy_.actions[len(classes) :]])
         return self
 
     def _make_training(
-        self,
-        model: Any,
-        X: Any,
-        problem: Problem,
-        labels: NDArray[Any] | None,
-        classes: NDArray[Any],
-        groups: Mapping[str, KnownGroup],
-        routes: Routes,
+        self, model: Any, inputs: FitInputs, problem: Problem, classes: NDArray[Any], routes: Routes
     ) -> Training:
         estimators = self.group_estimator
         calibrator = None if isinstance(self.calibrator, str) else self.calibrator
-        codes, product = encode_labels(labels, classes), self.joint == "product"
-        hidden = make_hidden_groups(estimators, problem, tuple(classes.tolist()), groups, codes, product)
+        codes, product = encode_labels(inputs.labels, classes), self.joint == "product"
+        groups = {name: found.group for name, found in inputs.groups.items()}
+        values = tuple(classes.tolist())
+        hidden = make_hidden_groups(estimators, problem, values, groups, codes, product, inputs.seen)
         keys = [format_route(find_model_key(estimators, group.names)) for group in hidden]
         return Training(
             model=model,
             hidden=hidden,
-            X=X,
-            labels=labels,
+            X=inputs.X,
+            labels=inputs.labels,
             label_codes=codes,
             classes=classes,
             groups=groups,
+            seen=inputs.seen,
+            seen_weights=inputs.seen_weights,
             cv=self.cv,
             split_params=routes.split_params,
             random_state=make_seed(self.random_state),
@@ -359,13 +389,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if certifying is not None:
             others = {name: column[certifying] for name, column in references.items()}
             held_out = trained.make_held_out(all_rows.select_rows(certifying), others)
-        groups = training.observed_groups
         policy = solve(
             problem,
             evidence,
-            labels=training.policy_labels if self.correction else None,
-            groups=groups if self.correction and groups else None,
-            calibrate=self._resolve_calibration(training.policy_labels),
+            **(training.outcomes if self.correction else {}),
+            calibrate=self._resolve_calibration(training.outcomes["labels"]),
             margin=self._resolve_margin(),
             guarantee=self.guarantee,  # type: ignore[arg-type]
             confidence=_CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
@@ -375,7 +403,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             tol=self.tol,
             rng=None if self.random_state is None else make_generator(self.random_state),
         )
-        self._warn_about_small_groups(policy, len(training.policy_rows))
+        self._warn_about_small_groups(policy, training)
         prints = training.fingerprint_rows(trained, policy, known)
         return trained, replace(policy, fingerprints=(*policy.fingerprints, *prints))
 
@@ -386,8 +414,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         fraction = _HELD_OUT if _is_auto(self.held_out) else self.held_out
         return split_held_out(n_rows, fraction, make_generator(self.random_state))  # type: ignore[arg-type]
 
-    def _warn_about_small_groups(self, policy: Policy, n_rows: int) -> None:
-        counts = {event: round(share * n_rows) for event, share in policy.frequencies.items()}
+    def _warn_about_small_groups(self, policy: Policy, training: Training) -> None:
+        counts = {
+            event: round(share * training.count_seen(name for name, _ in event))
+            for event, share in policy.frequencies.items()
+        }
         if small := {event: count for event, count in counts.items() if count < FEW_ROWS}:
             fewest = sorted(small.items(), key=lambda item: item[1])[:3]
             shown = "; ".join(f"{format_conditions(event)}: {count} rows" for event, count in fewest)
@@ -410,7 +441,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
         return problem
 
-    def _resolve_calibration(self, labels: NDArray[Any] | None) -> Any:
+    def _resolve_calibration(self, labels: Any) -> Any:
         """The method of the policy's calibration; None where a calibrator of its own stands before it."""
         if not isinstance(self.calibrator, str) or (
             _is_auto(self.calibrator) and (labels is None or not self.correction)
@@ -672,7 +703,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X : array or frame of shape (n_rows, n_features)
             rows.
         y : array of shape (n_rows,)
-            their labels.
+            their labels; where some are missing, the cost is prediction-powered, as in `fit`.
         sample_weight : array of shape (n_rows,), optional
             their weights.
         sensitive_features, reference
@@ -694,7 +725,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         True
         """
         probabilities, rows = self._observe(X, y, sensitive_features, reference, sample_weight)
-        return 1.0 - self.policy_.expected(self.policy_.problem.minimize, rows, probabilities=probabilities)
+        cost, space = self.policy_.problem.minimize, self.policy_.action_space
+        if y is not None and LABEL in rows.unseen and any(a.needs_label(space) for a, _ in cost.terms):
+            raise EvidenceError("all labels in y are missing: there is nothing to score")
+        return 1.0 - self.policy_.expected(cost, rows, probabilities=probabilities)
 
     def expected(
         self,
@@ -705,6 +739,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
         sample_weight: Any = None,
+        seen_weights: Any = None,
     ) -> float:
         """A rate as observed on these rows, with the randomness of the decisions integrated out.
 
@@ -715,11 +750,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X : array or frame of shape (n_rows, n_features)
             rows.
         y : array of shape (n_rows,), optional
-            their labels; where they are left out, the model's probabilities take their place.
+            their labels; where they are left out, the model's probabilities take their place. Where some
+            labels or groups are missing, the rate is prediction-powered, as in `fit`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
             the groups that the rules and the rate refer to; for those with a group estimator, its
             probabilities take their place where they are left out.
-        reference, sample_weight
+        reference, sample_weight, seen_weights
             as in `fit`.
 
         Returns
@@ -738,7 +774,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         True
         """
         query = Problem(rate)
-        probabilities, rows = self._observe(X, y, sensitive_features, reference, sample_weight, query)
+        probabilities, rows = self._observe(
+            X, y, sensitive_features, reference, sample_weight, query, seen_weights
+        )
         return self.policy_.expected(query.minimize, rows, probabilities=probabilities)
 
     def violations(
@@ -749,6 +787,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
         sample_weight: Any = None,
+        seen_weights: Any = None,
     ) -> dict[str, float]:
         """For each rule, its observed rate minus its bound: above zero, it is violated on these rows.
 
@@ -757,10 +796,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X : array or frame of shape (n_rows, n_features)
             rows.
         y : array of shape (n_rows,), optional
-            their labels; needed if a rule refers to labels.
+            their labels; needed if a rule refers to labels. Where some labels or groups are missing, rates
+            are prediction-powered, as in `fit`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
             the true groups that the rules refer to, also those with a group estimator.
-        reference, sample_weight
+        reference, sample_weight, seen_weights
             as in `fit`.
 
         Returns
@@ -783,12 +823,15 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> list(clf.violations(X, y))
         ['rejected() <= 0.1']
         """
-        probabilities, observed = self._observe(X, y, sensitive_features, reference, sample_weight)
+        probabilities, observed = self._observe(
+            X, y, sensitive_features, reference, sample_weight, None, seen_weights
+        )
         rules = [found.rule for found in self.policy_.problem.expand(observed.classes, observed.group_values)]
-        if missing := [name for name in observed.hidden_groups if isinstance(name, str)]:
+        unseen = observed.unseen
+        if missing := [name for name in observed.hidden_groups if name in unseen and isinstance(name, str)]:
             raise EvidenceError(f"to assess the rules, pass sensitive_features with the true {missing}")
         space = self.policy_.action_space
-        if y is None and any(atom.needs_label(space) for rule in rules for atom in rule.atoms()):
+        if LABEL in unseen and any(atom.needs_label(space) for rule in rules for atom in rule.atoms()):
             raise EvidenceError("some of the rules refer to labels: to assess them, pass y")
         return {
             str(rule): self.policy_.expected(rule.excess, observed, probabilities=probabilities)
@@ -805,6 +848,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
         sample_weight: Any = None,
+        seen_weights: Any = None,
         rules: Any = None,
         decisions: Any = None,
         limits: Limits | None = None,
@@ -820,8 +864,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X : array or frame of shape (n_rows, n_features)
             rows that `fit` did not see.
         y : array of shape (n_rows,), optional
-            their labels.
-        sensitive_features, reference, sample_weight
+            their labels. Where some labels or groups are missing, each rule is judged on the rows that show
+            all that it refers to.
+        sensitive_features, reference, sample_weight, seen_weights
             as in `violations`.
         rules : rule, family, str, or list of these, optional
             what to test instead of the rules of the fit.
@@ -866,6 +911,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             evidence,
             labels=y,
             groups=groups,
+            seen_weights=seen_weights,
             rules=rules,
             decisions=decisions,
             limits=limits,
@@ -911,11 +957,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         reference: Any,
         weights: Any,
         query: Problem | None = None,
+        seen_weights: Any = None,
     ) -> tuple[Floats, ObservedRows]:
         """The probabilities of the decisions, and the rows as observed, with what the query reads."""
         evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, weights, query)
         evidence = self.policy_.calibrate(evidence)
-        return self.policy_.probabilities(evidence), observe(evidence, y, groups)
+        return self.policy_.probabilities(evidence), observe(evidence, y, groups, seen_weights)
 
     def _read_outcomes(
         self,
@@ -925,7 +972,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         reference: Any,
         weights: Any,
         query: Problem | None,
-    ) -> tuple[Evidence, dict[str, KnownGroup]]:
+    ) -> tuple[Evidence, dict[str, PartlyKnownGroup]]:
         """What is known of these rows at decision time, and the true groups."""
         check_alignment({"X": X, "y": y})
         stated = self.policy_.problem
@@ -934,7 +981,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         names = list(dict.fromkeys((*stated.attributes, *query.attributes)))
         if weights is not None:
             evidence = evidence.with_columns(weights=read_weights(weights, X))
-        return evidence, read_groups(sensitive_features, names, X)
+        return evidence, read_partial_groups(sensitive_features, names, X, names)
 
     # The contract of scikit-learn.
 

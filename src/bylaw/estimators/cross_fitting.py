@@ -23,6 +23,7 @@ from bylaw.language.expressions import shorten
 RowIndices = NDArray[np.intp]
 Splits = Sequence[tuple[RowIndices, RowIndices]]  # rows to train on, rows to predict
 DEFAULT_FOLDS = 5
+_STRATUM = 100  # fewer rows without labels are spread by chance
 
 
 def ensure_probabilities(estimator: Any, what: str) -> Any:
@@ -51,14 +52,33 @@ def is_fraction(cv: Any) -> bool:
 
 
 def make_splits(
-    cv: Any, X: Any, labels: NDArray[Any] | None, random_state: Any, params: Mapping[str, Any]
+    cv: Any,
+    X: Any,
+    labels: NDArray[Any] | None,
+    random_state: Any,
+    params: Mapping[str, Any],
+    labelled: NDArray[np.bool_] | None = None,
 ) -> list[tuple[RowIndices, RowIndices]]:
     """Folds (a whole number or a splitter), or one split (the fraction to predict), stratified by the
-    labels where these are known."""
-    splitter = _make_splitter(cv, labels, random_state)
-    splits = [(_as_indices(train), _as_indices(test)) for train, test in splitter.split(X, labels, **params)]
+    labels where these are known. `labelled` are the rows that show theirs, unless all do.
+
+    Each unlabelled row is predicted by the model of one fold, as each labelled row is: only then do the
+    errors of the labelled rows tell those of all. One split trains on labelled rows alone.
+    """
+    splitter = _make_splitter(cv, labels if labelled is None else labels[labelled], random_state)  # type: ignore[index]
+    strata = labels if labelled is None else _stratify(labels, labelled)
+    splits = [(_as_indices(train), _as_indices(test)) for train, test in splitter.split(X, strata, **params)]
     _check_splits(splits, cv)
+    if labelled is not None and is_fraction(cv):
+        train, test = splits[0]
+        splits = [(train[labelled[train]], np.sort(np.concatenate([test, train[~labelled[train]]])))]
     return splits
+
+
+def _stratify(labels: Any, labelled: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Positions of the labels, and -1 for rows without one, if these suffice for a stratum of their own."""
+    codes = np.unique(labels, return_inverse=True)[1]
+    return codes if (~labelled).sum() < _STRATUM else np.where(labelled, codes, -1)
 
 
 def _make_splitter(cv: Any, labels: NDArray[Any] | None, random_state: Any) -> Any:

@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_y, _num_samples, check_is_fitted
+from sklearn.utils.validation import _check_y, _num_samples, check_is_fitted, column_or_1d
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.arrays import as_columns, as_numbers, as_vector, check_alignment, is_frame, select_columns
+from bylaw.data.arrays import (
+    as_columns,
+    as_numbers,
+    as_partial_vector,
+    as_vector,
+    check_alignment,
+    fill_missing,
+    is_frame,
+    select_columns,
+)
 from bylaw.data.evidence import REJECTED
-from bylaw.data.groups import KnownGroup, factorize
+from bylaw.data.groups import KnownGroup, PartlyKnownGroup, factorize
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.estimators.cross_fitting import is_frozen
 
@@ -32,8 +41,11 @@ def check_two_dimensional(X: Any) -> None:
         )
 
 
-def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArray[Any]]:
-    """The labels, if there are any, and the classes; a frozen model has its own."""
+def read_labels(
+    model: Any, X: Any, y: Any
+) -> tuple[NDArray[Any] | None, NDArray[Any], NDArray[np.bool_] | None]:
+    """The labels, if there are any; the classes, of which a frozen model has its own; and which rows show
+    their label, unless all do."""
     if is_frozen(model):
         check_is_fitted(model)
     if y is None:
@@ -42,12 +54,18 @@ def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArra
                 "ConstrainedClassifier requires y to be passed, but the target y is None: labels train the "
                 "estimator. Without labels, wrap a trained estimator with predict_proba in FrozenEstimator"
             )
-        return None, np.asarray(model.classes_)
+        return None, np.asarray(model.classes_), None
     check_alignment({"X": X, "y": y})
-    labels = _check_y(y)
-    if labels.dtype.kind == "O":
-        labels = as_vector(labels, "y")
+    labels, seen = _split_missing(y)
     check_row_count(labels, X, "y")
+    if seen is not None and not seen.any() and is_frozen(model):
+        return None, np.asarray(model.classes_), None
+    if seen is None or not seen.any():
+        labels, seen = _check_labels(y), None
+    else:
+        shown = _check_labels(_drop_objects(labels[seen]))
+        labels = np.full(len(seen), shown[0], dtype=shown.dtype)
+        labels[seen] = shown
     check_classification_targets(labels)
     present = np.unique(labels)
     classes = np.asarray(model.classes_) if is_frozen(model) else present
@@ -58,7 +76,27 @@ def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[Any] | None, NDArra
         )
     if len(classes) < 2:
         raise EvidenceError(f"y has one class, {classes.tolist()}; there is nothing to decide")
-    return labels, classes
+    return labels, classes, seen
+
+
+def _split_missing(y: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """One column, and where it is not missing; None if it is nowhere."""
+    flat = column_or_1d(y) if len(getattr(y, "shape", (0,))) == 2 else y
+    vector, missing = as_partial_vector(flat, "y")
+    return vector, ~missing if missing.any() else None
+
+
+def _drop_objects(labels: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers or truth values that stood beside None or NA, as an array of such."""
+    kinds = {type(label) for label in labels.tolist()}
+    return np.array(labels.tolist()) if kinds in ({int}, {bool}) else labels
+
+
+def _check_labels(y: Any) -> NDArray[Any]:
+    labels = _check_y(y)
+    if labels.dtype.kind != "O":
+        return labels
+    return as_vector(labels, "y")
 
 
 def encode_labels(labels: NDArray[Any] | None, classes: NDArray[Any]) -> NDArray[np.int64] | None:
@@ -84,21 +122,35 @@ def make_action_array(actions: Sequence[Value]) -> NDArray[Any]:
 
 def read_groups(sensitive_features: Any, names: Sequence[str], X: Any) -> dict[str, KnownGroup]:
     """The columns of these names, which are those that the rules refer to."""
+    groups = read_partial_groups(sensitive_features, names, X, ())
+    return {name: found.group for name, found in groups.items()}
+
+
+def read_partial_groups(
+    sensitive_features: Any,
+    names: Sequence[str],
+    X: Any,
+    hidden: Collection[str],
+    called: str = "sensitive_features",
+) -> dict[str, PartlyKnownGroup]:
+    """The columns of these names; of those that are hidden when a decision is made, values may be missing,
+    and a column without any counts as not passed."""
     if isinstance(sensitive_features, str):
-        raise EvidenceError(f"sensitive_features is the text {sensitive_features!r}; pass the column itself")
+        raise EvidenceError(f"{called} is the text {sensitive_features!r}; pass the column itself")
     name = getattr(sensitive_features, "name", None)
     if isinstance(name, str) and names and name not in names:
-        raise EvidenceError(
-            f"sensitive_features is named {name!r}, and the rules refer to {list(names)}; rename it"
-        )
-    columns = select_columns(sensitive_features, names, "sensitive_features")
+        raise EvidenceError(f"{called} is named {name!r}, and the rules refer to {list(names)}; rename it")
+    columns = select_columns(sensitive_features, names, called)
     check_alignment({"X": X, **columns})
     groups = {}
     for name, column in columns.items():
-        what = f"sensitive_features[{name!r}]"
-        vector = as_vector(column, what)
+        what = f"{called}[{name!r}]"
+        vector, missing = as_partial_vector(column, what)
         check_row_count(vector, X, what)
-        groups[name] = factorize(vector, what)
+        if name not in hidden:
+            vector = as_vector(column, what)
+        if not missing.all():
+            groups[name] = PartlyKnownGroup(factorize(fill_missing(vector, missing), what), ~missing)
     return groups
 
 
@@ -122,6 +174,19 @@ def read_weights(sample_weight: Any, X: Any) -> Floats:
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise EvidenceError("sample_weight must be finite, not negative, and not all zero")
     return weights
+
+
+def read_seen_weights(seen_weights: Any, X: Any) -> Floats | None:
+    """1 / P(seen | x), which may be missing on rows that show nothing; `observe` checks the others."""
+    if seen_weights is None:
+        return None
+    check_alignment({"X": X, "seen_weights": seen_weights})
+    column, missing = as_partial_vector(seen_weights, "seen_weights")
+    check_row_count(column, X, "seen_weights")
+    try:
+        return np.where(missing, np.nan, column).astype(np.float64)
+    except (TypeError, ValueError):
+        raise EvidenceError(f"seen_weights must be numbers, not {column.dtype}") from None
 
 
 def select_references(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:

@@ -57,6 +57,12 @@ class HiddenGroup:
         codes = [admit_values(name, groups[name], values).codes for name, values in named]
         return np.ravel_multi_index([*codes, label_codes] if self.classes else codes, self.shape)
 
+    def find_seen(self, seen: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.bool_] | None:
+        """(n_rows,): the rows that show their cell; None if all do. `seen` has what some rows lack."""
+        names = [*self.names, *([LABEL] if self.classes else [])]
+        masks = [seen[name] for name in names if name in seen]
+        return np.logical_and.reduce(masks) if masks else None
+
     def stack_predictions(self, parts: Sequence[tuple[Floats, Any]]) -> Floats:
         """Predictions of several models, each of the cells it was trained on, (n_rows, *shape)."""
         return np.concatenate([expand_cells(p, present, self.shape) for p, present in parts])
@@ -117,6 +123,7 @@ def make_hidden_groups(
     groups: Mapping[str, KnownGroup],
     label_codes: NDArray[np.int64] | None,
     product: bool,
+    seen: Mapping[str, NDArray[np.bool_]],
 ) -> tuple[HiddenGroup, ...]:
     """The models that the rules need: of each hidden attribute, and of those that go together."""
     hidden = find_hidden_names(estimators, problem)
@@ -146,7 +153,7 @@ def make_hidden_groups(
             model=model,
             frequencies=np.ones(1),
         )
-        found.append(replace(group, frequencies=_count_cells(group, groups, label_codes)))
+        found.append(replace(group, frequencies=_count_cells(group, groups, label_codes, seen)))
     _check_use(estimators, found, product)
     return tuple(found)
 
@@ -172,7 +179,12 @@ def _check_use(estimators: Any, hidden: Sequence[HiddenGroup], product: bool) ->
         )
 
 
-def _count_cells(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_codes: Any) -> Floats:
+def _count_cells(
+    group: HiddenGroup,
+    groups: Mapping[str, KnownGroup],
+    label_codes: Any,
+    seen: Mapping[str, NDArray[np.bool_]],
+) -> Floats:
     """Rows of each cell at fit, (*shape); ones where labels or groups are not known."""
     if group.classes is not None and label_codes is None:
         if not is_frozen(group.model):
@@ -183,11 +195,9 @@ def _count_cells(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_cod
         return np.ones(group.shape)
     if any(name not in groups for name in group.names):
         return np.ones(group.shape)
-    return (
-        np.bincount(group.encode_cells(groups, label_codes), minlength=int(np.prod(group.shape)))
-        .reshape(group.shape)
-        .astype(float)
-    )
+    cells, shown = group.encode_cells(groups, label_codes), group.find_seen(seen)
+    counts = np.bincount(cells if shown is None else cells[shown], minlength=int(np.prod(group.shape)))
+    return counts.reshape(group.shape).astype(float)
 
 
 def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:

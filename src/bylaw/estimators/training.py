@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,8 +14,8 @@ from sklearn.utils.validation import _check_method_params, _num_samples
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
-from bylaw.data.groups import KnownGroup
-from bylaw.data.outcomes import HeldOut
+from bylaw.data.groups import KnownGroup, PartlyKnownGroup
+from bylaw.data.outcomes import HeldOut, Mask
 from bylaw.errors import OptionError
 from bylaw.estimators.cross_fitting import (
     RowIndices,
@@ -27,6 +27,7 @@ from bylaw.estimators.cross_fitting import (
 )
 from bylaw.estimators.group_models import HiddenGroup
 from bylaw.estimators.score_calibration import Calibration, calibrate
+from bylaw.language.expressions import LABEL
 from bylaw.policy.fingerprint import Fingerprints, fingerprint_evidence
 from bylaw.policy.policy import Policy
 
@@ -44,6 +45,8 @@ class Training:
     label_codes: NDArray[np.int64] | None  # (n_rows,): positions in the classes
     classes: NDArray[Any]
     groups: Mapping[str, KnownGroup]
+    seen: Mapping[str, Mask]  # where labels and groups that some rows lack are shown, (n_rows,) each
+    seen_weights: Floats | None  # (n_rows,): 1 / P(seen | x)
     cv: Any
     split_params: Params  # for the splitter
     random_state: Any
@@ -69,6 +72,8 @@ class Training:
             labels=None if self.labels is None else self.labels[rows],
             label_codes=None if self.label_codes is None else self.label_codes[rows],
             groups={name: group.rows(rows) for name, group in self.groups.items()},
+            seen={name: shown[rows] for name, shown in self.seen.items()},
+            seen_weights=None if self.seen_weights is None else self.seen_weights[rows],
             weights=None if self.weights is None else self.weights[rows],
             split_params=select(self.split_params),
             calibrator_params=select(self.calibrator_params),
@@ -81,7 +86,9 @@ class Training:
         """Empty where nothing is to be trained."""
         if is_frozen(self.model) and all(is_frozen(group.model) for group in self.hidden):
             return []
-        return make_splits(self.cv, self.X, self.labels, self.random_state, self.split_params)
+        return make_splits(
+            self.cv, self.X, self.labels, self.random_state, self.split_params, self.seen.get(LABEL)
+        )
 
     @cached_property
     def _targets(self) -> list[NDArray[np.int64] | None]:
@@ -98,15 +105,40 @@ class Training:
         return np.concatenate([test for _, test in self.splits])
 
     @property
-    def policy_labels(self) -> NDArray[Any] | None:
-        """Of the policy's rows."""
-        return None if self.labels is None else self.labels[self.policy_rows]
+    def outcomes(self) -> dict[str, Any]:
+        """What `fit` observes of the policy's rows, as arguments of `solve`."""
+        rows = self.policy_rows
+        return {
+            "labels": self.observed_labels(rows),
+            "groups": self.observed_groups(rows) or None,
+            "seen_weights": self.find_seen_weights(rows),
+        }
 
-    @property
-    def observed_groups(self) -> dict[str, KnownGroup]:
-        """The true values of hidden groups, where `fit` knows them, of the policy's rows."""
+    def find_seen_weights(self, rows: RowIndices) -> Floats | None:
+        """Of some rows, where these show labels or groups that others of them lack."""
+        shares = [shown[rows].mean() for shown in self.seen.values()]
+        partly = any(0 < share < 1 for share in shares)
+        return self.seen_weights[rows] if partly and self.seen_weights is not None else None
+
+    def observed_labels(self, rows: RowIndices) -> NDArray[Any] | None:
+        """Of some rows, masked where they are missing."""
+        if self.labels is None or LABEL not in self.seen:
+            return None if self.labels is None else self.labels[rows]
+        return np.ma.MaskedArray(self.labels[rows], mask=~self.seen[LABEL][rows])
+
+    def observed_groups(self, rows: RowIndices) -> dict[str, KnownGroup | PartlyKnownGroup]:
+        """The true values of hidden groups, where `fit` knows them, of some rows."""
         names = [name for group in self.hidden for name in group.names if name in self.groups]
-        return {name: self.groups[name].rows(self.policy_rows) for name in names}
+        groups = {name: self.groups[name].rows(rows) for name in names}
+        return {
+            name: PartlyKnownGroup(group, self.seen[name][rows]) if name in self.seen else group
+            for name, group in groups.items()
+        }
+
+    def count_seen(self, names: Iterable[str]) -> int:
+        """How many of the policy's rows show all of these attributes."""
+        masks = [self.seen[name][self.policy_rows] for name in names if name in self.seen]
+        return int(np.logical_and.reduce(masks).sum()) if masks else len(self.policy_rows)
 
     def fingerprint_rows(
         self, trained: TrainedModels, policy: Policy, references: Mapping[str, NDArray[Any]]
@@ -138,7 +170,7 @@ class Training:
         if is_frozen(self.model):
             labels = _predict_labels(self.model, X, self.classes)
         else:
-            parts = self._predict_out_of_fold(self.model, self.labels, self.params)
+            parts = self._predict_out_of_fold(self.model, self.labels, self.params, self.seen.get(LABEL))
             labels = np.concatenate(
                 [
                     align_columns(p, present, self.classes, "the estimator, in one of the folds,")
@@ -148,7 +180,9 @@ class Training:
         cells = [
             h.predict(h.model, X)
             if target is None
-            else h.stack_predictions(self._predict_out_of_fold(h.model, target, params))
+            else h.stack_predictions(
+                self._predict_out_of_fold(h.model, target, params, h.find_seen(self.seen))
+            )
             for h, target, params in zip(self.hidden, self._targets, self.group_params, strict=True)
         ]
         return labels, cells
@@ -161,30 +195,39 @@ class Training:
             raise OptionError("a calibrator learns from labels: pass y, or leave out calibrator")
         if unseen := [name for h in self.hidden for name in h.names if name not in self.groups]:
             raise OptionError(f"a calibrator learns from groups: pass sensitive_features with {unseen}")
-        targets = [h.encode_cells(self.groups, self.label_codes)[self.policy_rows] for h in self.hidden]
-        params = _check_method_params(self.X, params=dict(self.calibrator_params), indices=self.policy_rows)
-        labels = self.labels[self.policy_rows]
-        return calibrate(
-            self.calibrator, *self._predictions, labels, targets, self.hidden, self.classes, params
-        )
+        shown = np.ones(len(self.policy_rows), dtype=bool)  # those with all labels and groups
+        for mask in self.seen.values():
+            shown &= mask[self.policy_rows]
+        rows, (chances, cells) = self.policy_rows[shown], self._predictions
+        targets = [h.encode_cells(self.groups, self.label_codes)[rows] for h in self.hidden]
+        params = _check_method_params(self.X, params=dict(self.calibrator_params), indices=rows)
+        learned = chances[shown], [part[shown] for part in cells], self.labels[rows]
+        return calibrate(self.calibrator, *learned, targets, self.hidden, self.classes, params)
 
-    def _predict_out_of_fold(self, model: Any, target: Any, params: Params) -> list[tuple[Floats, Any]]:
-        return predict_out_of_fold(model, self.X, target, self.splits, params=params, n_jobs=self.n_jobs)
+    def _predict_out_of_fold(
+        self, model: Any, target: Any, params: Params, seen: Mask | None
+    ) -> list[tuple[Floats, Any]]:
+        """By models that are trained on the rows that show their target."""
+        splits = [(train if seen is None else train[seen[train]], test) for train, test in self.splits]
+        return predict_out_of_fold(model, self.X, target, splits, params=params, n_jobs=self.n_jobs)
 
     def train_models(self) -> TrainedModels:
         """The models in use: trained on all rows after folds, on the training part after one split."""
         groups = [
-            h.model if target is None else self._train(h.model, target, params)
+            h.model if target is None else self._train(h.model, target, params, h.find_seen(self.seen))
             for h, target, params in zip(self.hidden, self._targets, self.group_params, strict=True)
         ]
         frozen = is_frozen(self.model)
-        model = self.model if frozen else self._train(self.model, self.labels, self.params)
+        seen = self.seen.get(LABEL)
+        model = self.model if frozen else self._train(self.model, self.labels, self.params, seen)
         return TrainedModels(model, self.hidden, tuple(groups), self.classes, self._calibration)
 
-    def _train(self, model: Any, target: Any, params: Params) -> Any:
-        if len(self.splits) != 1:
+    def _train(self, model: Any, target: Any, params: Params, seen: Mask | None) -> Any:
+        """On the rows that show their target."""
+        if len(self.splits) != 1 and seen is None:
             return clone_unfitted(model).fit(self.X, target, **params)
-        rows = self.splits[0][0]
+        rows = self.splits[0][0] if len(self.splits) == 1 else np.arange(len(self))
+        rows = rows if seen is None else rows[seen[rows]]
         own = _check_method_params(self.X, params=dict(params), indices=rows)
         return clone_unfitted(model).fit(_safe_indexing(self.X, rows), _safe_indexing(target, rows), **own)
 
@@ -219,9 +262,13 @@ class TrainedModels:
     def make_held_out(self, rows: Training, references: Mapping[str, NDArray[Any]]) -> HeldOut:
         """Rows that no model was trained on, with their true labels and groups."""
         evidence = self.make_evidence(rows.X, rows.groups, references).with_columns(weights=rows.weights)
-        hidden = {name for group in self.hidden for name in group.names}
-        observed = {name: group for name, group in rows.groups.items() if name in hidden}
-        return HeldOut(evidence, rows.labels, observed or None)
+        every = np.arange(len(rows))
+        return HeldOut(
+            evidence,
+            rows.observed_labels(every),
+            rows.observed_groups(every) or None,
+            seen_weights=rows.find_seen_weights(every),
+        )
 
 
 def assemble_evidence(

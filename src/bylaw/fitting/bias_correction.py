@@ -22,7 +22,7 @@ from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.formulation.dual import Block, Dual, limit_blas_threads, make_blocks
 from bylaw.formulation.linear_form import LinearForm, compile_problem, compute_scores
 from bylaw.formulation.solution import Solution, Status
-from bylaw.language.expressions import LABEL, Rate
+from bylaw.language.expressions import Rate
 from bylaw.language.problem import Problem
 
 Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and where to start
@@ -64,15 +64,16 @@ class CompiledOutcomes:
 
 
 def compile_outcomes(
-    problem: Problem, form: LinearForm, evidence: Evidence, labels: Any, groups: Any
+    problem: Problem, form: LinearForm, evidence: Evidence, labels: Any, groups: Any, seen_weights: Any = None
 ) -> CompiledOutcomes:
-    """What was seen of these rows."""
-    seen = observe(evidence, labels, groups)
+    """What was seen of these rows; rates are prediction-powered where some rows lack labels or groups."""
+    seen = observe(evidence, labels, groups, seen_weights)
     outcome = compile_problem(problem, seen)
-    unseen = set(seen.hidden_groups)
-    unseen |= {LABEL} if labels is None else set()
+    unseen = seen.unseen
     rates = [found.rule.excess for found in outcome.rules]
-    counts = {event: share * len(seen) for event, share in outcome.frequencies.items()}
+    counts = {
+        event: share * len(seen) * seen.seen_share(event) for event, share in outcome.frequencies.items()
+    }
     fewest = np.array(
         [min((counts[a.conditions] for a, _ in r.terms if a.conditions), default=math.inf) for r in rates]
     )

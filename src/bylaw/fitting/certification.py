@@ -30,7 +30,7 @@ from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.fitting.bias_correction import CorrectedSolution, find_affordable_share
 from bylaw.fitting.refit import Refitter
 from bylaw.formulation.solution import Certificate
-from bylaw.language.expressions import Rule
+from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
 from bylaw.policy.policy import Policy
 
@@ -50,7 +50,9 @@ def certify(refitter: Refitter, begin: CorrectedSolution, held_out: HeldOut, con
     """The least cautious policy that the held-out rows certify."""
     delta, accepted, failure = 1 - confidence, None, None
     feature_map = refitter.dual.form.feature_map
-    outcome = observe(feature_map.admit(held_out.evidence), held_out.labels, held_out.groups)
+    outcome = observe(
+        feature_map.admit(held_out.evidence), held_out.labels, held_out.groups, held_out.seen_weights
+    )
     prints = fingerprint_evidence(feature_map, held_out.evidence)
     if shares_rows(prints, (refitter.fingerprint,)):
         raise EvidenceError(
@@ -64,7 +66,7 @@ def certify(refitter: Refitter, begin: CorrectedSolution, held_out: HeldOut, con
             outcome,
             refitter.probabilities(found, held_out.evidence),
             feature_map.action_space,
-            labelled=held_out.labels is not None,
+            labelled=LABEL in outcome.observed,
             limits=check_limits(held_out.limits, outcome),
             largest_weight=check_weight(held_out.largest_weight, outcome),
         )

@@ -57,6 +57,7 @@ def solve(
     tol: float = 1e-6,
     labels: Any = None,
     groups: Any = None,
+    seen_weights: Any = None,
     calibrate: Calibrate | None = None,
     margin: float = 0.0,
     guarantee: Literal["high_probability"] | None = None,
@@ -88,7 +89,9 @@ def solve(
         largest norm of the gradient mapping, which bounds the violation of the rules. A
         stochastic solver takes its steps and then reports whether it got there.
     labels : array of shape (n_rows,), optional
-        the true label of each row: rules that refer to labels then hold as observed.
+        the true label of each row: rules that refer to labels then hold as observed. Labels may be missing
+        (None, NaN, NA, null, masked) on some rows, and so may groups: the rates are then prediction-powered,
+        those that the probabilities predict over all rows plus their mean error on the rows that were seen.
     groups : dict or frame, optional
         the true groups, {name: one value per row}, of attributes that the evidence knows only as
         probabilities: rules that refer to them then hold as observed.
@@ -96,6 +99,9 @@ def solve(
         fit a calibration of the probabilities on the observed labels and groups, and solve with calibrated
         probabilities; it becomes a part of the policy, which applies it to new rows by itself. "auto" takes
         the method with the least cross-validated log loss, or none.
+    seen_weights : array of shape (n_rows,), optional
+        where labels or groups are missing, 1 / P(seen | x) of the rows that show them. By default these are
+        a random sample of all rows.
     margin : float
         tighten every rule by this many standard errors of its rate on these rows, so that it is
         likelier to hold on others; at most half of what leaves a policy.
@@ -157,10 +163,12 @@ def solve(
     solution = run(dual)
     shift = np.zeros(dual.n_rules)
     observing = labels is not None or groups is not None
+    if seen_weights is not None and not observing:
+        raise OptionError("seen_weights= has no effect without labels= or groups=. Leave it out")
     if certifying and not dual.n_rules:
         raise OptionError("there are no rules to certify; leave out guarantee and held_out")
     if dual.n_rules and (observing or margin or certifying):
-        seen = compile_outcomes(problem, form, evidence, labels, groups)
+        seen = compile_outcomes(problem, form, evidence, labels, groups, seen_weights)
         refitter = Refitter(problem, evidence, dual, seen, run)
         if begin := refitter.start(solution):
             if certifying:

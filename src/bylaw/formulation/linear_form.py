@@ -269,6 +269,12 @@ class _Compiler:
 def measure_frequency(conditions: Conditions, rows: RowData) -> float:
     """P(event) on these rows; an error if they have no weight."""
     frequency = float(np.average(rows.event_probability(conditions), weights=rows.weights))
+    if not frequency > 0 and isinstance(rows, ObservedRows) and rows.find_partly_seen(dict(conditions)):
+        raise EvidenceError(
+            f"a rule refers to rows with {format_conditions(conditions)}, hardly any of which was seen: "
+            f"their prediction-powered frequency is {frequency:.3g}; remove the rule, merge the group with "
+            "another, or see more rows"
+        )
     if not frequency > 0:
         raise EvidenceError(
             f"a rule refers to rows with {format_conditions(conditions)}, but they have no weight here; "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bylaw.auditing.audit import Audit
 from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, judge_estimate
 from bylaw.formulation.row_rates import count_effective
-from bylaw.language.expressions import Rate, Rule
+from bylaw.language.expressions import LABEL, Rate, Rule
 from bylaw.report.number_format import Unit, find_unit
 from bylaw.report.rows import ReportRows
 
@@ -58,9 +58,14 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
 
 
 def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
-    """The effective sample size is that of the smallest event that the rule refers to."""
+    """The effective sample size is that of the smallest event that the rule refers to, among the rows that
+    show it."""
     events = {atom.conditions for atom, _ in rule.excess.terms}
-    effective = min(count_effective(rows.weights, rows.seen.event_probability(event)) for event in events)
+    space = rows.policy.action_space
+    names = {name for event in events for name, _ in event}
+    names |= {LABEL for atom, _ in rule.excess.terms if atom.needs_label(space)}
+    shown = rows.seen.restrict(names)
+    effective = min(count_effective(shown.row_weights, shown.event_probability(event)) for event in events)
     return judge_estimate(rule, rows.measure(rule.excess), effective, rows.policy, rows.seen)
 
 

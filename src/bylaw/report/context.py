@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bylaw.auditing.audit import Audit
 from bylaw.auditing.verdicts import Verdict, find_worst
-from bylaw.language.expressions import Rate
+from bylaw.language.expressions import LABEL, Rate
 from bylaw.language.parser import Statement
 from bylaw.policy.policy import Policy
 from bylaw.report.action_words import ActionWords
@@ -71,7 +71,16 @@ class ReportContext:
     @property
     def measurement(self) -> str:
         """How errors were measured."""
-        return "as observed" if self.judged.labelled else "as predicted by the model’s probabilities"
+        if not self.judged.labelled:
+            return "as predicted by the model’s probabilities"
+        return f"as observed{self._count_seen(LABEL)}"
+
+    def _count_seen(self, name: str) -> str:
+        """On how many cases something was observed, if not on all."""
+        shown = self.judged.seen.seen.get(name)
+        if shown is None:
+            return ""
+        return f" on {format_count(int(shown.sum()))} of {pluralize(len(self.judged), 'case')}"
 
     @property
     def rate_measurement(self) -> str:
@@ -79,7 +88,11 @@ class ReportContext:
         seen = self.judged.seen
         expanded = self.policy.problem.expand(seen.classes, seen.group_values)
         conditions = [atom.conditions for found in expanded for atom in found.rule.atoms()]
-        predicted = self.judged.predicted_groups & {name for event in conditions for name, _ in event}
+        named = {name for event in conditions for name, _ in event}
+        if partly := sorted(seen.find_partly_seen(named - {LABEL})):
+            known = join_words([f"{name} as observed{self._count_seen(name)}" for name in partly])
+            return f"{self.measurement}, with {known}"
+        predicted = self.judged.predicted_groups & named
         if not predicted:
             return self.measurement
         names = join_words(sorted(predicted))

@@ -93,6 +93,7 @@ def report(
     *,
     labels: Any = None,
     groups: Any = None,
+    seen_weights: Any = None,
     held_out: HeldOut | None = None,
     confidence: float = 0.95,
     levels: int | None = None,
@@ -108,9 +109,12 @@ def report(
     evidence : Evidence
         the rows on which the policy was chosen: prices and frontiers are about them.
     labels : array of shape (n_rows,), optional
-        the true labels of these rows.
+        the true labels of these rows. Where labels or groups are missing on some rows, rates are
+        prediction-powered, as in `solve`.
     groups : dict or frame, optional
         the true groups of these rows, of attributes that the evidence knows only as probabilities.
+    seen_weights : array of shape (n_rows,), optional
+        1 / P(seen | x) of the rows that show labels or groups which others lack, as in `solve`.
     held_out : HeldOut, optional
         rows that had no part in choosing the policy. If given, the rules are judged by an audit of them,
         with confidence intervals and verdicts, and the other rates are theirs, too. Without them, a rule is
@@ -161,7 +165,9 @@ def report(
             "computed"
         )
     points = _count_points(levels, len(policy.rule_prices) * len(policy.actions))
-    fitted = make_report_rows(policy, HeldOut(evidence, labels, groups), held_out=False)
+    fitted = make_report_rows(
+        policy, HeldOut(evidence, labels, groups, seen_weights=seen_weights), held_out=False
+    )
     found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
     judged = fitted if held_out is None else make_report_rows(policy, held_out, held_out=True)
     curves, without = trace_curves(fitted, points, frontiers) if points or frontiers is not None else ([], [])
@@ -192,6 +198,7 @@ def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
         groups=held_out.groups,
         limits=held_out.limits,
         largest_weight=held_out.largest_weight,
+        seen_weights=held_out.seen_weights,
         confidence=confidence,
     )
 

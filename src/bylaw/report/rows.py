@@ -17,7 +17,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import BylawError
 from bylaw.formulation.row_rates import compute_row_rates, decide_baseline
-from bylaw.language.expressions import Atom, Conditions, Rate
+from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
 from bylaw.language.families import Family
 from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
 from bylaw.policy.policy import Policy
@@ -161,7 +161,7 @@ class ReportRows:
     @property
     def predicted_groups(self) -> set[str]:
         """Attributes of which these rows have only probabilities."""
-        return set(self.seen.hidden_groups)
+        return self.seen.unseen - {LABEL}
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
@@ -178,7 +178,7 @@ class ReportRows:
         cells = []
         for cell in itertools.product(*(values[name] for name in attributes)):
             event: Conditions = tuple(sorted(zip(attributes, cell, strict=True)))
-            weights = self.weights * self.seen.event_probability(event)
+            weights = self.weights * self.seen.event_weights(event)
             if weights.sum() > 0:
                 cells.append(Cell(", ".join(map(str, cell)), event, weights))
         kept = sorted(cells, key=lambda c: -c.rows)[:_MOST_CELLS]
@@ -190,12 +190,13 @@ class ReportRows:
 def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRows:
     """Rows with all that a report measures on them."""
     evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
+    seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights)
     prints = fingerprint_evidence(policy.feature_map, evidence)
     return ReportRows(
         policy=policy,
         evidence=evidence,
-        seen=observe(evidence, rows.labels, rows.groups),
-        labelled=rows.labels is not None,
+        seen=seen,
+        labelled=LABEL in seen.observed,
         held_out=held_out,
         fitted=shares_rows(prints, policy.fingerprints),
         baseline=decide_baseline(policy.problem, evidence),

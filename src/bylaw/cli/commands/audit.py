@@ -24,7 +24,15 @@ _EXIT = {"certified": 0, "violated": 1, "estimated to be broken": 1}  # 2 for th
 
 
 @takes_columns(
-    "scores", "group", "group_probabilities", "true_group", "reference", "label", "weight", "normalize"
+    "scores",
+    "group",
+    "group_probabilities",
+    "true_group",
+    "reference",
+    "label",
+    "weight",
+    "seen_weights",
+    "normalize",
 )
 def run_audit(
     policy: options.PolicyPath,
@@ -56,6 +64,7 @@ def run_audit(
     """Judge each rule on rows that were held out.
 
     Exit codes, for gates: 0 all rules are certified, 1 a rule is violated, 2 undecided, or an error.
+    Cells of labels and groups may be empty: each rule is judged on the rows that show all it refers to.
 
     [bold]Examples[/bold]
 
@@ -74,6 +83,7 @@ def run_audit(
         raise OptionError(f"{rules} has no rules to judge")
     limits = parse_limits(limit, (others or chosen).problem)
     rows = read_rows(table, find_policy_roles(chosen, table, flags, others=others), list_group_values(chosen))
+    rows.check_seen_weights(flags)
     found = audit(
         chosen,
         rows.evidence,
@@ -135,6 +145,8 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
         f"{found.rows:,} rows; {found.objective}, {kind}: {found.cost_before:.4g} without rules, "
         f"{found.cost_after:.4g} with them"
     )
+    for name, count in found.seen_rows.items():
+        tell(f"{name} was seen on {count:,} of {found.rows:,} rows: rules that refer to it go by those")
     tell(f"all rules together: {found.verdict} (--json has every single rule)")
 
 

@@ -53,7 +53,8 @@ def run_fit(
 ) -> None:
     """Choose the policy of least cost that satisfies the rules on these rows.
 
-    Where there is a column of labels, the rules hold as observed; otherwise, as predicted.
+    Where there is a column of labels, the rules hold as observed; otherwise, as predicted. Some of its cells
+    may be empty: the rates are then prediction-powered, as predicted plus the mean error on labelled rows.
 
     [bold]Examples[/bold]
 
@@ -74,6 +75,7 @@ def run_fit(
     file = _set_calibration(_set_margin(read_rules(rules, rule, minimize), margin, certify), calibrate)
     limits = parse_limits(limit, file.problem)
     rows = read_fitting_rows(table, file, flags)
+    rows.check_seen_weights(flags)
     proof, judges = (
         None if path is None else read_rows(path, rows.roles, rows.evidence.group_values).hold_out(limits)
         for path in (certify, held_out)
@@ -153,6 +155,7 @@ def _show_json(policy: Policy, rows: InputRows, output: Path, report: Path | Non
             "report": None if report is None else str(report),
             "hash": policy.digest,
             "rows": len(rows.evidence),
+            "seen_rows": dict(rows.seen_rows),
             "minimize": str(policy.problem.minimize),
             "cost_observed": rows.labels is not None,
             "cost_before": before,
@@ -173,6 +176,8 @@ def _show_text(policy: Policy, rows: InputRows, output: Path, report: Path | Non
     what = policy.problem.minimize
     how = "predicted" if rows.labels is None else "observed"
     tell(f"{len(rows.evidence):,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
+    for column, count in rows.seen_rows.items():
+        tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
     if policy.prices:
         prices = [(rule, f"{price:.4g}") for rule, price in policy.prices.items()]
         show_table("", ("rule", "shadow price"), prices)
@@ -188,4 +193,4 @@ def _compute_costs(policy: Policy, rows: InputRows) -> tuple[float, float]:
     from bylaw.auditing.costs import compare_costs
     from bylaw.data.outcomes import observe
 
-    return compare_costs(policy, observe(policy.calibrate(rows.evidence), rows.labels, rows.groups))
+    return compare_costs(policy, observe(policy.calibrate(rows.evidence), **rows.outcomes))

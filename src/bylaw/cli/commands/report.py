@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from bylaw.report import Report
 
 
-@takes_columns("scores", "group", "group_probabilities", "true_group", "reference", "label", "normalize")
+@takes_columns(
+    "scores", "group", "group_probabilities", "true_group", "reference", "label", "seen_weights", "normalize"
+)
 def run_report(
     policy: options.PolicyPath,
     table: options.Table,
@@ -52,6 +54,8 @@ def run_report(
         for path in (table, held_out)
         if path is not None
     )
+    if not any(other.seen_rows for other in others):
+        rows.check_seen_weights(flags)
     judges = others[0].hold_out(limits) if others else None
     make_report(chosen, rows, judges, sure, title=title).save(output)
     tell(f"report: {output}")
