@@ -17,7 +17,7 @@ from bylaw import Columns, Evidence, OptionError, Policy, Problem, custom, error
 from bylaw.export import to_sql
 from bylaw.export.formulas import make_terms
 from bylaw.export.sql_dialects import DIALECTS
-from bylaw.export.sql_steps import _write_sum
+from bylaw.export.sql_text import write_sum
 from helpers.databases import in_duckdb, in_postgres, postgres_server
 from helpers.export_cases import AWKWARD, AWKWARD_CASES, REAL_CASES, TOLERANCE, Case, check
 from helpers.export_cases import awkward as awkward_case
@@ -389,8 +389,8 @@ def test_comments_are_one_line():
 def test_long_sums_are_nested_and_complete():
     """Some databases refuse expressions that nest as deep as a sum is long."""
     terms = [f"t{i}" for i in range(250)]
-    text = _write_sum(terms)
+    text = write_sum(terms)
     assert re.findall(r"t\d+", text) == terms
     depth = text.count("(")
     assert depth == 3
-    assert _write_sum(terms[:3]) == "t0 + t1 + t2"
+    assert write_sum(terms[:3]) == "t0 + t1 + t2"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bylaw import (
-    ConvergenceWarning,
     Evidence,
     EvidenceError,
     HeldOut,
@@ -17,7 +16,6 @@ from bylaw import (
     Policy,
     PolicyFileError,
     Problem,
-    Status,
     UncertifiedError,
     accepted,
     audit,
@@ -30,7 +28,6 @@ from bylaw import (
 )
 from bylaw.errors import Remedy
 from bylaw.fitting import certification as module
-from bylaw.solvers import FullBatch
 from helpers.scored import people
 
 FIT, FIT_Y, FIT_SEX = people(3000, 0)
@@ -183,19 +180,6 @@ def test_a_group_that_the_certificate_rows_lack_is_an_error():
 def test_bad_options(options, message):
     with pytest.raises((OptionError, EvidenceError), match=message):
         solve(PROBLEM, FIT, **options)
-
-
-def test_a_solver_that_finds_nothing_certifies_nothing():
-    class Gloomy(FullBatch):
-        def __call__(self, dual, **options):
-            return replace(super().__call__(dual, **options), status=Status.INFEASIBLE)
-
-    with (
-        pytest.warns(ConvergenceWarning),
-        pytest.raises(OptionError, match=r"no policy that could be.*use solver='auto'") as caught,
-    ):
-        guaranteed(solver=Gloomy())
-    assert caught.value.remedy == Remedy("choose_solver", "auto")
 
 
 def test_custom_costs_are_certified_within_their_limits():

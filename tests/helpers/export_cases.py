@@ -26,6 +26,8 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.calibration.calibration import Calibration, GroupMap
+from bylaw.calibration.maps import CalibrationMap
 from experiments import data
 from helpers.generated_rows import Rows
 from helpers.reference import softmax
@@ -212,7 +214,66 @@ def decided():
     return case(Problem(error(), []), Columns(list("wxyz")), frame, beta=1e5)
 
 
+def shaken_map(rng, n_cells, n_bends=0, full=False):
+    """A map in which every number has its own part."""
+    weights = np.diag(rng.uniform(0.2, 0.8, n_cells))
+    if full:
+        weights += rng.normal(size=(n_cells, n_cells)) / 10
+    knots, bends = rng.uniform(-3, 0, (n_cells, n_bends)), rng.uniform(0, 0.5, (n_cells, n_bends))
+    method = "isotonic" if n_bends else "dirichlet" if full else "vector"
+    return CalibrationMap(method, 1e-4, rng.normal(size=n_cells) / 2, weights, knots, bends)
+
+
+@cache
+def calibrated():
+    """Maps for two of three departments, for an unknown group, and for its combinations with the label."""
+    plain, rng = everything(), np.random.default_rng(5)
+    calibration = Calibration(
+        classes=(0, 1, 2),
+        labels=shaken_map(rng, 3, full=True),
+        by="dept",
+        by_value={0: shaken_map(rng, 3, n_bends=4), 2: shaken_map(rng, 3)},
+        groups={"race": GroupMap(("w", "b"), shaken_map(rng, 2, n_bends=3))},  # in another order
+        joint={"race": GroupMap(("w", "b"), shaken_map(rng, 6, full=True))},
+    )
+    return replace(plain, policy=replace(plain.policy, calibration=calibration))
+
+
+@cache
+def calibrated_labels():
+    """A map for the labels alone: joint probabilities add up to them all the same."""
+    plain, rng = everything(), np.random.default_rng(6)
+    calibration = Calibration((0, 1, 2), shaken_map(rng, 3, n_bends=2))
+    frame = plain.frame.copy()
+    frame.loc[:9, ["p0", "p1", "p2"]] = [0.0, 1e-200, 1.0]
+    frame.loc[:4, ["j00", "j10"]] = 0.0  # a label that the joint model rules out
+    names = [f"j{s}{k}" for s in range(2) for k in range(3)]
+    frame[names] /= frame[names].sum(axis=1).to_numpy()[:, None]
+    policy = replace(plain.policy, calibration=calibration)
+    return Case(policy, plain.columns, frame, plain.columns.evidence(frame))
+
+
+@cache
+def calibrated_sets():
+    """Sets, with a calibration of six labels."""
+    plain, rng = sets(), np.random.default_rng(7)
+    calibration = Calibration(tuple("abcdef"), shaken_map(rng, 6, n_bends=3))
+    return replace(plain, policy=replace(plain.policy, calibration=calibration))
+
+
+@cache
+def calibrated_together():
+    """Two unknown attributes that are only known together, beside calibrated labels."""
+    plain, rng = unknown_together(), np.random.default_rng(8)
+    calibration = Calibration(("no", "yes"), shaken_map(rng, 2))
+    return replace(plain, policy=replace(plain.policy, calibration=calibration))
+
+
+CALIBRATED_CASES = {
+    f.__name__: f for f in (calibrated, calibrated_labels, calibrated_sets, calibrated_together)
+}
 AWKWARD_CASES = {f.__name__: f for f in (everything, awkward, sets, unknown_together, truths, decided)}
+AWKWARD_CASES |= CALIBRATED_CASES
 
 
 @cache

@@ -336,6 +336,33 @@ def test_an_overconfident_model_is_not_called_calibrated():
     assert re.search(r"where the model’s confidence is 95.%, it is right in 7\d", said)
 
 
+def test_a_calibrated_policy_shows_its_scores_before_and_after():
+    rng = np.random.default_rng(0)
+    logit = rng.normal(size=4000)
+    labels = (rng.random(4000) < 1 / (1 + np.exp(-logit))).astype(int)
+    yes = 1 / (1 + np.exp(-8 * logit))
+    evidence = Evidence(np.column_stack([1 - yes, yes]))
+    rules = Problem(error(), [rejected() <= 0.1])
+    calibrated = solve(rules, evidence, labels=labels, calibrate="auto")
+    tree = section(parsed(report(calibrated, evidence, labels=labels, levels=0).html), "calibration")
+    said = tree.words()
+    assert "it calibrates them first" in said
+    assert "labels: temperature" in said
+    before, after = (
+        float(number) for number in re.search(r"differ by ([\d.]+).*before, and by ([\d.]+)", said).groups()
+    )
+    assert after < 3 < 10 < before
+    looks = [dot.attributes["class"] for dot in tree.all("circle")]
+    assert looks.count("before") == looks.count("after") == 10
+    assert "Before calibration" in said
+    assert "its confidence is not calibrated" not in said
+    plain = solve(rules, evidence, labels=labels)
+    tree = section(parsed(report(plain, evidence, labels=labels, levels=0).html), "calibration")
+    assert "it calibrates them first" not in tree.words()
+    assert "Before calibration" not in tree.words()
+    assert not [dot for dot in tree.all("circle") if dot.attributes["class"] == "before"]
+
+
 def test_counts_and_words_of_weighted_cases():
     evidence, labels, _ = people(800, seed=0)
     weighted = evidence.with_columns(weights=np.full(800, 1 / 800))

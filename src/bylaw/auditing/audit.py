@@ -248,7 +248,7 @@ def audit(
     if method not in METHODS:
         raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
     certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
-    evidence, space = policy.feature_map.admit(evidence), policy.action_space
+    evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
     taken = None if decisions is None else _encode_decisions(decisions, space, evidence)
     seen = observe(evidence, labels, groups, seen_weights)
     rows = HeldOutSample(
@@ -288,7 +288,9 @@ def _check_held_out(policy: Policy, parts: Sequence[Evidence | None], fitted_row
     """Whether these rows had no part in choosing the policy."""
     if fitted_rows not in ("refuse", "estimate"):
         raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")
-    prints = [fingerprint_evidence(policy.feature_map, part) for part in parts if part is not None]
+    prints = [
+        fingerprint_evidence(policy.feature_map, policy.calibrate(part)) for part in parts if part is not None
+    ]
     if not any(shares_rows(part, policy.fingerprints) for part in prints):
         return True
     if fitted_rows == "refuse":
@@ -319,7 +321,7 @@ def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: A
         return None
     if decisions is not None:
         raise OptionError("unlabelled rows are decided by the policy: leave out decisions= or unlabelled=")
-    admitted = policy.feature_map.admit(as_evidence(unlabelled))
+    admitted = policy.feature_map.admit(policy.calibrate(unlabelled))
     if admitted.weights is not None:
         raise EvidenceError("unlabelled rows take no weights: sample them as the labelled ones were sampled")
     return HeldOutSample(admitted, policy.probabilities(admitted), policy.action_space, labelled=False)

@@ -57,7 +57,7 @@ def compare_costs(
     >>> round(costs.baseline, 2), round(costs.policy, 2)
     (0.0, 0.0)
     """
-    evidence, measured = rows.predicted, policy.problem.minimize if rate is None else rate
+    evidence, measured = policy.calibrate(rows.predicted), policy.problem.minimize if rate is None else rate
     if not (has_rows(measured, evidence) and has_rows(measured, rows)):
         return Costs(math.nan, math.nan)
     before = decide_baseline(policy.problem, evidence) if baseline is None else baseline

@@ -6,6 +6,7 @@ import html
 import math
 from typing import TYPE_CHECKING
 
+from bylaw.auditing.reliability import Reliability
 from bylaw.auditing.verdicts import RuleAudit, is_out_of_reach
 from bylaw.errors import join_remedy
 
@@ -83,6 +84,13 @@ def _format_finding(rule: RuleAudit, audit: Audit) -> str:
     return text
 
 
+def _format_raw(line: Reliability) -> str:
+    """The model's own probability, where it was calibrated."""
+    if math.isnan(line.raw_predicted):
+        return ""
+    return f" ({100 * line.raw_predicted:.3g} % before calibration)"
+
+
 def _list_remarks(audit: Audit) -> list[str]:
     by = "observed" if audit.cost_observed else "predicted by the probabilities"
     rejected = "" if math.isnan(audit.rejected) else f" with {100 * audit.rejected:.3g} % rejected"
@@ -99,7 +107,7 @@ def _list_remarks(audit: Audit) -> list[str]:
     for line in notable[:_SHOWN_LINES]:
         among = f" among {line.among}" if line.among else ""
         remarks.append(
-            f"  {line.of}={line.value!r}{among}: {100 * line.predicted:.3g} % predicted, "
+            f"  {line.of}={line.value!r}{among}: {100 * line.predicted:.3g} % predicted{_format_raw(line)}, "
             f"{100 * line.observed:.3g} % observed ({line.deviations:+.1f} standard errors)"
         )
     if audit.reliability and not notable:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats, Value
+from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import ObservedRows
 from bylaw.language.expressions import LABEL
@@ -29,6 +30,8 @@ class Reliability(NamedTuple):
     deviations: float  # observed less predicted, in standard errors of calibrated probabilities
     unevenness: float  # mean distance of observed and predicted in ten bins of equal size
     rows: int
+    raw_predicted: float = math.nan  # mean probability before the policy's calibration, if it has one
+    raw_unevenness: float = math.nan
 
     @property
     def is_notable(self) -> bool:
@@ -56,12 +59,23 @@ def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) 
     Parameters
     ----------
     evidence : Evidence
-        with the predicted probabilities.
+        with the predicted probabilities; where they are calibrated, those before are compared, too.
     seen : ObservedRows
         the same rows as observed.
     labelled : bool
         whether the labels of `seen` were observed.
     """
+    lines = _list_lines(evidence, seen, labelled)
+    if not isinstance(evidence, CalibratedEvidence):
+        return tuple(lines)
+    raw = _list_lines(evidence.raw, seen, labelled)
+    return tuple(
+        line._replace(raw_predicted=before.predicted, raw_unevenness=before.unevenness)
+        for line, before in zip(lines, raw, strict=True)
+    )
+
+
+def _list_lines(evidence: Evidence, seen: ObservedRows, labelled: bool) -> list[Reliability]:
     names = list(dict.fromkeys([*seen.known_groups, *(name for name in seen.seen if name != LABEL)]))
     lines: list[Reliability] = []
     if labelled:
@@ -73,7 +87,7 @@ def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) 
             shown, places = seen.restrict_with_places([name])
             codes, chances = shown.known_groups[name].codes, belief.probabilities[places]
             lines += _compare(name, belief.values, chances, codes, shown.row_weights, "")
-    return tuple(lines)
+    return lines
 
 
 def bin_confidence(evidence: Evidence, seen: ObservedRows) -> list[ReliabilityBin]:

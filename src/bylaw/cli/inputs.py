@@ -115,8 +115,8 @@ def read_fitting_rows(path: Path, rules: RulesFile, flags: Flags, without: Seque
 
 def read_predicted_rows(path: Path, rules: RulesFile, flags: Flags) -> InputRows:
     """Rows for commands that go by the model's probabilities, with a remark where the rules state more."""
-    if "label" in rules.columns or "margin" in rules.solve:
-        remark("by the model's probabilities: labels and margins are for `bylaw fit`")
+    if "label" in rules.columns or "margin" in rules.solve or "calibrate" in rules.solve:
+        remark("by the model's probabilities: calibration, labels and margins are for `bylaw fit`")
     return read_fitting_rows(path, rules, flags, without=("label", "seen_weights", "id"))
 
 

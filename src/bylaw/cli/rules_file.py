@@ -15,7 +15,7 @@ from bylaw.errors import OptionError, RuleError, RuleSyntaxError
 from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
 
-SOLVING = ("solver", "beta", "tol", "margin")
+SOLVING = ("solver", "beta", "tol", "margin", "calibrate")
 _TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")
 _TEXT, _TEXTS, _TABLE = "text", "text, or a list of texts", "a table of columns"
 _ADMITTED = {  # what a key may hold, in words and as types
@@ -42,6 +42,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "beta": ("a number, 'auto' or 'paper'", (int, float, str)),
     "tol": ("a number", (int, float)),
     "margin": ("a number", (int, float)),
+    "calibrate": (_TEXT, (str,)),
 }
 _DEPTH = {"references": 2, "costs": 2, "group_probabilities": 2, "joint": 3}  # of lists and tables of columns
 
@@ -86,6 +87,10 @@ def _check_solving(solving: Mapping[str, Any]) -> None:
         check_positive(beta, "beta")
     check_positive(solving.get("tol", 1.0), "tol")
     check_margin(solving.get("margin", 0.0))
+    if "calibrate" in solving:
+        from bylaw.calibration.calibration import CHOICES
+
+        check_choice(solving["calibrate"], "calibrate", CHOICES)
 
 
 def _make_problem(content: Mapping[str, Any], text: str, path: Path) -> Problem:

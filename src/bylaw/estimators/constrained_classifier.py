@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_choice, check_fraction, check_margin, check_positive, check_whole
 from bylaw.auditing.audit import Audit, audit
+from bylaw.calibration.maps import METHODS
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence
 from bylaw.data.groups import PartlyKnownGroup
@@ -101,10 +102,13 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     joint : {"model", "product"}, default="model"
         with a group estimator, for rules that refer to group and label together. "model": one model of both.
         "product": group and label are taken as independent given x.
-    calibrator : classifier or None, default=None
-        a simple classifier, trained by `fit`. Of a row the policy sees only the models' probabilities, its
-        scores; the calibrator learns P(label | scores) and P(group | scores) from log-ratios of all
-        of them, on the rows that choose the policy.
+    calibrator : "auto", str, classifier or None, default="auto"
+        how the models' probabilities are calibrated, on the rows of the policy. "auto": by the method
+        with the least cross-validated log loss, or not at all where none is better; the calibration is
+        a part of the policy, `policy_.calibration`. Without labels, and with `correction=False`, that is
+        None: the probabilities are taken as they are. "temperature", "vector", "isotonic" and
+        "dirichlet": by this method, as `calibrate` of `solve`. A simple classifier: it is trained by `fit`
+        to predict P(label | scores) and P(group | scores) from log-ratios of all probabilities.
     decisions : {"auto", "labels", "reject", "sets"}, default="auto"
         one label per row, a label or a rejection (abstention), or a set of labels (conformal prediction).
         "auto" infers it from the rates in use.
@@ -192,7 +196,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         minimize: Rate | str = "error()",
         group_estimator: Any = None,
         joint: str = "model",
-        calibrator: Any = None,
+        calibrator: Any = "auto",
         decisions: str = "auto",
         reject: Any = "auto",
         cv: Any = None,
@@ -345,7 +349,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _make_training(
         self, model: Any, inputs: FitInputs, problem: Problem, classes: NDArray[Any], routes: Routes
     ) -> Training:
-        estimators, calibrator = self.group_estimator, self.calibrator
+        estimators = self.group_estimator
+        calibrator = None if isinstance(self.calibrator, str) else self.calibrator
         codes, product = encode_labels(inputs.labels, classes), self.joint == "product"
         groups = {name: found.group for name, found in inputs.groups.items()}
         values = tuple(classes.tolist())
@@ -388,6 +393,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             problem,
             evidence,
             **(training.outcomes if self.correction else {}),
+            calibrate=self._resolve_calibration(training.outcomes["labels"]),
             margin=self._resolve_margin(),
             guarantee=self.guarantee,  # type: ignore[arg-type]
             confidence=_CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
@@ -435,6 +441,18 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
         return problem
 
+    def _resolve_calibration(self, labels: Any) -> Any:
+        """The method of the policy's calibration; None where a calibrator of its own stands before it."""
+        if not isinstance(self.calibrator, str) or (
+            _is_auto(self.calibrator) and (labels is None or not self.correction)
+        ):
+            return None
+        if labels is None:
+            raise OptionError(
+                f"calibrator={self.calibrator!r} learns from labels: pass y, or leave out calibrator"
+            )
+        return self.calibrator
+
     def _resolve_margin(self) -> float:
         if not self.correction or self.guarantee is not None:
             return 0.0
@@ -459,7 +477,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_random_state(self.random_state)
         if self.n_jobs is not None and check_whole(self.n_jobs, "n_jobs") == 0:
             raise OptionError("n_jobs must be a number of jobs, or -1 for all cores, not 0")
-        if self.calibrator is not None:
+        if isinstance(self.calibrator, str):
+            check_choice(self.calibrator, "calibrator", ("auto", *METHODS))
+        elif self.calibrator is not None:
             ensure_probabilities(self.calibrator, "calibrator")
         if is_frozen(self.calibrator):
             raise OptionError("calibrator is trained on scores by fit: pass it without FrozenEstimator")
@@ -474,6 +494,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         margin = not _is_auto(self.margin) and self.margin != 0
         refusals = (
             (margin and not self.correction, "margin", "with correction=False"),
+            (
+                isinstance(self.calibrator, str) and not _is_auto(self.calibrator) and not self.correction,
+                "calibrator",
+                "with correction=False, unless it is a classifier",
+            ),
             (margin and certified, "margin", "with a guarantee, which finds the margins itself"),
             (not _is_auto(self.confidence) and not certified, "confidence", "without a guarantee"),
             (not _is_auto(self.held_out) and not certified, "held_out", "without a guarantee"),
@@ -936,6 +961,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ) -> tuple[Floats, ObservedRows]:
         """The probabilities of the decisions, and the rows as observed, with what the query reads."""
         evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, weights, query)
+        evidence = self.policy_.calibrate(evidence)
         return self.policy_.probabilities(evidence), observe(evidence, y, groups, seen_weights)
 
     def _read_outcomes(
@@ -968,7 +994,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         MetadataRouter
             for scikit-learn.
         """
-        return make_router(self, self.estimator, self.group_estimator, self.calibrator, self.cv)
+        calibrator = None if isinstance(self.calibrator, str) else self.calibrator
+        return make_router(self, self.estimator, self.group_estimator, calibrator, self.cv)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

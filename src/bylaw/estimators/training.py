@@ -147,7 +147,7 @@ class Training:
         if not self.splits:
             return ()
         evidence = trained.make_evidence(self.X, self.groups, references)
-        return (fingerprint_evidence(policy.feature_map, evidence),)
+        return (fingerprint_evidence(policy.feature_map, policy.calibrate(evidence)),)
 
     def make_evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
         """Of the policy's rows, from out-of-fold predictions."""

@@ -6,11 +6,12 @@ that hold numbers. What a row must satisfy for the policy to decide is listed be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from bylaw._base.typing import Floats, Value
+from bylaw.calibration.maps import CalibrationMap
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import REJECTED
 from bylaw.data.probabilities import ROUNDING, SUM_TOLERANCE
@@ -49,6 +50,22 @@ class Total(NamedTuple):
 Product = tuple[Equals | Total, ...]
 
 
+class Calibrated(NamedTuple):
+    """Cells that together are probabilities, and the map that calibrates them."""
+
+    cells: tuple[Cell, ...]  # in the order of the map
+    otherwise: CalibrationMap
+    by: Cell | None = None  # a cell of values, some of which have maps of their own
+    maps: tuple[tuple[Value, CalibrationMap], ...] = ()  # with the floor of the other map
+
+
+class Rescaled(NamedTuple):
+    """Cells of P(s, y | x) that become P(s | x, y) times the calibrated P(y | x)."""
+
+    cells: tuple[tuple[Cell, ...], ...]  # S rows of K, which are calibrated before
+    labels: tuple[Cell, ...]  # K
+
+
 @dataclass(frozen=True)
 class Terms:
     """scores = features' scale. F features, A actions."""
@@ -59,6 +76,8 @@ class Terms:
     known: Mapping[Cell, tuple[Value, ...]]  # cells of values, and the values that they may hold
     distributions: tuple[tuple[Cell, ...], ...]  # cells that together are probabilities and sum to one
     numbers: tuple[Cell, ...]  # cells of finite numbers
+    calibrated: tuple[Calibrated, ...] = ()
+    rescaled: tuple[Rescaled, ...] = ()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -82,19 +101,23 @@ def make_terms(policy: Policy, columns: Columns) -> Terms:
         )
     layout = Layout(feature_map, columns)
     builder = _TermBuilder(policy, layout)
+    distributions = tuple(dict.fromkeys(builder.find_distributions()))
     return Terms(
         features=tuple(builder.make_product(feature) for feature in feature_map.features),
         names=tuple(_describe_feature(feature, policy) for feature in feature_map.features),
         scale=policy.beta * policy.score_matrix + 0.0,  # no -0.0
         known=dict(builder.find_known()),
-        distributions=tuple(dict.fromkeys(builder.find_distributions())),
+        distributions=distributions,
         numbers=tuple(Cell("costs", name, (a,)) for name in layout.costs for a in range(len(policy.actions))),
+        calibrated=tuple(builder.find_calibrated(distributions)),
+        rescaled=tuple(builder.find_rescaled(distributions)),
     )
 
 
 class _TermBuilder:
     def __init__(self, policy: Policy, layout: Layout) -> None:
         self.feature_map = policy.feature_map
+        self.calibration = policy.calibration
         self.classes = policy.action_space.classes
         self.layout = layout
 
@@ -128,6 +151,35 @@ class _TermBuilder:
         for name in self.layout.references:
             if not self.layout.has_labels(name):
                 yield tuple(Cell("references", name, (k,)) for k in labels)
+
+    def find_calibrated(self, distributions: Sequence[tuple[Cell, ...]]) -> Iterator[Calibrated]:
+        """Those of the distributions that have a map."""
+        found = self.calibration
+        if found is None:
+            return
+        labels = range(len(self.classes))
+        if found.labels is not None:
+            by = None if found.by is None else Cell("groups", found.by)
+            cells = tuple(Cell("probabilities", "", (k,)) for k in labels)
+            yield Calibrated(cells, found.labels, by, tuple(found.by_value.items()))
+        for part, name in dict.fromkeys(cells[0][:2] for cells in distributions):
+            maps = {"groups": found.groups, "joint": found.joint}.get(part, {})
+            if name in maps:
+                values = [self.layout.list_values(name).index(value) for value in maps[name].values]
+                places = (
+                    [(s,) for s in values] if part == "groups" else [(s, k) for s in values for k in labels]
+                )
+                yield Calibrated(tuple(Cell(part, name, place) for place in places), maps[name].map)
+
+    def find_rescaled(self, distributions: Sequence[tuple[Cell, ...]]) -> Iterator[Rescaled]:
+        """The joint distributions that must add up to the calibrated labels."""
+        found = self.calibration
+        labels = tuple(Cell("probabilities", "", (k,)) for k in range(len(self.classes)))
+        for cells in distributions:
+            part, name = cells[0][:2]
+            if part == "joint" and found is not None and (found.labels is not None or name in found.joint):
+                starts = range(0, len(cells), len(labels))
+                yield Rescaled(tuple(cells[i : i + len(labels)] for i in starts), labels)
 
     def _list_group_cells(self, name: Any) -> tuple[Cell, ...]:
         return tuple(Cell("groups", name, (s,)) for s in range(len(self.layout.list_values(name))))
@@ -191,4 +243,5 @@ def describe_policy(policy: Policy) -> list[str]:
         f"digest {policy.digest}",
         f"minimize {problem.minimize}",
         *(f"subject to {rule}" for rule in problem.rules),
+        *([] if policy.calibration is None else [f"calibrated: {policy.calibration.describe()}"]),
     ]

@@ -14,14 +14,17 @@ import numpy as np
 
 from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
+from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
 from bylaw.data.probabilities import SUM_TOLERANCE
 from bylaw.errors import OptionError
 from bylaw.export.formulas import (
     HIGHEST,
     LOWEST,
+    Calibrated,
     Cell,
     Equals,
     Product,
+    Rescaled,
     Terms,
     Total,
     describe_policy,
@@ -173,6 +176,10 @@ class _GraphBuilder:
         conditions += [
             self._check_numbers([c for c in self.terms.numbers if c.name == name]) for name in costs
         ]
+        for calibrated in self.terms.calibrated:
+            self._calibrate(calibrated)
+        for rescaled in self.terms.rescaled:
+            self._rescale(rescaled)
         valid = reduce(lambda one, other: self._add_node("And", one, other), conditions)  # (N, 1)
         weighted = self.terms.weighted or [0]
         features = [self._multiply(self.terms.features[k]) for k in weighted]
@@ -202,6 +209,54 @@ class _GraphBuilder:
         # NaN is within no tolerance.
         summing = self._add_node("LessOrEqual", off, self._add_constant(SUM_TOLERANCE))
         return self._add_node("And", self._add_node("And", above, below), summing)
+
+    def _calibrate(self, part: Calibrated) -> None:
+        """Put calibrated probabilities in the place of the given ones."""
+        matrix = self.columns[part.cells[0]][0]
+        given = self._gather(matrix, [self.columns[cell][1] for cell in part.cells])  # (N, C)
+        logs = self._add_node("Log", self._add_node("Max", given, self._add_constant(part.otherwise.floor)))
+        scores = self._add_map(part.otherwise, logs)
+        for value, one in part.maps:
+            assert part.by is not None
+            here = self._add_node(
+                "Less", self._add_constant(0.5), self._compare(Equals(part.by, value))
+            )  # (N, 1)
+            scores = self._add_node("Where", here, self._add_map(one, logs), scores)
+        below = self._add_node("Sub", scores, self._add_node("ReduceMax", scores, axes=[1], keepdims=1))
+        powers = self._add_node("Exp", self._add_node("Max", below, self._add_constant(LOWEST_LOG)))
+        total = self._add_node("ReduceSum", powers, self._add_constant([1]), keepdims=1)
+        calibrated = self._add_node("Div", powers, total)
+        self.columns |= {cell: (calibrated, i) for i, cell in enumerate(part.cells)}
+
+    def _add_map(self, one: CalibrationMap, logs: str) -> str:
+        """Scores of the cells, (N, C)."""
+        weighted = self._add_node("MatMul", logs, self._add_constant(one.weights.T))
+        scores = self._add_node("Add", weighted, self._add_constant(one.bias[None]))
+        for knots, bends in zip(one.knots.T, one.bends.T, strict=True):
+            above = self._add_node("Sub", logs, self._add_constant(knots[None]))
+            hinge = self._add_node("Max", above, self._add_constant(0.0))
+            bent = self._add_node("Mul", hinge, self._add_constant(bends[None]))
+            scores = self._add_node("Add", scores, bent)
+        return scores
+
+    def _rescale(self, part: Rescaled) -> None:
+        """Make joint probabilities add up to the calibrated ones of the labels."""
+        cells = [cell for row in part.cells for cell in row]
+        n_values, n_labels = len(part.cells), len(part.labels)
+        joint = self._gather(self.columns[cells[0]][0], [self.columns[cell][1] for cell in cells])
+        places = [self.columns[cell][1] for cell in part.labels]
+        labels = self._gather(self.columns[part.labels[0]][0], places)
+        repeat = np.tile(np.eye(n_labels), n_values)  # (K, S * K): each label under each value
+        total = self._add_node("MatMul", joint, self._add_constant(repeat.T))
+        below = self._add_node("MatMul", total, self._add_constant(repeat))
+        positive = self._add_node("Less", self._add_constant(0.0), below)
+        divisor = self._add_node("Where", positive, below, self._add_constant(1.0))
+        shares = self._add_node(
+            "Where", positive, self._add_node("Div", joint, divisor), self._add_constant(1 / n_values)
+        )
+        spread = self._add_node("MatMul", labels, self._add_constant(repeat))
+        rescaled = self._add_node("Mul", shares, spread)
+        self.columns |= {cell: (rescaled, i) for i, cell in enumerate(cells)}
 
     def _check_numbers(self, cells: Sequence[Cell]) -> str:
         """Read costs; whether all of a row are finite, (N, 1)."""

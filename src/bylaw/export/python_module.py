@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from bylaw._base.typing import Value
+from bylaw.calibration.maps import CalibrationMap
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
 from bylaw.export.formulas import Cell, Equals, Product, Terms, describe_policy, make_terms
@@ -72,7 +73,14 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
         raise OptionError(
             f"several columns would have the same name: {_find_duplicates(names.values())}; pass columns="
         )
-    tables = "\n".join([*_write_tables(policy, terms, names), _write_features(policy, terms, names)])
+    results = _name_calibrated(terms, names)
+    tables = "\n".join(
+        [
+            *_write_tables(policy, terms, names),
+            *_write_calibration(terms, names, results),
+            _write_features(policy, terms, {**names, **results}),
+        ]
+    )
     return f"{_write_header(policy)}\n{_IMPORTS}{tables}\n{_read_runtime()}"
 
 
@@ -89,6 +97,61 @@ def _write_tables(policy: Policy, terms: Terms, names: dict[Cell, str]) -> list[
         f"TEXT_VALUES = {text_values!r}  # of columns of numbers that may be text",
         _write_table("DISTRIBUTIONS", "probabilities that together sum to one", distributions),
         _write_table("NUMBERS", "columns of other numbers", [names[cell] for cell in terms.numbers]),
+    ]
+
+
+def _name_calibrated(terms: Terms, names: dict[Cell, str]) -> dict[Cell, str]:
+    """Names of the calibrated probabilities, which no column of a row has."""
+    calibrated = [cell for part in terms.calibrated for cell in part.cells]
+    calibrated += [cell for part in terms.rescaled for row in part.cells for cell in row]
+    found: dict[Cell, str] = {}
+    for cell in dict.fromkeys(calibrated):
+        name = f"calibrated {names[cell]}"
+        while name in {*names.values(), *found.values()}:
+            name += "'"
+        found[cell] = name
+    return found
+
+
+def _write_calibration(terms: Terms, names: dict[Cell, str], results: dict[Cell, str]) -> list[str]:
+    """The maps of a calibrated policy, and the joint probabilities that add up to the labels'."""
+    maps = [
+        (
+            [names[cell] for cell in part.cells],
+            [results[cell] for cell in part.cells],
+            part.otherwise.floor,
+            None if part.by is None else names[part.by],
+            {value: _list_numbers(one) for value, one in part.maps},
+            _list_numbers(part.otherwise),
+        )
+        for part in terms.calibrated
+    ]
+    calibrated = {cell for part in terms.calibrated for cell in part.cells}
+    joints = [
+        (
+            [[(results if cell in calibrated else names)[cell] for cell in row] for row in part.cells],
+            [[results[cell] for cell in row] for row in part.cells],
+            [(results if cell in calibrated else names)[cell] for cell in part.labels],
+        )
+        for part in terms.rescaled
+    ]
+    return [
+        _write_table(
+            "MAPS", "columns, results, floor, column that chooses, maps by its value, other map", maps
+        ),
+        _write_table("JOINTS", "columns by value and label, results, columns of the labels", joints),
+    ]
+
+
+def _list_numbers(one: CalibrationMap) -> list[Any]:
+    """For each cell its bias, its weights by position, and its (knot, bend) pairs."""
+    return [
+        (
+            float(one.bias[k]),
+            {j: w for j, w in enumerate(one.weights[k].tolist()) if w},
+            list(zip(one.knots[k].tolist(), one.bends[k].tolist(), strict=True)),
+        )
+        for k in range(one.n_cells)
     ]
 
 

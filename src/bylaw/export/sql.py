@@ -9,7 +9,8 @@ from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
 from bylaw.export.formulas import describe_policy, make_terms
 from bylaw.export.sql_dialects import Dialect, DialectName, get_dialect, write_comment
-from bylaw.export.sql_steps import SelectStep, SetStepBuilder, StepBuilder
+from bylaw.export.sql_steps import SetStepBuilder, StepBuilder
+from bylaw.export.sql_text import SelectStep
 from bylaw.policy.policy import Policy
 
 

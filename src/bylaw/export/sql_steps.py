@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Value
@@ -21,23 +20,15 @@ from bylaw.export.formulas import (
     Terms,
 )
 from bylaw.export.layout import get_column
+from bylaw.export.sql_calibration import CalibrationSteps
 from bylaw.export.sql_dialects import Dialect, write_comment
+from bylaw.export.sql_text import SelectStep, join_lines, write_sum
 from bylaw.policy.policy import Policy
 from bylaw.policy.sampling import HEX_DIGITS, PER_DIGEST
 
-_PER_SUM = 100  # terms; databases limit how deep an expression may be nested
-_PER_LINE = 4
-
-
-class SelectStep(NamedTuple):
-    """SELECT columns FROM the step before."""
-
-    name: str
-    columns: list[str]
-
 
 class StepBuilder:
-    """given -> checked -> features -> scores -> weights -> probabilities -> draws.
+    """given -> checked -> calibrated -> features -> scores -> weights -> probabilities -> draws.
 
     Within the statement columns are named by numbers, so that no name of the table can clash.
     """
@@ -60,6 +51,7 @@ class StepBuilder:
         return [
             self._build_given(),
             self._build_checked(),
+            *CalibrationSteps(self.terms, self.dialect, self.clean, self._compare_value).build(self.kept),
             self._build_features(),
             self._build_scores(),
             *self._build_normalization(),
@@ -85,9 +77,7 @@ class StepBuilder:
         heights = itertools.accumulate(self._number_names("probability"), "{} + {}".format)
         steps = zip(list(heights)[:-1], literals, strict=False)
         cases = [f"WHEN {height} > threshold THEN {literal}" for height, literal in steps]
-        return [
-            _join_lines("CASE", "WHEN threshold IS NULL THEN NULL", *cases, f"ELSE {literals[-1]}", "END")
-        ]
+        return [join_lines("CASE", "WHEN threshold IS NULL THEN NULL", *cases, f"ELSE {literals[-1]}", "END")]
 
     def list_decision_names(self) -> list[str]:
         return ["decision"]
@@ -98,7 +88,7 @@ class StepBuilder:
 
     def _write_uniforms(self) -> list[str]:
         """One uniform number a row, times the sum of the probabilities."""
-        return [f"{self._write_uniform(0)} * ({_write_sum(self._number_names('probability'))}) AS threshold"]
+        return [f"{self._write_uniform(0)} * ({write_sum(self._number_names('probability'))}) AS threshold"]
 
     def _number_names(self, name: str) -> list[str]:
         return [f"{name}_{a}" for a in self.actions]
@@ -133,7 +123,7 @@ class StepBuilder:
     def _build_checked(self) -> SelectStep:
         """Whether the row can be decided, and its numbers, of which the smallest are zero."""
         conditions = list(self._write_conditions())
-        lines = [*self.kept, _join_lines(conditions[0], *(f"AND {c}" for c in conditions[1:]), "AS valid")]
+        lines = [*self.kept, join_lines(conditions[0], *(f"AND {c}" for c in conditions[1:]), "AS valid")]
         zero, underflow, highest = map(self.dialect.write_float, (0.0, UNDERFLOW, HIGHEST))
         for cell, name in self.given.items():
             number = (
@@ -151,7 +141,7 @@ class StepBuilder:
             names = [self.given[cell] for cell in cells]
             for name in names:
                 yield f"{name} BETWEEN {number(LOWEST)} AND {number(HIGHEST)}"
-            yield f"ABS({_write_sum(names)} - {number(1.0)}) <= {number(SUM_TOLERANCE)}"
+            yield f"ABS({write_sum(names)} - {number(1.0)}) <= {number(SUM_TOLERANCE)}"
         for cell in self.terms.known:
             yield f"{self.given[cell]} IN ({', '.join(itertools.chain(*self._write_values(cell).values()))})"
         for cell in self.terms.numbers:
@@ -160,7 +150,7 @@ class StepBuilder:
     def _build_features(self) -> SelectStep:
         """Those that have a weight in a score, except the constant."""
         features = [
-            _join_lines(
+            join_lines(
                 write_comment(self.terms.names[k]),
                 f"{self._write_product(product)} AS feature_{k}",
                 indent="",
@@ -170,11 +160,14 @@ class StepBuilder:
         ]
         return SelectStep("features", [*self.kept, "valid", *features])
 
+    def _compare_value(self, cell: Cell, value: Value) -> str:
+        """The condition that a cell holds a value."""
+        return f"{self.clean[cell]} IN ({', '.join(self._write_values(cell)[value])})"
+
     def _write_product(self, product: Product) -> str:
         one, zero = self.dialect.write_float(1.0), self.dialect.write_float(0.0)
         factors = [
-            f"CASE WHEN {self.clean[f.cell]} IN ({', '.join(self._write_values(f.cell)[f.value])}) "
-            f"THEN {one} ELSE {zero} END"
+            f"CASE WHEN {self._compare_value(f.cell, f.value)} THEN {one} ELSE {zero} END"
             if isinstance(f, Equals)
             else _bracket_sum([self.clean[cell] for cell in f.cells])
             for f in product
@@ -184,8 +177,8 @@ class StepBuilder:
     def _build_scores(self) -> SelectStep:
         lines = []
         for a in self.actions:
-            score = _write_sum(list(self._write_summands(a))) or self.dialect.write_float(0.0)
-            lines.append(_join_lines("CASE WHEN valid THEN", score, f"END AS score_{a}"))
+            score = write_sum(list(self._write_summands(a))) or self.dialect.write_float(0.0)
+            lines.append(join_lines("CASE WHEN valid THEN", score, f"END AS score_{a}"))
         return SelectStep("scores", [*self.kept, *lines])
 
     def _write_summands(self, action: int) -> Iterator[str]:
@@ -210,7 +203,7 @@ class StepBuilder:
         return [
             SelectStep("peaks", [*self.kept, *scores, f"GREATEST({', '.join(scores)}) AS peak"]),
             SelectStep("weights", [*self.kept, *exps]),
-            SelectStep("totals", [*self.kept, *weights, f"{_write_sum(weights)} AS total"]),
+            SelectStep("totals", [*self.kept, *weights, f"{write_sum(weights)} AS total"]),
             SelectStep("probabilities", [*self.kept, *probabilities]),
         ]
 
@@ -268,18 +261,4 @@ def _list_texts(value: Value) -> list[str]:
 
 
 def _bracket_sum(terms: Sequence[str]) -> str:
-    return terms[0] if len(terms) == 1 else f"({_write_sum(terms)})"
-
-
-def _write_sum(terms: Sequence[str]) -> str:
-    """The sum, in brackets where it is long, a few terms per line."""
-    if len(terms) > _PER_SUM:
-        parts = [terms[i : i + _PER_SUM] for i in range(0, len(terms), _PER_SUM)]
-        return _write_sum([f"({_write_sum(part)})" for part in parts])
-    lines = [" + ".join(terms[i : i + _PER_LINE]) for i in range(0, len(terms), _PER_LINE)]
-    return _join_lines(lines[0], *(f"+ {line}" for line in lines[1:])) if lines else ""
-
-
-def _join_lines(*lines: str, indent: str = "  ") -> str:
-    """One expression on several lines. Nothing else breaks lines: names and texts may hold such breaks."""
-    return f"\n    {indent}".join(lines)
+    return terms[0] if len(terms) == 1 else f"({write_sum(terms)})"

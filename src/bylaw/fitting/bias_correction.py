@@ -31,7 +31,7 @@ from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
 from bylaw.solvers.complementarity import PRICED, Complementarity, ObservedSolution, Outline
 
-Resolve = Callable[[Dual, Floats], Solution]  # a dual with other bounds, and where to start
+Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
 
 FEW_ROWS = 20  # fewer tell nothing about a rate
 FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
@@ -205,10 +205,8 @@ class Correction:
         target = self._make_target(margin, widen).limit(most)
         for _ in range(_MOST_CUTS):
             found = self._solve(target, begin or self.begin)
-            if (
-                found.holds
-                or not found.conflict
-                and (found.excess <= target.estimate_margins + self.tol).all()
+            if found.holds or (
+                not found.conflict and (found.excess <= target.estimate_margins + self.tol).all()
             ):
                 return self._finish(found, target)  # the rules hold, if perhaps with smaller margins
             target = target.cut(found.multipliers > PRICED * self.dual.loss_unit)
@@ -313,7 +311,8 @@ def _find_room(form: LinearForm) -> Floats:
     room = np.full(len(form.bounds), np.inf)
     for j in range(len(form.bounds)):
         part = slice(form.couplings.indptr[j], form.couplings.indptr[j + 1])
-        places, values = form.couplings.indices[part].tobytes(), np.asarray(form.couplings.data[part])
+        places = form.couplings.indices[part].tobytes()
+        values: Floats = np.asarray(form.couplings.data[part], dtype=np.float64)
         if (k := opposites.get((places, (-values).tobytes()))) is not None:
             room[[j, k]] = np.minimum(room[[j, k]], max((form.bounds[j] + form.bounds[k]) / 2, 0.0))
         opposites[places, values.tobytes()] = j

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
+from bylaw.calibration.calibration import (
+    Calibrate,
+    Calibration,
+    calibrate_held_out,
+    fit_calibration,
+)
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
@@ -51,6 +58,7 @@ def solve(
     labels: Any = None,
     groups: Any = None,
     seen_weights: Any = None,
+    calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = 0.95,
@@ -87,6 +95,10 @@ def solve(
     groups : dict or frame, optional
         the true groups, {name: one value per row}, of attributes that the evidence knows only as
         probabilities: rules that refer to them then hold as observed.
+    calibrate : None, "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
+        fit a calibration of the probabilities on the observed labels and groups, and solve with calibrated
+        probabilities; it becomes a part of the policy, which applies it to new rows by itself. "auto" takes
+        the method with the least cross-validated log loss, or none.
     seen_weights : array of shape (n_rows,), optional
         where labels or groups are missing, 1 / P(seen | x) of the rows that show them. By default these are
         a random sample of all rows.
@@ -137,6 +149,10 @@ def solve(
     if margin != "auto":
         check_margin(margin)
     certifying = _check_guarantee(guarantee, confidence, held_out, margin)
+    calibration = fit_calibration(evidence, labels, groups, calibrate, by=problem.attributes)
+    if calibration is not None:
+        evidence = calibration.apply(evidence)
+        certifying = calibrate_held_out(calibration, certifying)
     form = compile_problem(problem, evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=1.0)
     chosen = as_solver(solver)
@@ -146,13 +162,13 @@ def solve(
     def run(dual: Dual, begin: Floats | None = None) -> Solution:
         return chosen(dual, tol=tol, start=begin, rng=generator, callback=callback)
 
-    observing = labels is not None or groups is not None
-    if seen_weights is not None and not observing:
+    if seen_weights is not None and labels is None and groups is None:
         raise OptionError("seen_weights= has no effect without labels= or groups=. Leave it out")
     if certifying and not dual.n_rules:
         raise OptionError("there are no rules to certify; leave out guarantee and held_out")
-    if not (dual.n_rules and (observing or margin or certifying)):
-        return make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
+    if not dual.n_rules or (labels is None and groups is None and not margin and not certifying):
+        policy = make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
+        return _add_calibration(policy, calibration)
     full_batch = isinstance(chosen, FullBatch)
     correction = Correction.prepare(
         problem,
@@ -165,8 +181,23 @@ def solve(
         soften=full_batch and beta == "auto",
         resolve=None if full_batch else run,
     )
+    return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence, run), calibration)
+
+
+def _add_calibration(policy: Policy, calibration: Calibration | None) -> Policy:
+    return policy if calibration is None else replace(policy, calibration=calibration)
+
+
+def _solve_as_observed(
+    correction: Correction,
+    margin: float | Literal["auto"],
+    certifying: HeldOut | None,
+    confidence: float,
+    run: Resolve,
+) -> Policy:
     if correction.is_vacuous and not margin and not certifying:
-        solution = _solve_as_predicted(problem, evidence, dual, run, tol)
+        parts = correction.problem, correction.evidence, correction.dual
+        solution = _solve_as_predicted(*parts, run, correction.tol)
         return make_corrected_policy(correction, correction.describe(solution))
     found = correction.fit(0.0 if certifying else margin)
     if found.solution.status is Status.MISSED:
@@ -177,7 +208,7 @@ def solve(
 
 
 def _solve_as_predicted(
-    problem: Problem, evidence: Evidence, dual: Dual, run: Callable[[Dual], Solution], tol: float
+    problem: Problem, evidence: Evidence, dual: Dual, run: Resolve, tol: float
 ) -> Solution:
     """The solver's answer; an error where the rules conflict, a warning where it is not good enough."""
     solution = run(dual)

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats, Value
 from bylaw.data.arrays import make_frame
-from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.data.evidence import Evidence
 from bylaw.formulation.dual import make_block
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.language.action_space import ActionSpace
@@ -107,7 +107,7 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     >>> explain(policy, evidence)
     Explanation of 19 rows, 1 of them moved by 1 rules
     """
-    admitted = policy.feature_map.admit(as_evidence(evidence))
+    admitted = policy.feature_map.admit(policy.calibrate(evidence))
     form = compile_problem(policy.problem, admitted, policy.frequencies)
     features = make_block(form, form.feature_map.admit(admitted)).features
     priced = [(j, price) for j, price in enumerate(policy.rule_prices) if price.multiplier]

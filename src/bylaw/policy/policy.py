@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bylaw._base.json_reader import write_json
 from bylaw._base.typing import Floats, Value
+from bylaw.calibration.calibration import Calibration
 from bylaw.data.arrays import own
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
@@ -62,6 +63,8 @@ class Policy:
         groups or a margin were given.
     card : Card
         when, with what and from which columns the policy was made.
+    calibration : Calibration or None
+        how the model's probabilities are read; the policy applies it by itself.
 
     Examples
     --------
@@ -89,6 +92,7 @@ class Policy:
     certificate: Certificate | None = None
     fitted_rates: FittedRates | None = None
     card: Card = field(default_factory=Card.today)
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "score_matrix", own(self.score_matrix, self.score_matrix))
@@ -164,13 +168,36 @@ class Policy:
         """What the randomisation costs at most, log|A|/beta."""
         return self.action_space.entropy / self.beta
 
+    def calibrate(self, evidence: Evidence) -> Evidence:
+        """The rows as the policy reads them: with calibrated probabilities, if it has a calibration.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            with the model's own probabilities. Rows that were calibrated by this policy stay as they are.
+
+        Returns
+        -------
+        Evidence
+
+        Examples
+        --------
+        >>> from bylaw import Evidence, Problem, error, rejected, solve
+        >>> evidence = Evidence([[0.9, 0.1], [0.4, 0.6]])
+        >>> policy = solve(Problem(error(), [rejected() <= 0.2]), evidence)
+        >>> policy.calibrate(evidence) is evidence  # there was nothing to calibrate with
+        True
+        """
+        rows = as_evidence(evidence)
+        return rows if self.calibration is None else self.calibration.apply(rows)
+
     def probabilities(self, evidence: Evidence) -> Floats:
         """The probabilities of each action on each row.
 
         Parameters
         ----------
         evidence : Evidence
-            with the columns that the policy was fitted on.
+            with the columns that the policy was fitted on, and the model's own probabilities.
 
         Returns
         -------
@@ -192,7 +219,8 @@ class Policy:
         >>> policy.probabilities(evidence).shape
         (19, 3)
         """
-        return compute_probabilities(self.feature_map, self.score_matrix, self.beta, evidence).T
+        rows = self.calibrate(evidence)
+        return compute_probabilities(self.feature_map, self.score_matrix, self.beta, rows).T
 
     def decide(
         self,
@@ -299,6 +327,7 @@ class Policy:
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
+        evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
         per_row = compute_row_rates(rate, evidence, chances, self.action_space)
         return float(np.average(per_row, weights=evidence.weights))
 
@@ -306,7 +335,9 @@ class Policy:
     def digest(self) -> str:
         """A hash of what decisions depend on; policies with equal digests decide alike."""
         return serialization.compute_digest(
-            serialization.decision_rule_to_dict(self.feature_map, self.score_matrix, self.beta)
+            serialization.decision_rule_to_dict(
+                self.feature_map, self.score_matrix, self.beta, self.calibration
+            )
         )
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -360,6 +391,7 @@ class Policy:
         return (
             f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: {hold}"
             f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
+            f"{'' if self.calibration is None else f'{chr(10)}{self.calibration}'}"
             f"{'' if self.certificate is None else f'{chr(10)}{self.certificate}'}"
         )
 
@@ -378,6 +410,7 @@ class Policy:
             f"</thead><tbody>{rows}</tbody></table>"
             f"<p>{more} more rules{'' if priced[_SHOWN_RULES:] else ' cost nothing'}</p>"
             f"{'' if self.fitted_rates is None else f'<p>{html.escape(str(self.fitted_rates))}</p>'}"
+            f"{'' if self.calibration is None else f'<p>{html.escape(repr(self.calibration))}</p>'}"
             f"{'' if self.certificate is None else f'<p>{self.certificate}</p>'}"
         )
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
+from bylaw.calibration.calibration import Calibration
 from bylaw.formulation.linear_form import Attribute, Feature, FeatureMap
 from bylaw.formulation.solution import (
     Certificate,
@@ -65,9 +66,12 @@ def frequencies_to_list(frequencies: Mapping[Any, float]) -> list[dict[str, Any]
     return [{"event": dict(event), "frequency": f} for event, f in frequencies.items()]
 
 
-def decision_rule_to_dict(feature_map: FeatureMap, score_matrix: Floats, beta: float) -> dict[str, Any]:
+def decision_rule_to_dict(
+    feature_map: FeatureMap, score_matrix: Floats, beta: float, calibration: Calibration | None = None
+) -> dict[str, Any]:
     """What decisions depend on."""
-    return {**feature_map_to_dict(feature_map), "weights": score_matrix.tolist(), "beta": beta}
+    rule = {**feature_map_to_dict(feature_map), "weights": score_matrix.tolist(), "beta": beta}
+    return rule if calibration is None else {**rule, "calibration": calibration.to_dict()}
 
 
 def compute_digest(content: Mapping[str, Any]) -> str:
@@ -83,7 +87,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "hash": policy.digest,
         "card": policy.card.to_dict(),
         **problem_to_dict(policy.problem),
-        **decision_rule_to_dict(policy.feature_map, policy.score_matrix, policy.beta),
+        **decision_rule_to_dict(policy.feature_map, policy.score_matrix, policy.beta, policy.calibration),
         "guarantee": asdict(policy.guarantee),
         "multipliers": [price._asdict() for price in policy.rule_prices],
         "frequencies": frequencies_to_list(policy.frequencies),
@@ -128,6 +132,7 @@ def _fields(root: Node) -> dict[str, Any]:
     with np.errstate(over="ignore"):
         if not np.isfinite(root["beta"].positive() * score_matrix).all():
             raise BadValueError("its beta and weights are too large together")
+    calibration = _calibration(root, feature_map)
     content = {
         "problem": read_problem(root, space),
         "feature_map": feature_map,
@@ -140,12 +145,13 @@ def _fields(root: Node) -> dict[str, Any]:
         "certificate": _certificate(root["certificate"]),
         "fitted_rates": _fitted_rates(root["fitted_rates"]) if "fitted_rates" in root.value else None,
         "card": Card.from_node(root["card"]),
+        "calibration": calibration,
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(rest):
         raise BadValueError("its checksum is not that of its content: it was changed after it was saved")
     if root["hash"].text() != compute_digest(
-        decision_rule_to_dict(feature_map, score_matrix, root["beta"].positive())
+        decision_rule_to_dict(feature_map, score_matrix, root["beta"].positive(), calibration)
     ):
         raise BadValueError("its hash is not that of its decision rule")
     return content
@@ -207,6 +213,14 @@ def _solution(node: Node, multipliers: Floats) -> Solution:
     status = Status[node["status"].one_of(Status.__members__)]
     mapping = node["gradient_mapping"].positive(zero=True)
     return Solution(multipliers, status, mapping, node["value"].number(), node["steps"].count())
+
+
+def _calibration(root: Node, feature_map: FeatureMap) -> Calibration | None:
+    """Files of policies without one have no such key."""
+    if "calibration" not in root.value:
+        return None
+    space = feature_map.action_space
+    return Calibration.from_node(root["calibration"], space.classes, feature_map.attributes)
 
 
 def _certificate(node: Node) -> Certificate | None:

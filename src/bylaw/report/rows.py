@@ -189,7 +189,7 @@ class ReportRows:
 
 def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRows:
     """Rows with all that a report measures on them."""
-    evidence = policy.feature_map.admit(rows.evidence)
+    evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
     seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights)
     prints = fingerprint_evidence(policy.feature_map, evidence)
     return ReportRows(

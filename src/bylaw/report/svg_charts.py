@@ -163,10 +163,16 @@ def draw_column(title: str, share: float, most: float) -> Html:
     )
 
 
-def draw_reliability(title: str, bins: Sequence[tuple[float, float, float]]) -> Html:
-    """A reliability diagram, of (confidence, accuracy, share of rows); on the diagonal they agree."""
-    low = min((low for low in _QUARTERS if any(min(s, o) < low + 0.25 for s, o, _ in bins)), default=0.0)
-    most = max((share for *_, share in bins), default=1.0)
+def draw_reliability(
+    title: str,
+    bins: Sequence[tuple[float, float, float]],
+    before: Sequence[tuple[float, float, float]] = (),
+) -> Html:
+    """A reliability diagram, of (confidence, accuracy, share of rows); on the diagonal they agree. Open
+    circles are those before calibration."""
+    points = [*before, *bins]
+    low = min((low for low in _QUARTERS if any(min(s, o) < low + 0.25 for s, o, _ in points)), default=0.0)
+    most = max((share for *_, share in points), default=1.0)
     parts: list[Html] = []
     step = _QUARTERS[low]
     for tick in (low + i * step for i in range(round((1 - low) / step) + 1)):
@@ -176,10 +182,11 @@ def draw_reliability(title: str, bins: Sequence[tuple[float, float, float]]) -> 
         parts.append(_draw_text(f"{_LEFT + place:g}", _TOP + _SIDE + 18, format_percent(tick)))
         parts.append(_draw_text(f"{_LEFT - 6}", y + 4, format_percent(tick), "end"))
     parts.append(_draw_line(f"{_LEFT}", f"{_LEFT + _SIDE}", _TOP + _SIDE, _TOP, "diagonal"))
-    for stated, seen, share in bins:
+    looks = ["before"] * len(before) + ["after"] * len(bins)
+    for (stated, seen, share), look in zip(points, looks, strict=True):
         x, y = _LEFT + _place_in_square(stated, low), _TOP + _SIDE - _place_in_square(seen, low)
         radius = 3 + 3 * math.sqrt(share / most)
-        parts.append(tag("circle", cx=f"{x:.2f}", cy=f"{y:.2f}", r=f"{radius:.1f}", class_="after"))
+        parts.append(tag("circle", cx=f"{x:.2f}", cy=f"{y:.2f}", r=f"{radius:.1f}", class_=look))
     parts.append(_draw_text("0", 12, "accuracy", "start", "name"))
     parts.append(_draw_text(f"{_LEFT + _SIDE}", _TOP + _SIDE + 38, "confidence", "end", "name"))
     width, height = _LEFT + _SIDE + 24, _TOP + _SIDE + 44

@@ -39,6 +39,13 @@ def run_fit(
     margin: Annotated[
         float | None, typer.Option(help="Tighten every rule by so many standard errors, for new rows.")
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            help="Calibrate the scores on the labels: auto, none, temperature, vector, isotonic, dirichlet.",
+            show_default="none",
+        ),
+    ] = None,
     limit: options.Limit = None,
     as_json: options.AsJson = False,
     *,
@@ -54,6 +61,8 @@ def run_fit(
       bylaw fit scores.parquet --rules rules.toml -o policy.json --report report.html
 
       bylaw fit scores.csv --rule "rejected() <= 0.1" -o policy.json
+
+      bylaw fit scores.csv --rule "rejected() <= 0.1" --label y --calibrate auto -o policy.json
     """
     from bylaw.cli.inputs import check_outputs, parse_limits, read_fitting_rows, read_rows, read_rules
 
@@ -63,7 +72,7 @@ def run_fit(
     if certify is None and held_out is None:
         options.refuse_idle({"--confidence": confidence, "--limit": limit}, "--certify or --held-out")
     sure = options.check_confidence(confidence)
-    file = _set_margin(read_rules(rules, rule, minimize), margin, certify)
+    file = _set_calibration(_set_margin(read_rules(rules, rule, minimize), margin, certify), calibrate)
     limits = parse_limits(limit, file.problem)
     rows = read_fitting_rows(table, file, flags)
     rows.check_seen_weights(flags)
@@ -93,6 +102,16 @@ def _set_margin(file: RulesFile, margin: float | None, certify: Path | None) -> 
             "file"
         )
     return file
+
+
+def _set_calibration(file: RulesFile, calibrate: str | None) -> RulesFile:
+    """The rules with the calibration of the command line."""
+    from bylaw._base.validation import check_choice
+    from bylaw.calibration.calibration import CHOICES
+
+    if calibrate is None:
+        return file
+    return replace(file, solve={**file.solve, "calibrate": check_choice(calibrate, "--calibrate", CHOICES)})
 
 
 def _solve(table: Path, file: RulesFile, rows: InputRows, proof: HeldOut | None, confidence: float) -> Policy:
@@ -145,6 +164,7 @@ def _show_json(policy: Policy, rows: InputRows, output: Path, report: Path | Non
             "status": policy.solution.status.name.lower(),
             "violation": policy.guarantee.violation,
             "certificate": policy.certificate and vars(policy.certificate),
+            "calibration": policy.calibration and policy.calibration.describe(),
             "columns": policy.card.columns,
             "guessed": list(rows.roles.guessed),
         }
@@ -161,6 +181,8 @@ def _show_text(policy: Policy, rows: InputRows, output: Path, report: Path | Non
     if policy.prices:
         prices = [(rule, f"{price:.4g}") for rule, price in policy.prices.items()]
         show_table("", ("rule", "shadow price"), prices)
+    if policy.calibration is not None:
+        tell(f"calibrated: {policy.calibration.describe()}")
     if policy.certificate is not None:
         tell(str(policy.certificate))
     tell(f"policy: {output}" + (f"   report: {report}" if report else ""))
@@ -171,4 +193,4 @@ def _compute_costs(policy: Policy, rows: InputRows) -> tuple[float, float]:
     from bylaw.auditing.costs import compare_costs
     from bylaw.data.outcomes import observe
 
-    return compare_costs(policy, observe(rows.evidence, **rows.outcomes))
+    return compare_costs(policy, observe(policy.calibrate(rows.evidence), **rows.outcomes))

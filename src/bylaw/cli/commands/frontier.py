@@ -71,7 +71,7 @@ def run_frontier(
     for level in chosen:
         statement.at(level)  # what a level cannot be is refused now
     rows = read_predicted_rows(table, file, flags)
-    solving = {name: value for name, value in file.solve.items() if name != "margin"}
+    solving = {name: value for name, value in file.solve.items() if name not in ("margin", "calibrate")}
     with show_progress("levels", len(chosen)) as advance:
         found = frontier(
             file.problem, rows.evidence, {statement: chosen}, callback=lambda _: advance(1), **solving

@@ -48,6 +48,7 @@ def _word_facts(policy: Policy) -> dict[str, str]:
         "fitted on": f"{policy.card.source or 'rows in memory'}, {rows}",
         "versions": ", ".join(f"{name} {number}" for name, number in policy.card.versions.items()),
         "solved to": f"{policy.guarantee.violation:.2g}",
+        "calibration": "none" if policy.calibration is None else policy.calibration.describe(),
         "certificate": "none" if policy.certificate is None else str(policy.certificate),
         "hash": policy.digest,
     }
@@ -63,6 +64,7 @@ def _list_facts(policy: Policy) -> dict[str, Any]:
         "rows": [part.rows for part in policy.fingerprints],
         "solved_to": policy.guarantee.violation,
         "certificate": None if policy.certificate is None else asdict(policy.certificate),
+        "calibration": None if policy.calibration is None else policy.calibration.to_dict(),
         "prices": policy.prices,
         "tightened": policy.tightened,
         "hash": policy.digest,

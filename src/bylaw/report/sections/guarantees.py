@@ -15,6 +15,8 @@ from bylaw.auditing.reliability import (
     compute_reliability,
 )
 from bylaw.auditing.verdicts import Verdict
+from bylaw.calibration.calibration import CalibratedEvidence
+from bylaw.data.evidence import Evidence
 from bylaw.formulation.solution import Status
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, fold, join, make_list, make_section, make_table, tag
@@ -71,8 +73,10 @@ def write_calibration(context: ReportContext) -> Html:
     rows = context.judged
     lines = compute_reliability(rows.evidence, rows.seen, rows.labelled)
     bins = bin_confidence(rows.evidence, rows.seen) if rows.labelled else []
+    before = bin_confidence(raw, rows.seen) if rows.labelled and (raw := _find_raw(rows.evidence)) else []
     if lines:
-        content = [_draw_bins(bins)] if bins else []
+        content = [_draw_bins(bins, before)] if bins else []
+        content += _describe_calibration(context, bins, before)
         content += [tag("p", f"{_describe_shares(lines)}{_describe_bins(bins)}"), _tabulate(lines)]
     else:
         content = [
@@ -86,7 +90,34 @@ def write_calibration(context: ReportContext) -> Html:
     return make_section("calibration", "Is the model calibrated?", *content)
 
 
-def _draw_bins(bins: Sequence[ReliabilityBin]) -> Html:
+def _find_raw(evidence: Evidence) -> Evidence | None:
+    """The model's own probabilities, where the policy calibrates them."""
+    return evidence.raw if isinstance(evidence, CalibratedEvidence) else None
+
+
+def _describe_calibration(
+    context: ReportContext, bins: Sequence[ReliabilityBin], before: Sequence[ReliabilityBin]
+) -> list[Html]:
+    """What the policy does to the model's probabilities, and what it gains."""
+    calibration = context.policy.calibration
+    if calibration is None:
+        return []
+    said = (
+        "The policy does not take the model’s probabilities as they are: it calibrates them first, by maps "
+        f"that were fitted on the cases on which it was chosen ({calibration.describe()})."
+    )
+    if before:
+        error, was = (
+            sum(one.share * abs(one.observed - one.predicted) for one in part) for part in (bins, before)
+        )
+        said += (
+            f" Confidence and accuracy differ by {format_points(was)} on average before, and by "
+            f"{format_points(error)} after."
+        )
+    return [tag("p", said)]
+
+
+def _draw_bins(bins: Sequence[ReliabilityBin], before: Sequence[ReliabilityBin]) -> Html:
     title = "; ".join(
         f"confidence {format_percent(one.predicted)}, accuracy {format_percent(one.observed)}" for one in bins
     )
@@ -95,7 +126,9 @@ def _draw_bins(bins: Sequence[ReliabilityBin]) -> Html:
         "label is right. Each dot is a tenth of the cases; on the dashed line the model is calibrated, "
         "below it overconfident."
     )
-    plot = draw_reliability(f"Calibration. {title}", [one[:3] for one in bins])
+    if before:
+        caption += " Open circles: the same before the policy’s calibration."
+    plot = draw_reliability(f"Calibration. {title}", [one[:3] for one in bins], [one[:3] for one in before])
     return tag("figure", plot, tag("figcaption", caption), class_="beside")
 
 
@@ -138,9 +171,11 @@ def _name_line(line: Reliability) -> str:
 
 def _tabulate(lines: Sequence[Reliability]) -> Html:
     worst = sorted(lines, key=lambda line: -abs(line.deviations))[:_MOST_LINES]
+    calibrated = any(not math.isnan(line.raw_predicted) for line in lines)
     rows = [
         [
             _name_line(line),
+            *([format_percent(line.raw_predicted)] if calibrated else []),
             format_percent(line.predicted),
             format_percent(line.observed),
             format_signed(line.deviations),
@@ -148,7 +183,8 @@ def _tabulate(lines: Sequence[Reliability]) -> Html:
         ]
         for line in worst
     ]
-    heads = ["Share of", "Predicted", "Observed", "In standard errors", "Cases"]
+    heads = ["Share of", *(["Before calibration"] if calibrated else []), "Predicted", "Observed"]
+    heads += ["In standard errors", "Cases"]
     more = len(lines) - len(rows)
     left = tag("p", f"{pluralize(more, 'comparison')} not shown: those that agree best.", class_="note")
     return fold(

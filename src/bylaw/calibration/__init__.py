@@ -1,0 +1,1 @@
+"""What scores are worth: maps from a model's probabilities to calibrated ones."""

@@ -1,0 +1,390 @@
+"""The calibration of a policy: maps for the labels and for groups that are only known as probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from bylaw._base.json_reader import Node
+from bylaw._base.typing import Floats, Value
+from bylaw._base.validation import check_choice
+from bylaw.calibration.maps import METHODS, CalibrationMap
+from bylaw.calibration.selection import Codes, Selected, select_maps
+from bylaw.data.evidence import Evidence
+from bylaw.data.groups import GroupProbabilities, KnownGroup, Part
+from bylaw.data.outcomes import HeldOut, observe
+from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.language.expressions import LABEL
+
+Calibrate = Literal["auto", "none", "temperature", "vector", "isotonic", "dirichlet"]
+CHOICES: tuple[str, ...] = ("auto", "none", *METHODS)
+
+
+class GroupMap(NamedTuple):
+    """The map of a hidden group, or of its combinations with the labels."""
+
+    values: tuple[Value, ...]  # of the group, in the order of the cells
+    map: CalibrationMap
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration:
+    """How a policy reads a model's probabilities: calibrated, by maps that were fitted on observed rows.
+
+    Made by `solve(..., calibrate="auto")`; a policy applies it to the rows that it is given.
+
+    Attributes
+    ----------
+    classes : tuple
+    labels : CalibrationMap or None
+        for P(label | x).
+    by : str or None
+        a known attribute, some values of which have maps of their own for P(label | x).
+    by_value : dict
+        {value: CalibrationMap} of these; other values have the map of all rows.
+    groups : dict
+        {attribute: GroupMap} for P(attribute | x), of attributes that are only known as probabilities.
+    joint : dict
+        {attribute: GroupMap} for P(attribute, label | x), over values times classes.
+
+    References
+    ----------
+    Guo et al. (2017), On calibration of modern neural networks, ICML. Kull et al. (2019), Beyond temperature
+    scaling, NeurIPS. Zadrozny and Elkan (2002), Transforming classifier scores into accurate multiclass
+    probability estimates, KDD.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence
+    >>> rng = np.random.default_rng(0)
+    >>> logit = rng.normal(size=4000)
+    >>> label = (rng.random(4000) < 1 / (1 + np.exp(-logit))).astype(int)
+    >>> sharp = 1 / (1 + np.exp(-5 * logit))
+    >>> evidence = Evidence(np.column_stack([1 - sharp, sharp]))
+    >>> calibration = fit_calibration(evidence, label)
+    >>> calibration
+    Calibration(labels: temperature)
+    >>> near = calibration.apply(evidence).probabilities[:, 1] - 1 / (1 + np.exp(-logit))
+    >>> bool(np.abs(near).max() < 0.02)
+    True
+    """
+
+    classes: tuple[Value, ...]
+    labels: CalibrationMap | None = None
+    by: str | None = None
+    by_value: Mapping[Value, CalibrationMap] = field(default_factory=dict)
+    groups: Mapping[str, GroupMap] = field(default_factory=dict)
+    joint: Mapping[str, GroupMap] = field(default_factory=dict)
+
+    def apply(self, evidence: Evidence) -> CalibratedEvidence:
+        """The rows with calibrated probabilities.
+
+        Rows that this calibration was applied to come back as they are; where another one was, it is applied
+        to what they were before.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            with the model's own probabilities.
+
+        Returns
+        -------
+        CalibratedEvidence
+            its `raw` is the evidence that was given.
+
+        Raises
+        ------
+        EvidenceError
+            if it has other classes, or lacks the attribute that maps depend on.
+        """
+        if isinstance(evidence, CalibratedEvidence):
+            if evidence.calibration is self:
+                return evidence
+            evidence = evidence.raw
+        if evidence.classes != self.classes:
+            raise EvidenceError(
+                f"the policy decides among the classes {list(self.classes)}, in this order; "
+                f"the evidence has {list(evidence.classes)}"
+            )
+        probabilities = self._calibrate_labels(evidence)
+        groups = {
+            name: GroupProbabilities(group.values, _apply_to_values(self.groups[name], group))
+            for name, group in evidence.hidden_groups.items()
+            if name in self.groups and set(group.values) == set(self.groups[name].values)
+        }
+        joint = {
+            name: self._calibrate_joint(name, evidence, array, probabilities)
+            for name, array in evidence.joint.items()
+        }
+        return CalibratedEvidence.make(evidence, self, probabilities, groups, joint)
+
+    def _calibrate_labels(self, evidence: Evidence) -> Floats:
+        """(n_rows, K)."""
+        if self.labels is None:
+            return evidence.probabilities
+        calibrated = self.labels.apply(evidence.probabilities)
+        if self.by is None:
+            return calibrated
+        group = evidence.groups.get(self.by)
+        if not isinstance(group, KnownGroup):
+            raise EvidenceError(
+                f"the policy needs {self.by!r} to decide: its probabilities are calibrated for each value",
+                Remedy("pass_groups", self.by),
+            )
+        for code, value in enumerate(group.values):
+            if value in self.by_value and len(rows := np.flatnonzero(group.codes == code)):
+                calibrated[rows] = self.by_value[value].apply(evidence.probabilities[rows])
+        return calibrated
+
+    def _calibrate_joint(self, name: str, evidence: Evidence, joint: Floats, labels: Floats) -> Floats:
+        """(n_rows, S, K): P(s | x, y) P(y | x), which adds up to the calibrated P(y | x)."""
+        found = self.joint.get(name)
+        if found is None and self.labels is None:
+            return joint
+        values = evidence.groups[name].values
+        if found is not None and set(values) == set(found.values):
+            order = [values.index(value) for value in found.values]
+            flat = np.ascontiguousarray(joint[:, order]).reshape(len(joint), -1)
+            cells = np.empty(joint.shape)
+            cells[:, order] = found.map.apply(flat).reshape(len(joint), len(order), -1)
+        else:
+            cells = joint
+        total = np.add.reduce(cells, axis=1, keepdims=True)  # value by value, the same in any batch
+        shares = np.where(total > 0, cells / np.where(total > 0, total, 1.0), 1 / len(values))
+        return shares * labels[:, None, :]
+
+    def describe(self) -> str:
+        """What is calibrated, and by which methods, in a few words."""
+        parts = []
+        if self.labels is not None:
+            methods = dict.fromkeys(found.method for found in (*self.by_value.values(), self.labels))
+            parts.append(f"labels: {', '.join(methods)}{f' by {self.by}' if self.by else ''}")
+        parts += [f"{name}: {found.map.method}" for name, found in self.groups.items()]
+        parts += [f"{name} and label: {found.map.method}" for name, found in self.joint.items()]
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"Calibration({self.describe()})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "labels": self.labels and self.labels.to_dict(),
+            "by": self.by,
+            "by_value": [{"value": value, **found.to_dict()} for value, found in self.by_value.items()],
+            "groups": _group_maps_to_dict(self.groups),
+            "joint": _group_maps_to_dict(self.joint),
+        }
+
+    @classmethod
+    def from_node(cls, node: Node, classes: tuple[Value, ...], groups: Mapping[str, Any]) -> Calibration:
+        """Read what `to_dict` wrote, with trust in nothing.
+
+        Parameters
+        ----------
+        node : Node
+        classes : tuple
+        groups : dict
+            attributes that the policy reads, each with `values` and `known`.
+        """
+        K = len(classes)
+        known = [name for name, group in groups.items() if group.known]
+        by = node["by"].one_of([None, *known])
+        labels = None if node["labels"].value is None else CalibrationMap.from_node(node["labels"], K)
+        parts = node["by_value"].list()
+        if (by is None and parts) or (by is not None and labels is None):
+            node["by"].fail("an attribute that goes with maps of the labels")
+        read = {
+            part["value"].one_of(groups[str(by)].values): CalibrationMap.from_node(part, K) for part in parts
+        }
+        if labels is not None and any(found.floor != labels.floor for found in read.values()):
+            node["by_value"].fail("maps with the floor of all rows")
+        return cls(
+            classes=classes,
+            labels=labels,
+            by=by,
+            by_value=read,
+            groups=_read_group_maps(node["groups"], groups, 1),
+            joint=_read_group_maps(node["joint"], groups, K),
+        )
+
+
+def _group_maps_to_dict(maps: Mapping[str, GroupMap]) -> dict[str, Any]:
+    return {name: {"values": list(found.values), **found.map.to_dict()} for name, found in maps.items()}
+
+
+def _read_group_maps(node: Node, groups: Mapping[str, Any], depth: int) -> dict[str, GroupMap]:
+    found = {}
+    for name, item in node.items():
+        if name not in groups or groups[name].known:
+            item.fail("the map of an attribute that the policy knows by its probabilities")
+        values = tuple(value.one_of(groups[name].values) for value in item["values"].list())
+        if sorted(map(str, values)) != sorted(map(str, groups[name].values)):
+            item["values"].fail(f"the values of {name}")
+        found[name] = GroupMap(values, CalibrationMap.from_node(item, len(values) * depth))
+    return found
+
+
+def _apply_to_values(found: GroupMap, group: GroupProbabilities) -> Floats:
+    """(n_rows, S), in the order of the group's values."""
+    order = [group.values.index(value) for value in found.values]
+    calibrated = np.empty(group.probabilities.shape)
+    calibrated[:, order] = found.map.apply(group.probabilities[:, order])
+    return calibrated
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class CalibratedEvidence(Evidence):
+    """Evidence with calibrated probabilities, made by `Calibration.apply`."""
+
+    raw: Evidence  # with the model's own probabilities
+    calibration: Calibration
+
+    @classmethod
+    def make(
+        cls,
+        raw: Evidence,
+        calibration: Calibration,
+        probabilities: Floats,
+        groups: Mapping[Any, GroupProbabilities],
+        joint: Mapping[str, Floats],
+    ) -> CalibratedEvidence:
+        """The raw evidence with some columns exchanged."""
+        for array in (probabilities, *joint.values()):
+            array.flags.writeable = False
+        made = object.__new__(cls)
+        columns = {
+            "probabilities": probabilities,
+            "groups": {**raw.groups, **groups},
+            "joint": dict(joint),
+        }
+        made.__dict__.update(vars(raw), **columns, raw=raw, calibration=calibration)
+        made.__post_init__()
+        return made
+
+    def rows(self, part: Part) -> Self:
+        """Some of the rows."""
+        return super().rows(part).with_columns(raw=self.raw.rows(part))
+
+
+def fit_calibration(
+    evidence: Evidence,
+    labels: Any = None,
+    groups: Any = None,
+    method: Calibrate | None = "auto",
+    by: Sequence[str] = (),
+) -> Calibration | None:
+    """Learn what the probabilities of these rows are worth from what was observed of them.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        with the model's own probabilities, on rows that it was not trained on.
+    labels : array of shape (n_rows,), optional
+        the true labels.
+    groups : dict or frame, optional
+        the true groups, {name: one value per row}, of attributes that the evidence knows only as
+        probabilities.
+    method : "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
+        "auto" compares all of them, and no calibration, by cross-validated log loss.
+    by : sequence of str
+        known attributes whose values may have maps of their own, where that is significantly better.
+
+    Returns
+    -------
+    Calibration or None
+        None if the probabilities are better left as they are.
+
+    Raises
+    ------
+    OptionError
+        if the method is none of these, or nothing was observed.
+    EvidenceError
+        if too little was observed for a method that was asked for by name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.random(2000)  # calibrated already
+    >>> label = (rng.random(2000) < chance).astype(int)
+    >>> print(fit_calibration(Evidence(np.column_stack([1 - chance, chance])), label))
+    None
+    """
+    if method is None or check_choice(method, "calibrate", CHOICES) == "none":
+        return None
+    if labels is None and groups is None:
+        raise OptionError(
+            f"calibrate={method!r} learns from what was observed of these rows, and nothing was",
+            Remedy("pass_labels"),
+        )
+    if isinstance(evidence, CalibratedEvidence):
+        evidence = evidence.raw
+    return _fit(evidence, *_read_outcomes(evidence, labels, groups), method, by)
+
+
+def _read_outcomes(evidence: Evidence, labels: Any, groups: Any) -> tuple[Codes | None, dict[str, Codes]]:
+    """Codes (n_rows,) of the labels, if there are any, and of the groups; -1 where they were not seen."""
+    seen = observe(evidence, labels, groups)
+    together = {name for names in evidence.groups if isinstance(names, tuple) for name in names}
+    codes: dict[str, Codes] = {name: group.codes for name, group in seen.known_groups.items()}
+    if labels is not None:
+        codes[LABEL] = seen.probabilities.argmax(axis=1)
+    if seen.partly is not None:
+        partly = {
+            **{name: group.codes for name, group in seen.partly.groups.items()},
+            LABEL: seen.partly.codes,
+        }
+        codes |= {name: np.where(shown, partly[name], -1) for name, shown in seen.seen.items()}
+    hidden = [name for name in evidence.hidden_groups if name in codes and name not in together]
+    return codes.get(LABEL), {name: codes[name] for name in hidden}
+
+
+def _fit(
+    evidence: Evidence, labels: Codes | None, groups: Mapping[str, Codes], method: str, by: Sequence[str]
+) -> Calibration | None:
+    """From codes, -1 where nothing was seen."""
+    weights, n_rows, K = evidence.row_weights, len(evidence), len(evidence.classes)
+    known = {name: group.codes for name, group in evidence.known_groups.items() if name in by}
+    chosen = Selected(None)
+    if labels is not None:
+        _check_seen(labels, method, "labels")
+        chosen = select_maps(evidence.probabilities, labels, weights, known, method)
+    group_maps, joint_maps = {}, {}
+    for name, codes in groups.items():
+        hidden = evidence.hidden_groups[name]
+        _check_seen(codes, method, f"groups[{name!r}]")
+        found = select_maps(hidden.probabilities, codes, weights, {}, method).pooled
+        if found is not None:
+            group_maps[name] = GroupMap(hidden.values, found)
+        if name in evidence.joint and labels is not None:
+            cells = np.where((codes >= 0) & (labels >= 0), codes * K + labels, -1)
+            flat = evidence.joint[name].reshape(n_rows, -1)
+            found = select_maps(flat, cells, weights, {}, method).pooled
+            if found is not None:
+                joint_maps[name] = GroupMap(hidden.values, found)
+    if chosen.pooled is None and not group_maps and not joint_maps:
+        return None
+    values = () if chosen.by is None else evidence.groups[chosen.by].values
+    by_value = {values[code]: found for code, found in chosen.maps.items()}
+    return Calibration(evidence.classes, chosen.pooled, chosen.by, by_value, group_maps, joint_maps)
+
+
+def _check_seen(codes: Codes, method: str, what: str) -> None:
+    if method != "auto" and len(np.unique(codes[codes >= 0])) < 2:
+        raise EvidenceError(
+            f"calibrate={method!r} learns from rows of at least two kinds, and {what} has one: leave out "
+            "calibrate, or pass more rows"
+        )
+
+
+def calibrate_held_out(calibration: Calibration, held_out: Any) -> Any:
+    """Held-out rows, `HeldOut` or `Evidence`, with calibrated probabilities; anything else as it is."""
+    if isinstance(held_out, HeldOut) and isinstance(held_out.evidence, Evidence):
+        return HeldOut(**{**vars(held_out), "evidence": calibration.apply(held_out.evidence)})
+    return calibration.apply(held_out) if isinstance(held_out, Evidence) else held_out
