@@ -93,11 +93,13 @@ def test_any_random_state(state):
 @pytest.mark.slow
 def test_small_cells_are_named_and_not_corrected():
     rare = np.where(np.arange(N) < 12, "Q", SEX)
-    with pytest.warns(GuaranteeWarning, match=r"fewer than 20 rows \(sex='Q': 12 rows\)"):
+    with pytest.warns(GuaranteeWarning, match=r"sex='Q'\).* \(12 rows, standard error"):
         fitted = unaware().fit(X, Y, sensitive_features=rare)
-    shifts = fitted.policy_.tightened
-    assert all(shift == 0 for rule, shift in shifts.items() if "'Q'" in rule)
-    assert any(shifts.values())
+    rates = fitted.policy_.fitted_rates.rules
+    assert all((rate.trust < 1) == ("'Q'" in rate.rule) for rate in rates if rate.rows < 20)
+    assert all(rate.rows == pytest.approx(12) for rate in rates if "'Q'" in rate.rule)
+    with pytest.warns(GuaranteeWarning, match=r"fewer than 20 rows \(sex='Q'"):
+        unaware().set_params(correction=False).fit(X, Y, sensitive_features=rare)
 
 
 def test_explanations_compare_with_the_models_own_answers():

@@ -28,7 +28,7 @@ from bylaw.formulation.dual import Dual, Hessian, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import linear_program
 from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.full_batch import FullBatch, _first_damping, _root, _stages, minimize_quadratic
+from bylaw.solvers.full_batch import FullBatch, _root, _stages, first_damping, minimize_quadratic
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
 from helpers.generated_rows import Rows
 
@@ -190,7 +190,7 @@ def test_a_start_from_anywhere_leads_to_the_same_answer(seed):
 
 def test_rounding_errors_in_place_of_curvature_are_no_curvature():
     negative = Hessian(sparse.csr_array(np.eye(1)), np.array([[-1.7e-23]]), 0.0)
-    assert _first_damping(negative, 1.0) == 1.0
+    assert first_damping(negative, 1.0) == 1.0
 
 
 def test_a_matrix_that_rounding_made_indefinite_has_a_root():

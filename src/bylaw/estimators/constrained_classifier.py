@@ -55,7 +55,6 @@ from bylaw.language.problem import Problem
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
 
-_MARGIN = 1.0  # what "auto" stands for
 _CONFIDENCE = 0.95
 _HELD_OUT = 0.3
 
@@ -124,10 +123,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         True: the rules hold on the labels and groups that `fit` observes, with a margin for new rows.
         False: they hold on what the models' probabilities predict, the plain plug-in of the paper.
     margin : float or "auto", default="auto"
-        of the correction: every rule is tightened by this many standard errors of its rate, or by half
-        of what leaves a policy, if that is less. With zero, a binding rule is missed on every other
-        set of new rows. "auto" is 1.0 with the correction, and no margin without it or with a guarantee,
-        where another value than zero is refused.
+        of the correction: every rule is tightened by this many standard errors of its rate, or by less
+        where that would leave no policy. With zero, a binding rule is missed on every other set of new rows.
+        "auto" is as many as it takes for all binding rules to hold together on new rows with a chance of
+        about 95 %; without the correction or with a guarantee it is no margin, and another value than zero
+        is refused.
     guarantee : {None, "high_probability"}, default=None
         "high_probability": all rules hold together on new rows with this `confidence`. A part of the rows is
         held out, from the models too, and the least cautious policy that they certify is chosen.
@@ -403,7 +403,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             tol=self.tol,
             rng=None if self.random_state is None else make_generator(self.random_state),
         )
-        self._warn_about_small_groups(policy, training)
+        if not self.correction:
+            self._warn_about_small_groups(policy, training)
         prints = training.fingerprint_rows(trained, policy, known)
         return trained, replace(policy, fingerprints=(*policy.fingerprints, *prints))
 
@@ -453,10 +454,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
         return self.calibrator
 
-    def _resolve_margin(self) -> float:
-        if not self.correction or self.guarantee is not None:
-            return 0.0
-        return _MARGIN if _is_auto(self.margin) else self.margin  # type: ignore[return-value]
+    def _resolve_margin(self) -> float | Literal["auto"]:
+        return 0.0 if not self.correction or self.guarantee is not None else self.margin  # type: ignore[return-value]
 
     def _check_options(self) -> None:
         """Each option by itself, whether or not it is used."""

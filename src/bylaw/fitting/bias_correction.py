@@ -29,7 +29,7 @@ from bylaw.formulation.solution import Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
-from bylaw.solvers.complementarity import PRICED, Complementarity, ObservedSolution, Outline
+from bylaw.solvers.complementarity import Complementarity, ObservedSolution, Outline
 
 Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
 
@@ -39,6 +39,8 @@ CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
 _ROOM = 0.9  # of what two opposite rules leave, that their margins may take
 _LEEWAY = 0.1  # standard errors that a rule which few rows show may be missed by
 _MOST_CUTS = 4
+_OVERCUT = 1.25  # times what a margin is too large
+_CUTS = (0.1, 0.7)  # the least and the most that is left of such a margin
 _DRAWS = 8192  # of normal vectors, for joint chances
 _MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
 _NEAR = 4.0  # standard errors: rules further inside hold anyway
@@ -72,9 +74,10 @@ class RuleTarget:
             estimate_margins=np.minimum(self.estimate_margins, most.estimate_margins),
         )
 
-    def cut(self, rules: NDArray[np.bool_]) -> RuleTarget:
-        """With half the margins of some rules."""
-        share = np.where(rules, 0.5, 1.0)
+    def cut(self, excess: Floats, tol: float) -> RuleTarget:
+        """With margins that are about as large as they were held, where an excess (M,) is left."""
+        held = 1 - _OVERCUT * excess / np.maximum(self.estimate_margins, tol)
+        share = np.where(excess > tol, np.clip(held, *_CUTS), 1.0)
         return replace(
             self,
             observed_margins=share * self.observed_margins,
@@ -127,14 +130,14 @@ class Correction:
         dual.loss_unit  # of all rows, for samples too  # noqa: B018
         return cls(problem, evidence, rows, attach_observed(dual, rates, rows), rates, **options)  # type: ignore[arg-type]
 
-    @property
-    def is_vacuous(self) -> bool:
-        """Whether every rule's rate is the same as observed and as predicted."""
+    @cached_property
+    def affected(self) -> NDArray[np.bool_]:
+        """(M,): rules whose rates as observed differ from the predicted ones."""
         news = self.rows.observed - set(self.evidence.known_groups)
         features = self.dual.form.feature_map.features
         told = [bool(news.intersection(dict(feature.event))) for feature in features]
         touched = abs(self.dual.form.couplings) @ np.repeat(told, self.dual.form.base.shape[1]) > 0
-        return not (touched & self.rates.visible).any()
+        return touched & self.rates.visible
 
     @cached_property
     def counts(self) -> Floats:
@@ -148,6 +151,11 @@ class Correction:
             min((shown.get(c, math.inf) for c in rate.by_condition()), default=math.inf) for rate in rates
         ]
         return np.minimum(fewest, len(self.rows))
+
+    @property
+    def conditional(self) -> NDArray[np.bool_]:
+        """(M,): rules on some of the rows only."""
+        return np.array([any(found.rule.excess.by_condition()) for found in self.dual.form.rules])
 
     @cached_property
     def begin(self) -> Outline:
@@ -188,7 +196,7 @@ class Correction:
         compares = np.array([len(found.rule.excess.by_condition()) > 1 for found in form.rules])
         tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
         noisy = compares & (self.errors.error * form.scales > tolerance)
-        return ~self.rates.visible | (self.counts >= FEW_ROWS) & ~noisy
+        return ~self.affected | (self.counts >= FEW_ROWS) & ~noisy
 
     def fit(
         self,
@@ -209,7 +217,7 @@ class Correction:
                 not found.conflict and (found.excess <= target.estimate_margins + self.tol).all()
             ):
                 return self._finish(found, target)  # the rules hold, if perhaps with smaller margins
-            target = target.cut(found.multipliers > PRICED * self.dual.loss_unit)
+            target = target.cut(found.excess, self.tol)
         return self.plain
 
     @cached_property
@@ -322,7 +330,7 @@ def _find_room(form: LinearForm) -> Floats:
 def merge_rows(correction: Correction) -> Dual:
     """The dual of the observed rules over all policies that decide alike on rows of equal features: of such
     rows one remains, with the mean of what was observed."""
-    dual, exact = correction.dual, correction.exact & correction.rates.visible
+    dual, exact = correction.dual, correction.exact & correction.affected
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
     observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)
     weights = np.concatenate([block.row_weights for block in dual.blocks])

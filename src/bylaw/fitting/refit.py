@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution
 from bylaw.language.problem import Problem
@@ -66,26 +66,23 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             f"the observed rates of these rows do not satisfy every rule: {listed}. The scores tell too "
             "little about it: loosen the rule, merge small groups, or give better probabilities"
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=4)
-    if not correction.exact.all():
-        n_rules = int((~correction.exact).sum())
-        worst = (
-            f": {_list_rules(fitted, ~correction.exact & missed)}" if missed[~correction.exact].any() else ""
-        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+    few = correction.conditional & (correction.counts < FEW_ROWS)
+    if (named := few | (~correction.exact & missed)).any():
         message = (
-            f"too few rows show {n_rules} of the rules to hold them as observed, and predicted rates count "
-            f"more there. On these rows {'some are missed' if worst else 'all of them hold'}{worst}. Merge "
-            "small groups, loosen these rules, or add rows"
+            f"too few rows show {int(named.sum())} of the rules to tell whether they hold on others, and "
+            f"predicted rates count more there: {_list_rules(fitted, named)}. Merge small groups, loosen "
+            "these rules, or add rows"
         )
-        warnings.warn(message, GuaranteeWarning, stacklevel=4)
+        warnings.warn(message, GuaranteeWarning, stacklevel=5)
 
 
 def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
     """The names of some rules, those that are missed most first, and by how much."""
     rules = sorted((fitted.rules[j] for j in np.flatnonzero(chosen)), key=lambda rule: -rule.excess)
     listed = [
-        f"{one.rule!r} is missed by {one.excess:.3g} ({one.rows:,.0f} rows, standard error "
-        f"{one.standard_error:.2g})"
+        f"{one.rule!r} {f'is missed by {one.excess:.3g}' if one.excess > 0 else 'holds'} "
+        f"({one.rows:,.0f} rows, standard error {one.standard_error:.2g})"
         for one in rules[:_LISTED]
     ]
     more = len(rules) - len(listed)

@@ -195,7 +195,7 @@ def _solve_as_observed(
     confidence: float,
     run: Resolve,
 ) -> Policy:
-    if correction.is_vacuous and not margin and not certifying:
+    if not (correction.affected.any() or margin or certifying):
         parts = correction.problem, correction.evidence, correction.dual
         solution = _solve_as_predicted(*parts, run, correction.tol)
         return make_corrected_policy(correction, correction.describe(solution))

@@ -41,18 +41,24 @@ _OUTLINE_ROWS = 16_384
 _ASTRAY = 1.0  # units from complementarity: the first step was too long
 _SHARES = (0.33, 0.67, 1.0)  # of the way, then, from predicted to observed rates
 _STEPS = 5  # in each stage, but for the first and the last
-_LAST_STEPS = 12
+_LAST_STEPS = 10
 _RETRY_STEPS = 6
+_RETREAT_STEPS = 5
 _NEAR = 0.15  # units that a stage may be off before the next one begins
 _INSIDE = 0.05  # so that a row more or less misses nothing
-_RETRY_INSIDE = 0.15  # where it does
+_FURTHER = (0.1, 0.4)  # units more, where it does
 _TIGHT = 0.1  # units inside the bounds that a priced rule may end
 _SOFTENINGS = 2  # that are tried
 _SOFT_COST = 0.005  # of the unit of the loss, that a softer policy may cost more
+_SETTLED = 0.3  # of the gradient of a shifted dual, when its shift is looked at again
+_SOFT_STEPS = 12  # in a stage of the outline
+_SOFT_INNER = 3
 _STUCK = 1.0  # damping, of the trace of the curvature
 _BISECTIONS = 30
 _EXPANSION = 4.0  # of multipliers, in search of a bracket
-_GAINS = (0.5, 2.5)  # the least and the most that a secant may state
+_GAINS = (0.1, 20.0)  # the least and the most that a secant may state
+_SOFT_CHANGE = 5.0  # times that one secant may change a gain, where rates are smooth
+_CHANGE = 2.0  # elsewhere
 _LARGEST = 1e7  # multipliers beyond this many units of the loss lead nowhere
 
 
@@ -102,7 +108,7 @@ class Complementarity:
     units: Floats
     tolerance: Floats
     room: Floats
-    inside: float = _INSIDE  # units inside the bounds that steps aim at, or twice that part of the room
+    further: Floats | float = 0.0  # (M,): how much further inside the bounds steps aim than they do anyway
 
     def outline(self, rng: np.random.Generator | None = None) -> Outline:
         """Where the path begins: a soft policy on a sample of the rows that about satisfies the rules."""
@@ -116,7 +122,7 @@ class Complementarity:
         found = _blend_in(walk, replace(sample, dual=sample.dual.with_beta(betas[0])))
         for beta in betas[1:]:
             problem = replace(sample, dual=sample.dual.with_beta(beta))
-            found = walk.approach(_Stage(problem, _NEAR, _STEPS), found.multipliers)
+            found = walk.approach(_Stage(problem, _NEAR, _SOFT_STEPS, _SOFT_INNER), found.multipliers)
         return Outline(found.multipliers, betas[-1])
 
     def solve(
@@ -136,10 +142,12 @@ class Complementarity:
             passed.append(walk.approach(stage, here))
             here = passed[-1].multipliers
         best = walk.approach(_Stage(self, 0.0, _LAST_STEPS), here)
-        if not best.holds and not best.astray:
-            further = replace(self, inside=_RETRY_INSIDE)
-            trial = walk.approach(_Stage(further, 0.0, _RETRY_STEPS), best.multipliers)
-            best = trial if trial.worst < best.worst else best
+        for further in _FURTHER:
+            if best.holds or best.astray:
+                break
+            problem = replace(self, further=further * np.minimum(self.units, 2 * self.room))
+            inside = walk.approach(_Stage(problem, 0.0, _RETRY_STEPS), best.multipliers)
+            best = walk.retreat(self, best, inside) if inside.holds else min(best, inside, key=_miss)
         if soften and not best.holds:
             best = self._soften(walk, passed, best)
         return best.solution(walk.trace)
@@ -147,7 +155,7 @@ class Complementarity:
     @cached_property
     def aim(self) -> Floats:
         """(M,): how far inside the bounds steps aim."""
-        return self.inside * np.minimum(self.units, 2 * self.room)
+        return _INSIDE * np.minimum(self.units, 2 * self.room) + self.further
 
     @cached_property
     def _apart(self) -> bool:
@@ -195,7 +203,8 @@ def _blend_in(walk: _Walk, problem: Complementarity) -> _Point:
         def target(rates: RateExcess) -> Floats:
             return (1 - share) * rates.predicted + share * problem.target(rates)
 
-        return walk.approach(_Stage(replace(problem, target=target), _NEAR, _STEPS), begin)
+        stage = _Stage(replace(problem, target=target), _NEAR, _SOFT_STEPS, _SOFT_INNER)
+        return walk.approach(stage, begin)
 
     first = approach(0.0, np.zeros(problem.dual.n_rules))
     found = approach(1.0, first.multipliers)
@@ -215,6 +224,7 @@ class _Stage:
     problem: Complementarity
     near: float  # units from complementarity that will do
     steps: int
+    inner: int = 1  # steps for one shift of the bounds: several where rates are smooth
 
 
 @dataclass(frozen=True)
@@ -288,17 +298,28 @@ class _Point:
         """Whether multipliers grow without end."""
         return self.multipliers.max(initial=0.0) > _LARGEST * self.problem.dual.loss_unit
 
-    def step(self, gains: Floats, damping: float) -> tuple[Floats, float, Floats]:
-        """The next multipliers, the decrease that the quadratic predicts, and the shift of the dual whose
-        decrease it is."""
+    def freeze(self, gains: Floats) -> Floats:
+        """(M,): the shift of the bounds for which the gradient of the dual here is that of the problem."""
         ridge = self.problem.dual.ridge * self.multipliers
-        slope = -(self.excess + self.problem.aim) / gains + ridge
+        return self.gradient + (self.excess + self.problem.aim) / gains - ridge
+
+    def shifted_norm(self, shift: Floats) -> float:
+        """The gradient mapping of the dual with shifted bounds, in units."""
+        alpha = self.problem.dual.loss_unit
+        mapping = gradient_mapping(self.multipliers, self.gradient - shift, alpha)
+        return float(np.linalg.norm(mapping / self.problem.units))
+
+    def step(self, shift: Floats, damping: float) -> tuple[_Point, float]:
+        """A Newton step of the dual with shifted bounds, and the ratio of its decrease to the expected."""
+        slope = self.gradient - shift
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
         guess = (self.multipliers > 0) | (slope < 0)
-        point = minimize_quadratic(model, model @ self.multipliers - slope, guess)
-        move = point - self.multipliers
-        decrease = -float(slope @ move + move @ (self.hessian @ move) / 2)
-        return point, decrease, self.gradient - slope
+        multipliers = minimize_quadratic(model, model @ self.multipliers - slope, guess)
+        move = multipliers - self.multipliers
+        expected = -float(slope @ move + move @ (self.hessian @ move) / 2)
+        there = _Point.at(self.problem, multipliers)
+        decrease = self.value - there.value + float(shift @ move)
+        return there, decrease / expected if expected > 1e-13 * (1 + abs(self.value)) else 1.0
 
     def solution(self, trace: list[Step]) -> ObservedSolution:
         return ObservedSolution(
@@ -326,37 +347,54 @@ class _Walk:
         """The tightest point found that satisfies the rules, or else the nearest to it."""
         point = best = _Point.at(stage.problem, multipliers)
         self.damping = first_damping(point.hessian, stage.problem.dual.loss_unit)
-        for _ in range(stage.steps):
+        end = len(self.trace) + stage.steps
+        while len(self.trace) < end:
             done = abs(point.residual).max(initial=0.0) <= stage.near
             if done or point.astray or (best.holds and best.slack <= _TIGHT):
                 break
-            point = self._advance(point)
-            if (not point.holds, point.slack if point.holds else point.merit) < (
-                not best.holds,
-                best.slack if best.holds else best.merit,
-            ):
-                best = point
+            point = self._advance(point, min(stage.inner, end - len(self.trace)))
+            best = min(best, point, key=_rank)
         return best
 
-    def _advance(self, point: _Point) -> _Point:
-        """One step, or the same point with more damping."""
+    def _advance(self, point: _Point, inner: int) -> _Point:
+        """Up to so many steps towards the optimum of the dual that is shifted by what is observed here; or the
+        same point again, with what was learned from one that is no better."""
         dual = point.problem.dual
         gains = self.gains * np.ones(dual.n_rules)
-        multipliers, decrease, shift = point.step(gains, self.damping)
-        trial = _Point.at(point.problem, multipliers)
-        self._record(trial)
-        gone = point.value - trial.value + float(shift @ (multipliers - point.multipliers))
-        ratio = gone / decrease if decrease > 1e-13 * (1 + abs(point.value)) else 1.0
-        if trial.merit < 0.7 * point.merit and ratio > 0.25:
-            self.damping = max(self.damping / 10, 1e-12 / dual.loss_unit, 1e-13 * point.hessian.trace)
-        elif trial.merit >= point.merit or ratio < 0.1:
-            self.damping *= 8
-        if self.damping > _STUCK * point.hessian.trace:  # no step improves: rather a worse point than none
-            self.damping = first_damping(trial.hessian, dual.loss_unit)
-        elif trial.merit >= point.merit or ratio <= 1e-3:
-            return point
-        self.gains = _learn_gains(gains, point, trial)
-        return trial
+        shift, there, ratio = point.freeze(gains), point, 0.0
+        for _ in range(inner):
+            trial, ratio = there.step(shift, self.damping)
+            self._record(trial)
+            if ratio < 0.25:
+                self.damping *= 8
+            elif ratio > 0.6:
+                least = max(1e-12 / dual.loss_unit, 1e-13 * there.hessian.trace)
+                self.damping = max(self.damping / 10, least)
+            there = trial if ratio > 1e-3 else there
+            if there.merit < point.merit or there.shifted_norm(shift) <= _SETTLED * point.shifted_norm(shift):
+                break
+        better = there.merit < point.merit
+        if better or inner > 1:
+            self.gains = _learn_gains(gains, point, there, _SOFT_CHANGE if inner > 1 else _CHANGE)
+        if better:
+            return there
+        if self.damping > max(_STUCK * point.hessian.trace, 1 / dual.loss_unit):
+            self.damping = first_damping(there.hessian, dual.loss_unit)
+            return there  # no step improves: rather a worse point than none
+        self.damping *= 8 if inner == 1 and ratio >= 0.25 else 1
+        return point
+
+    def retreat(self, problem: Complementarity, near: _Point, inside: _Point) -> _Point:
+        """Between a point that nearly satisfies the rules and one that does with room, one with less room."""
+        best, low, high = inside, 0.0, 1.0
+        for _ in range(_RETREAT_STEPS):
+            middle = (low + high) / 2
+            way = inside.multipliers - near.multipliers
+            trial = _Point.at(problem, near.multipliers + middle * way, curvature=False)
+            self._record(trial)
+            low, high = (low, middle) if trial.holds else (middle, high)
+            best = min(best, trial, key=_rank)
+        return best
 
     def bisect(self, problem: Complementarity, near: Floats) -> _Point:
         """Where rules are apart, each has a root of its own: brackets of all of them are halved together. The
@@ -384,9 +422,18 @@ class _Walk:
             self.callback(self.trace[-1])
 
 
-def _learn_gains(gains: Floats, here: _Point, there: _Point) -> Floats:
+def _miss(point: _Point) -> float:
+    return point.worst
+
+
+def _rank(point: _Point) -> tuple[bool, float]:
+    return (False, point.slack) if point.holds else (True, point.merit)
+
+
+def _learn_gains(gains: Floats, here: _Point, there: _Point, change: float) -> Floats:
     """Secants: how far the excess moved for one unit of the predicted rate, of rules that moved notably."""
     moved = there.rates.predicted - here.rates.predicted
     notable = abs(moved) > np.maximum(0.2 * abs(here.excess), 1e-3 * here.problem.units)
     slope = (there.excess - here.excess) / np.where(notable, moved, 1.0)
-    return np.where(notable, np.sqrt(gains * np.clip(slope, *_GAINS)), gains)
+    slope = np.clip(np.clip(slope, gains / change, gains * change), *_GAINS)
+    return np.where(notable, np.sqrt(gains * slope), gains)
