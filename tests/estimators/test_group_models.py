@@ -82,9 +82,13 @@ def test_the_correction_holds_observed_rates_on_the_fitting_rows():
 
 def test_one_standard_error_is_left_to_new_rows():
     base = FrozenEstimator(LogisticRegression().fit(X, Y))
-    fitted = ConstrainedClassifier(base, [rejected() <= 0.2]).fit(X, Y)
+    fitted = ConstrainedClassifier(base, [rejected() <= 0.2], margin=1.0).fit(X, Y)
     distribution = fitted.predict_proba(X)[:, -1]
     assert distribution.mean() == pytest.approx(0.2 - distribution.std() / np.sqrt(N), abs=1e-3)
+    sure = ConstrainedClassifier(base, [rejected() <= 0.2]).fit(X, Y)  # with a chance of 95 %
+    distribution = sure.predict_proba(X)[:, -1]
+    assert distribution.mean() == pytest.approx(0.2 - 1.645 * distribution.std() / np.sqrt(N), abs=1.5e-3)
+    assert sure.policy_.fitted_rates.chance == pytest.approx(0.95, abs=0.02)
     plain = ConstrainedClassifier(base, [rejected() <= 0.2], correction=False).fit(X, Y)
     assert plain.predict_proba(X)[:, -1].mean() == pytest.approx(0.2, abs=1e-6)
 

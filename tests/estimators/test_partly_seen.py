@@ -47,7 +47,7 @@ def test_the_model_is_trained_on_labelled_rows_and_the_policy_chosen_on_all(spel
 
 
 def test_unlabelled_rows_are_rows_with_missing_labels():
-    rules = [WITHIN, PARITY]
+    rules = [error() <= 0.24, PARITY]
     order = np.concatenate([FEW, MORE])
     joined = classifier(rules).fit(X.iloc[order], partly()[order], sensitive_features=SEX[order])
     separate = classifier(rules).fit(
@@ -232,6 +232,7 @@ def draw_population(n_rows, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bylaw.ConvergenceWarning", "ignore::bylaw.GuaranteeWarning")
 def test_few_labels_and_many_rows_miss_a_rule_hardly_more_than_all_labels():
     """Excess on the population of equal odds of a hidden group, over twelve samples."""
     rule = equalized_odds("s", tol=0.05)

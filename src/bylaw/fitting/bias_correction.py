@@ -202,15 +202,16 @@ class Correction:
         self,
         margin: float | Literal["auto"],
         *,
-        widen: float = 1.0,
+        held_out: float = 0.0,
         begin: Outline | None = None,
         most: RuleTarget | None = None,
     ) -> CorrectedSolution:
-        """The rules held with a margin of so many standard errors, `widen` times as large as those of these
-        rows, as far as they leave a policy, and no larger than those of `most`."""
+        """The rules held with a margin of so many standard errors, as far as they leave a policy, and no larger
+        than those of `most`. For a test on held-out rows, with the error of their observed rates too: they have
+        a variance `held_out` times as large as those of these rows."""
         if margin == 0:
             return self.plain
-        target = self._make_target(margin, widen).limit(most)
+        target = self._make_target(margin, held_out).limit(most)
         for _ in range(_MOST_CUTS):
             found = self._solve(target, begin or self.begin)
             if found.holds or (
@@ -232,16 +233,14 @@ class Correction:
         problem = Complementarity(self.dual, self.rates, target, units, tolerance, self.room)
         return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
 
-    def _make_target(self, margin: float | Literal["auto"], widen: float) -> RuleTarget:
+    def _make_target(self, margin: float | Literal["auto"], held_out: float) -> RuleTarget:
         """Margins in standard errors of the policy without any."""
         at = Outline(self.plain.solution.multipliers, self.plain.dual.beta)
         predicted, observed, error = self.uncertainty.standard_errors(*at)
-        estimate = np.sqrt(predicted**2 + self.trust * error**2)
-        size = widen * (self._find_joint_quantile(at) if margin == "auto" else margin)
-        most = _ROOM * self.room
-        return RuleTarget(
-            self.trust, self.exact, np.minimum(size * observed, most), np.minimum(size * estimate, most)
-        )
+        test = held_out * observed**2
+        sizes = np.sqrt([observed**2 + test, predicted**2 + self.trust * error**2 + test])
+        sizes *= self._find_joint_quantile(at) if margin == "auto" else margin
+        return RuleTarget(self.trust, self.exact, *np.minimum(sizes, _ROOM * self.room))
 
     def _finish(self, found: ObservedSolution, target: RuleTarget) -> CorrectedSolution:
         dual = self.dual.with_beta(found.beta)

@@ -85,15 +85,14 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
 def _candidates(
     correction: Correction, plain: CorrectedSolution, n_held_out: int
 ) -> Iterator[tuple[float, CorrectedSolution]]:
-    """From the widest margin down to none; where a rule cannot have a margin, the others still can. A rate
-    differs between the fitted and the held-out rows by a standard error of both."""
-    widen = math.sqrt(1 + len(correction.evidence) / n_held_out)
-    found = correction.fit(_WIDEST, widen=widen)
+    """From the widest margin down to none; where a rule cannot have a margin, the others still can."""
+    ratio = len(correction.evidence) / n_held_out
+    found = correction.fit(_WIDEST, held_out=ratio)
     most = found.target
     yield _WIDEST, found
     for margin in np.arange(_WIDEST - _STEP, _STEP / 2, -_STEP).tolist():
         begin = Outline(found.solution.multipliers, found.dual.beta)
-        found = correction.fit(margin, widen=widen, begin=begin, most=most)
+        found = correction.fit(margin, held_out=ratio, begin=begin, most=most)
         yield margin, found
     yield 0.0, plain
 

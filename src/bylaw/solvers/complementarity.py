@@ -357,8 +357,8 @@ class _Walk:
         return best
 
     def _advance(self, point: _Point, inner: int) -> _Point:
-        """Up to so many steps towards the optimum of the dual that is shifted by what is observed here; or the
-        same point again, with what was learned from one that is no better."""
+        """Some steps towards the optimum of the dual that is shifted by what is observed here; or the same
+        point again, with what was learned from one that is no better."""
         dual = point.problem.dual
         gains = self.gains * np.ones(dual.n_rules)
         shift, there, ratio = point.freeze(gains), point, 0.0
