@@ -43,6 +43,7 @@ _OVERCUT = 1.25  # times what a margin is too large
 _CUTS = (0.1, 0.7)  # the least and the most that is left of such a margin
 _DRAWS = 8192  # of normal vectors, for joint chances
 _MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
+_SQUEEZED = 0.01  # of the noise: a rule that leaves no more room has no margin
 _NEAR = 4.0  # standard errors: rules further inside hold anyway
 
 
@@ -63,6 +64,10 @@ class RuleTarget:
         observed = rates.error + self.observed_margins
         shift = np.where(self.exact, np.maximum(np.minimum(estimated, observed), rates.error), estimated)
         return rates.predicted + shift
+
+    def stated_excess(self, rates: RateExcess) -> Floats:
+        """(M,): of the rules without margins, as observed or as estimated."""
+        return np.where(self.exact, rates.observed, rates.predicted + self.trust * rates.error)
 
     def limit(self, most: RuleTarget | None) -> RuleTarget:
         """With margins no larger than those of another target."""
@@ -94,12 +99,6 @@ class CorrectedSolution:
     rates: RateExcess
     target: RuleTarget
 
-    @cached_property
-    def excess(self) -> Floats:
-        """(M,): of the stated rules, without margins."""
-        estimated = self.rates.predicted + self.target.trust * self.rates.error
-        return np.where(self.target.exact, self.rates.observed, estimated)
-
     @property
     def shift(self) -> Floats:
         """(M,): how much tighter than stated predicted rates are held."""
@@ -119,7 +118,8 @@ class Correction:
     rng: np.random.Generator | None
     callback: Callback | None
     soften: bool  # whether a smaller beta will do where the rules do not hold otherwise
-    resolve: Resolve | None  # another solver, which has the last word
+    run: Resolve  # the solver
+    polish: bool  # whether it has the last word
 
     @classmethod
     def prepare(
@@ -160,6 +160,8 @@ class Correction:
     @cached_property
     def begin(self) -> Outline:
         """A soft policy that about satisfies the rules as observed, whatever few rows show."""
+        if not self.affected.any():
+            return Outline(self.run(self.dual).multipliers, self.dual.beta)
         everything = np.ones(self.dual.n_rules)
         target = RuleTarget(everything, everything > 0, 0 * everything, 0 * everything)
         units = 0.4 / np.sqrt(self.counts)
@@ -183,7 +185,7 @@ class Correction:
     def trust(self) -> Floats:
         """(M,): tau^2 / (tau^2 + SE^2), with tau^2 the variance of plug-in errors beyond their noise."""
         sample, noise = self.uncertainty.sample, self.errors.error**2
-        error = self.rates.measure(sample, sample.tally(self.begin.multipliers)).error
+        error = self._measure(sample, self.begin.multipliers).error
         precision = np.divide(1.0, noise**2, out=np.zeros_like(noise), where=noise > 0)
         spread = max(float(precision @ (error**2 - noise)) / (precision.sum() or 1.0), 0.0)
         return np.where(noise > 0, spread / np.where(noise > 0, spread + noise, 1.0), 1.0)
@@ -206,9 +208,9 @@ class Correction:
         begin: Outline | None = None,
         most: RuleTarget | None = None,
     ) -> CorrectedSolution:
-        """The rules held with a margin of so many standard errors, as far as they leave a policy, and no larger
-        than those of `most`. For a test on held-out rows, with the error of their observed rates too: they have
-        a variance `held_out` times as large as those of these rows."""
+        """The rules held with a margin of so many standard errors, as far as they leave a policy, and no
+        larger than those of `most`. For a test on held-out rows the margin has room for the error of their
+        rates too, of which the variance is `held_out` times as large as on these rows."""
         if margin == 0:
             return self.plain
         target = self._make_target(margin, held_out).limit(most)
@@ -224,17 +226,31 @@ class Correction:
     @cached_property
     def plain(self) -> CorrectedSolution:
         """Without margins."""
-        target = RuleTarget(self.trust, self.exact, 0 * self.trust, 0 * self.trust)
+        target = self._make_target(0.0, 0.0)
         return self._finish(self._solve(target, self.begin), target)
 
     def _solve(self, target: RuleTarget, begin: Outline) -> ObservedSolution:
+        if not self.affected.any():
+            return self._solve_as_predicted(target)
         units = np.maximum(self.errors.observed, 1 / self.counts)
         tolerance = np.where(self.exact, self.tol, np.maximum(_LEEWAY * units, self.tol))
         problem = Complementarity(self.dual, self.rates, target, units, tolerance, self.room)
         return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
 
+    def _solve_as_predicted(self, target: RuleTarget) -> ObservedSolution:
+        """With margins alone, the problem is convex."""
+        answer = self.run(self.dual.with_bounds(self.dual.form.bounds - target.estimate_margins))
+        rates = self._measure(self.dual, answer.multipliers)
+        excess, conflict = target(rates), answer.status is Status.INFEASIBLE
+        holds = not conflict and bool((excess <= self.tol).all())
+        return ObservedSolution(
+            answer.multipliers, self.dual.beta, answer.value, rates, excess, holds, conflict, answer.trace
+        )
+
     def _make_target(self, margin: float | Literal["auto"], held_out: float) -> RuleTarget:
         """Margins in standard errors of the policy without any."""
+        if margin == 0:
+            return RuleTarget(self.trust, self.exact, 0 * self.trust, 0 * self.trust)
         at = Outline(self.plain.solution.multipliers, self.plain.dual.beta)
         predicted, observed, error = self.uncertainty.standard_errors(*at)
         test = held_out * observed**2
@@ -244,23 +260,21 @@ class Correction:
 
     def _finish(self, found: ObservedSolution, target: RuleTarget) -> CorrectedSolution:
         dual = self.dual.with_beta(found.beta)
-        multipliers, rates, steps = found.multipliers, found.rates, len(found.trace)
-        value = found.value
-        if self.resolve is not None:
-            shift = CorrectedSolution(dual, _solution(found, 0.0), rates, target).shift
-            answer = self.resolve(dual.with_bounds(dual.form.bounds - shift), multipliers)
-            multipliers, steps, value = answer.multipliers, answer.steps, answer.value
-            rates = self.rates.measure(dual, dual.tally(multipliers))
-        missed = CorrectedSolution(dual, _solution(found, 0.0), rates, target).excess
-        solution = Solution(
-            multipliers,
-            Status.CONVERGED if missed[self.exact].max(initial=0.0) <= self.tol else Status.MISSED,
-            float(np.linalg.norm(np.maximum(missed[self.exact], 0.0))),
-            value,
-            steps,
-            found.trace,
+        rates, answer = found.rates, (found.multipliers, found.value, len(found.trace))
+        if self.polish:
+            bounds = dual.form.bounds - (target(rates) - rates.predicted)
+            last = self.run(dual.with_bounds(bounds), found.multipliers)
+            rates, answer = self._measure(dual, last.multipliers), (last.multipliers, last.value, last.steps)
+        multipliers, value, steps = answer
+        missed = np.maximum(target.stated_excess(rates)[self.exact], 0.0)
+        status = Status.CONVERGED if missed.max(initial=0.0) <= self.tol else Status.MISSED
+        norm = float(np.linalg.norm(missed))
+        return CorrectedSolution(
+            dual, Solution(multipliers, status, norm, value, steps, found.trace), rates, target
         )
-        return CorrectedSolution(dual, solution, rates, target)
+
+    def _measure(self, dual: Dual, multipliers: Floats) -> RateExcess:
+        return self.rates.measure(dual, dual.tally(multipliers))
 
     # Joint chances, by draws of normal vectors with the covariance of the rates.
 
@@ -276,10 +290,8 @@ class Correction:
 
     def describe(self, solution: Solution) -> CorrectedSolution:
         """A solution for which nothing is to be corrected, with its observed rates."""
-        rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
-        return CorrectedSolution(
-            self.dual, solution, rates, RuleTarget(self.trust, self.exact, 0 * self.trust, 0 * self.trust)
-        )
+        rates = self._measure(self.dual, solution.multipliers)
+        return CorrectedSolution(self.dual, solution, rates, self._make_target(0.0, 0.0))
 
     def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
         """That all rules hold on the population of the rows; and about how many rows would make it 90 %."""
@@ -287,10 +299,11 @@ class Correction:
         if not len(rules):
             return 1.0, float(len(self.rows))
         slack = -(found.rates.predicted + self.trust * found.rates.error)[rules] + self.tol
-        ratio = np.where(draws > 0, slack / np.where(draws > 0, draws, 1.0), np.inf)
-        room = np.where((slack < 0).any(), -1.0, ratio.min(axis=1))  # times the noise that a draw may have
-        least = float(np.quantile(room, 0.1, method="lower"))
-        needed = len(self.rows) / least**2 if least > self.tol else math.inf
+        if (slack < 0).any():
+            return float((draws <= slack).all(axis=1).mean()), math.inf
+        room = np.where(draws > 0, slack / np.where(draws > 0, draws, 1.0), np.inf).min(axis=1)
+        least = float(np.quantile(room, 0.1, method="lower"))  # times the noise that nine in ten draws bear
+        needed = len(self.rows) / least**2 if least > _SQUEEZED else math.inf
         return float((room >= 1).mean()), needed
 
     def _draw(self, at: Outline, rates: RateExcess) -> tuple[Floats, NDArray[np.int64]]:
@@ -306,10 +319,6 @@ class Correction:
         values, vectors = np.linalg.eigh(covariance)
         normal = np.random.default_rng(0).standard_normal((_DRAWS, len(rules)))
         return normal * np.sqrt(np.maximum(values, 0.0)) @ vectors.T, rules
-
-
-def _solution(found: ObservedSolution, mapping: float) -> Solution:
-    return Solution(found.multipliers, Status.CONVERGED, mapping, found.value, len(found.trace), found.trace)
 
 
 def _find_room(form: LinearForm) -> Floats:

@@ -179,9 +179,10 @@ def solve(
         rng=generator,
         callback=callback,
         soften=full_batch and beta == "auto",
-        resolve=None if full_batch else run,
+        run=run,
+        polish=not full_batch,
     )
-    return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence, run), calibration)
+    return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence), calibration)
 
 
 def _add_calibration(policy: Policy, calibration: Calibration | None) -> Policy:
@@ -193,15 +194,14 @@ def _solve_as_observed(
     margin: float | Literal["auto"],
     certifying: HeldOut | None,
     confidence: float,
-    run: Resolve,
 ) -> Policy:
     if not (correction.affected.any() or margin or certifying):
         parts = correction.problem, correction.evidence, correction.dual
-        solution = _solve_as_predicted(*parts, run, correction.tol)
+        solution = _solve_as_predicted(*parts, correction.run, correction.tol)
         return make_corrected_policy(correction, correction.describe(solution))
     found = correction.fit(0.0 if certifying else margin)
     if found.solution.status is Status.MISSED:
-        _raise_if_impossible(correction, found, run)
+        _raise_if_impossible(correction, found)
     if certifying:
         return certify(correction, found, certifying, confidence)
     return make_corrected_policy(correction, found)
@@ -218,7 +218,7 @@ def _solve_as_predicted(
     return solution
 
 
-def _raise_if_impossible(correction: Correction, found: CorrectedSolution, run: Resolve) -> None:
+def _raise_if_impossible(correction: Correction, found: CorrectedSolution) -> None:
     """Where no policy satisfies the rules as observed, or even as predicted."""
     problem, evidence = correction.problem, correction.evidence
     diagnosis = examine(merge_rows(correction), problem, evidence)
@@ -228,7 +228,7 @@ def _raise_if_impossible(correction: Correction, found: CorrectedSolution, run: 
         conflict.add_note(f"These are the observed rates of the fitted rows{few}.")
         raise conflict
     dual = found.dual
-    solution = run(dual, found.solution.multipliers)
+    solution = correction.run(dual, found.solution.multipliers)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         note = "These are the rates that the probabilities predict; no shift of them helps."
         _raise_if_conflicting(problem, evidence, dual, solution, correction.tol, note)
