@@ -11,6 +11,7 @@ from bylaw import (
     ConvergenceWarning,
     Evidence,
     EvidenceError,
+    GuaranteeWarning,
     InfeasibleRulesError,
     OptionError,
     Problem,
@@ -291,3 +292,63 @@ def test_no_warning_where_observed_rates_obey(rows):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         solve(Problem(error(), [demographic_parity("s", tol=0.02)]), rows.evidence, groups={"s": rows.groups})
+
+
+def test_a_rule_that_no_policy_can_satisfy_as_observed_is_an_error():
+    """All rows look alike: whatever is decided, 41 % of the answers are wrong."""
+    evidence = Evidence(np.tile([0.7, 0.3], (400, 1)))
+    labels = np.repeat([0, 1], [236, 164])
+    with pytest.raises(InfeasibleRulesError, match=r"error\(\) <= 0.4   can reach 0.41"):
+        solve(Problem(error(), ["error() <= 0.4"]), evidence, labels=labels)
+
+
+def test_small_cells_are_named_with_what_they_miss():
+    rng = np.random.default_rng(0)
+    groups = np.where(np.arange(2000) < 15, "few", rng.choice(["a", "b"], 2000))
+    scores = rng.random(2000)
+    guess = {name: np.full(2000, (groups == name).mean()) for name in ("a", "b", "few")}
+    evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"g": guess})
+    problem = Problem(error(), [demographic_parity("g", tol=0.05)])
+    with pytest.warns(GuaranteeWarning) as caught:
+        policy = solve(problem, evidence, groups={"g": groups})
+    small = {rate.rule: rate for rate in policy.fitted_rates.rules if rate.trust < 1}
+    assert set(small) == {rate.rule for rate in policy.fitted_rates.rules if "few" in rate.rule}
+    text = str(caught[0].message)
+    for rule, rate in small.items():
+        assert repr(rule) in text
+        assert rate.excess <= 0 or f"missed by {rate.excess:.3g}" in text
+    chosen = policy.probabilities(evidence)[:, 1]
+    missed = chosen[groups == "few"].mean() - chosen.mean() - 0.05
+    assert policy.observed["selected(1).given(g='few') - selected(1) <= 0.05"] == pytest.approx(
+        missed, abs=1e-9
+    )
+
+
+def test_the_estimated_chance_is_about_right():
+    """Over samples: how often rules hold on the population, beside what the fits expected."""
+    rng = np.random.default_rng(5)
+    held, expected = [], []
+    for _ in range(60):
+        groups, scores = rng.integers(0, 2, 1500), rng.random(1500)
+        scores = np.clip(scores + 0.1 * (groups == 1), 0.001, 0.999)
+        evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"g": groups})
+        policy = solve(Problem(error(), [demographic_parity("g", tol=0.02)]), evidence, margin=0.5)
+        expected.append(policy.fitted_rates.chance)
+        many = rng.random(200_000)
+        rates = []
+        for g in (0, 1):
+            there = np.clip(many + 0.1 * (g == 1), 0.001, 0.999)
+            rows = Evidence(np.column_stack([1 - there, there]), groups={"g": np.full(200_000, g)})
+            rates.append(policy.probabilities(rows)[:, 1].mean())
+        held.append(abs(rates[0] - rates[1]) / 2 <= 0.02)
+    assert np.mean(held) == pytest.approx(np.mean(expected), abs=0.16)
+    assert 0.55 < np.mean(expected) < 0.85
+
+
+def test_fitted_rates_survive_a_file(rows, tmp_path):
+    policy = solve(
+        Problem(error(), [demographic_parity("s", tol=0.01)]), rows.evidence, groups={"s": rows.groups}
+    )
+    policy.save(tmp_path / "p.json")
+    assert type(policy).load(tmp_path / "p.json").fitted_rates == policy.fitted_rates
+    assert "as observed, all rules hold on the fitted rows" in repr(policy)
