@@ -8,7 +8,7 @@ from scipy import optimize
 from scipy.special import log_softmax, softmax
 
 from bylaw.calibration.fitting import (
-    evaluate,
+    Loss,
     fit_map,
     fit_slope,
     make_design,
@@ -30,30 +30,31 @@ def generated(n=3000, K=3, factor=4.0, seed=0, weights=None):
 def parts(sample, method):
     slope = fit_slope(sample)
     design = make_design(method, sample, slope)
-    tempered = slope * sample.logs
-    return slope, design, tempered, design.hinges(tempered)
+    return slope, design, Loss(sample, design, design.features(slope * sample.logs))
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("K", [2, 4])
-def test_gradients_are_differences(method, K):
+def test_gradients_and_curvature_are_differences(method, K):
     rng = np.random.default_rng(1)
     sample = generated(200, K, weights=rng.uniform(0, 2, 200))
-    _, design, tempered, hinges = parts(sample, method)
+    _, design, loss = parts(sample, method)
     theta = design.centre + rng.normal(size=len(design.centre)) / 5
-    _, gradient = evaluate(theta, sample, design, tempered, hinges)
+    _, gradient, shares = loss.at(theta)
+    hessian = loss.hessian(shares)
     for j, unit in enumerate(np.eye(len(theta)) * 1e-6):
-        up, down = (evaluate(theta + s * unit, sample, design, tempered, hinges)[0] for s in (1, -1))
+        (up, slopes_up, _), (down, slopes_down, _) = (loss.at(theta + s * unit) for s in (1, -1))
         assert gradient[j] == pytest.approx((up - down) / 2e-6, abs=1e-7)
+        assert hessian[j] == pytest.approx((slopes_up - slopes_down) / 2e-6, abs=1e-7)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_objective_is_the_penalised_log_loss_of_the_map(method):
     rng = np.random.default_rng(2)
     sample = generated(150, 3, weights=rng.uniform(0, 2, 150))
-    slope, design, tempered, hinges = parts(sample, method)
+    slope, design, loss = parts(sample, method)
     fitted = fit_map(sample, design, slope)
-    value, _ = evaluate(fitted.theta, sample, design, tempered, hinges)
+    value = loss.at(fitted.theta).value
     P = np.exp(sample.logs).T
     calibrated = fitted.make_map(sample.floor).apply(P)
     losses = -np.log(calibrated[np.arange(150), sample.codes])
@@ -89,14 +90,24 @@ def test_scores_without_information_become_flat():
 @pytest.mark.parametrize("method", METHODS)
 def test_no_other_parameters_are_better(method):
     sample = generated(400, 3)
-    slope, design, tempered, hinges = parts(sample, method)
+    slope, design, loss = parts(sample, method)
     fitted = fit_map(sample, design, slope)
-    least, _ = evaluate(fitted.theta, sample, design, tempered, hinges)
+    least = loss.at(fitted.theta).value
     rng = np.random.default_rng(4)
     for size in (1e-3, 1e-2, 1e-1):
         for _ in range(30):
             other = np.maximum(fitted.theta + size * rng.normal(size=len(design.centre)), design.lower)
-            assert evaluate(other, sample, design, tempered, hinges)[0] >= least - 2e-7
+            assert loss.at(other).value >= least - 2e-7
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("factor", [0.1, 1.0, 30.0])
+def test_newton_and_descent_agree(method, factor, monkeypatch):
+    sample = generated(2000, 4, factor)
+    slope, design, loss = parts(sample, method)
+    least = loss.at(fit_map(sample, design, slope).theta).value
+    monkeypatch.setattr("bylaw.calibration.fitting._MOST_CURVED", 0)
+    assert least <= loss.at(fit_map(sample, design, slope).theta).value + 1e-8
 
 
 def test_a_weight_of_two_is_a_row_twice():
@@ -121,7 +132,7 @@ def test_a_weight_of_two_is_a_row_twice():
 @pytest.mark.parametrize("factor", [1.0, 20.0])
 def test_isotonic_maps_are_monotone_and_keep_the_order(factor):
     sample = generated(4000, 2, factor)
-    slope, design, _, _ = parts(sample, "isotonic")
+    slope, design, _ = parts(sample, "isotonic")
     one = fit_map(sample, design, slope).make_map(sample.floor)
     p = 1 / (1 + np.exp(-np.linspace(-12, 12, 500)))
     calibrated = one.apply(np.column_stack([1 - p, p]))[:, 1]

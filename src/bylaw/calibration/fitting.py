@@ -5,19 +5,20 @@ tells the methods apart. Minimised is
 
     sum_i w_i (log sum_k exp score_ik - score_i,y_i) + 1/2 sum_j ridge_j (theta_j - centre_j)^2,
 
-by L-BFGS-B with analytic gradients. Logarithms are tempered first, that is divided by the best temperature,
-so that all parameters are of order one.
+by Newton's method. Logarithms are tempered first, that is divided by the best temperature, so that all
+parameters are of order one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, sparse
+from scipy import linalg, optimize, sparse
 
 from bylaw._base.typing import Floats
 from bylaw.calibration.maps import CalibrationMap, Method, find_floor, take_logs
@@ -30,7 +31,11 @@ _ROWS_PER_KNOT = 60  # of the rarest class
 _RIDGE_BIAS, _RIDGE_SLOPE, _RIDGE_OFF = 0.1, 1.0, 20.0
 _RIDGE_GROUP = 4.0  # of a group's parameters towards those of all rows
 _MOST_STEPS = 200
-_FEW = 2000  # rows that show how the objective curves
+_MOST_CURVED = 1000  # parameters whose curvature is computed
+_PRECISION = 1e-8  # of the loss
+_NEARLY = 1e-5  # after a full Newton step that gains so little, the next one would gain about its square
+_ROUNDING = 1e-13  # relative, that keeps a curvature definite
+_SHARES = tuple(0.5**k for k in range(20))  # of a Newton step, that are tried
 
 
 @dataclass(frozen=True)
@@ -70,37 +75,41 @@ def make_sample(probabilities: Floats, codes: NDArray[np.int64], weights: Floats
 
 @dataclass(frozen=True)
 class Design:
-    """Which maps a method chooses from: numbers = basis @ theta, for theta within bounds."""
+    """Which maps a method chooses from: scores = (basis @ theta) features, for theta within bounds.
+
+    The features of a cell are one, then its own logarithm and its hinges, or the logarithms of all cells.
+    """
 
     method: Method
     n_cells: int
     knots: Floats  # (K, H), in tempered logarithms
-    basis: sparse.csr_array  # (K + K * K + K * H, n_free)
+    basis: sparse.csr_array  # (K * Q, n_free)
     centre: Floats  # (n_free,)
     ridge: Floats  # (n_free,)
     lower: Floats  # (n_free,)
-    diagonal: bool  # each score depends on its own cell alone
 
-    def split(self, theta: Floats) -> tuple[Floats, Floats, Floats]:
-        """bias (K,), weights (K, K), bends (K, H)."""
-        K = self.n_cells
-        numbers = self.basis @ theta
-        return numbers[:K], numbers[K : K + K * K].reshape(K, K), numbers[K + K * K :].reshape(K, -1)
+    @cached_property
+    def transposed(self) -> sparse.csr_array:
+        """(n_free, K * Q)."""
+        return sparse.csr_array(self.basis.T)
 
-    def join(self, bias: Floats, weights: Floats, bends: Floats) -> Floats:
-        """The transpose of `split`: gradients (n_free,) from those of bias, weights and bends."""
-        return self.basis.T @ np.concatenate([bias, weights.ravel(), bends.ravel()])
+    def features(self, logs: Floats) -> Floats:
+        """(K, Q, n_rows) of tempered logarithms (K, n_rows); (1, Q, n_rows) where all cells have the same."""
+        if self.method == "dirichlet":
+            return np.concatenate([np.ones((1, logs.shape[1])), logs])[None]
+        features = np.empty((len(logs), 2 + self.knots.shape[1], logs.shape[1]))
+        features[:, 0], features[:, 1] = 1.0, logs
+        np.maximum(logs[:, None, :] - self.knots[:, :, None], 0.0, out=features[:, 2:])
+        return features
 
-    def scores(self, theta: Floats, logs: Floats, hinges: Floats) -> Floats:
-        """(K, n_rows), of tempered logarithms (K, n_rows) and their hinges (K, H, n_rows)."""
-        bias, weights, bends = self.split(theta)
-        scores = np.diag(weights)[:, None] * logs if self.diagonal else weights @ logs
-        scores += bias[:, None]
-        return scores + (bends[:, None, :] @ hinges)[:, 0] if hinges.size else scores
+    def scores(self, theta: Floats, features: Floats) -> Floats:
+        """(K, n_rows)."""
+        numbers = self.numbers(theta)
+        return numbers @ features[0] if len(features) == 1 else (numbers[:, None] @ features)[:, 0]
 
-    def hinges(self, logs: Floats) -> Floats:
-        """(K, H, n_rows)."""
-        return np.maximum(logs[:, None, :] - self.knots[:, :, None], 0.0)
+    def numbers(self, theta: Floats) -> Floats:
+        """(K, Q): how much each feature counts."""
+        return (self.basis @ theta).reshape(self.n_cells, -1)
 
 
 @dataclass(frozen=True)
@@ -113,15 +122,18 @@ class FittedMap:
 
     def scores(self, sample: Sample) -> Floats:
         """(K, n_rows)."""
-        tempered = self.slope * sample.logs
-        return self.design.scores(self.theta, tempered, self.design.hinges(tempered))
+        return self.design.scores(self.theta, self.design.features(self.slope * sample.logs))
 
     def make_map(self, floor: float) -> CalibrationMap:
         """In logarithms that are not tempered."""
-        bias, weights, bends = self.design.split(self.theta)
+        bias, *slopes = self.design.numbers(self.theta).T
+        full = self.design.method == "dirichlet"
+        weights = np.transpose(slopes) if full else np.diag(slopes[0])
+        bends = np.zeros_like(self.design.knots) if full else np.transpose(slopes[1:]).reshape(len(bias), -1)
         knots = self.design.knots / self.slope
-        method = self.design.method
-        return CalibrationMap(method, floor, bias, weights * self.slope, knots, bends * self.slope)
+        return CalibrationMap(
+            self.design.method, floor, bias, weights * self.slope, knots, bends * self.slope
+        )
 
 
 def fit_slope(sample: Sample) -> float:
@@ -147,116 +159,129 @@ def fit_slope(sample: Sample) -> float:
 
 def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None = None) -> FittedMap:
     """The map of least penalised log loss."""
-    tempered = slope * sample.logs
-    hinges = design.hinges(tempered)
-
+    loss = Loss(sample, design, design.features(slope * sample.logs))
     start = np.maximum(design.centre if begin is None else begin, design.lower)
-    scale = 1 / np.sqrt(estimate_curvature(start, sample, design, tempered, hinges))
-
-    def objective(scaled: Floats) -> tuple[float, Floats]:
-        value, gradient = evaluate(scale * scaled, sample, design, tempered, hinges)
-        return value, scale * gradient
-
-    found = optimize.minimize(
-        objective,
-        start / scale,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=optimize.Bounds(design.lower / scale),  # type: ignore[arg-type]
-        options={"maxiter": _MOST_STEPS, "ftol": 1e-9, "gtol": 1e-6, "maxcor": 20},
-    )
-    return FittedMap(design, slope, np.maximum(scale * found.x, design.lower))
+    minimize = _take_newton_steps if len(start) <= _MOST_CURVED else _descend
+    return FittedMap(design, slope, minimize(loss, start))
 
 
-def estimate_curvature(
-    theta: Floats, sample: Sample, design: Design, tempered: Floats, hinges: Floats
-) -> Floats:
-    """(n_free,): about the diagonal of the objective's Hessian, from at most a few thousand rows."""
-    few = slice(None, None, max(len(sample) // _FEW, 1))
-    tempered, hinges = tempered[:, few], hinges[:, :, few]
-    scores = design.scores(theta, tempered, hinges)
-    shares = np.exp(scores - scores.max(axis=0))
-    shares /= shares.sum(axis=0)
-    spread = sample.weights[few] * shares * (1 - shares) / tempered.shape[1]  # (K, n_rows)
-    if design.diagonal:
-        ones = np.ones_like(tempered)
-        features = np.concatenate([ones[:, None], tempered[:, None], hinges], axis=1)  # (K, 2 + H, n_rows)
-        gram = (features * spread[:, None]) @ features.swapaxes(1, 2)
-        parts = zip(*(design.split(unit) for unit in np.eye(len(theta))), strict=True)
-        bias, weights, bends = map(np.array, parts)
-        factors = np.concatenate([bias[:, :, None], np.diagonal(weights, 0, 1, 2)[:, :, None], bends], axis=2)
-        diagonal = np.einsum("jka,kab,jkb->j", factors, gram, factors, optimize=True)
-    else:
-        bends = np.zeros((design.n_cells, 0))
-        diagonal = design.join(spread.sum(axis=1), spread @ (tempered**2).T, bends)
-    return diagonal + (design.ridge + 1.0) / len(sample)
+def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
+    """Newton's method, projected on the bounds: what is at its bound and should stay there is left out."""
+    lower, here = loss.design.lower, loss.at(theta)
+    for _ in range(_MOST_STEPS):
+        free = np.flatnonzero((theta > lower) | (here.gradient < 0))
+        step = np.zeros_like(theta)
+        hessian = loss.hessian(here.shares)[np.ix_(free, free)]
+        step[free] = linalg.solve(hessian, here.gradient[free], assume_a="pos")
+        decrement = float(here.gradient @ step)
+        if decrement <= _PRECISION:
+            break
+        for share in _SHARES:
+            moved = np.maximum(theta - share * step, lower)
+            there = loss.at(moved)
+            if there.value <= here.value - 0.1 * float(here.gradient @ (theta - moved)):
+                break
+        else:  # no better point in sight: as precise as rounding allows
+            break
+        theta, here = moved, there
+        if share == 1 and decrement <= _NEARLY:
+            break
+    return theta
 
 
-def evaluate(
-    theta: Floats, sample: Sample, design: Design, tempered: Floats, hinges: Floats
-) -> tuple[float, Floats]:
-    """The objective for a mean of the rows, and its gradient (n_free,)."""
-    n_rows = len(sample)
-    scores = design.scores(theta, tempered, hinges)
-    peak = scores.max(axis=0)
-    own = scores[sample.codes, np.arange(n_rows)] - peak
-    np.exp(np.subtract(scores, peak, out=scores), out=scores)
-    total = scores.sum(axis=0)
-    value = float(sample.weights @ (np.log(total) - own))
-    scores *= sample.weights / total
-    scores[sample.codes, np.arange(n_rows)] -= sample.weights
-    weights = np.diag(np.einsum("kn,kn->k", scores, tempered)) if design.diagonal else scores @ tempered.T
-    bends = (hinges @ scores[:, :, None])[:, :, 0]
-    away = theta - design.centre
-    value += 0.5 * float(design.ridge @ away**2)
-    gradient = design.join(scores.sum(axis=1), weights, bends) + design.ridge * away
-    return value / n_rows, gradient / n_rows
+def _descend(loss: Loss, theta: Floats) -> Floats:
+    """L-BFGS-B, where there are too many parameters for their curvature."""
+    bounds = optimize.Bounds(loss.design.lower)  # type: ignore[arg-type]
+    options = {"maxiter": _MOST_STEPS, "ftol": _PRECISION, "gtol": 1e-6, "maxcor": 20}
+    found = optimize.minimize(lambda x: loss.at(x)[:2], theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.maximum(found.x, loss.design.lower)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The penalised log loss of rows, for a mean of them."""
+
+    sample: Sample
+    design: Design
+    features: Floats  # (K or 1, Q, n_rows)
+
+    def at(self, theta: Floats) -> _LossPoint:
+        sample, rows = self.sample, np.arange(len(self.sample))
+        scores = self.design.scores(theta, self.features)
+        scores -= scores.max(axis=0)
+        own = scores[sample.codes, rows]
+        np.exp(scores, out=scores)
+        total = scores.sum(axis=0)
+        value = float(sample.weights @ (np.log(total) - own))
+        scores /= total
+        excess = scores * sample.weights
+        excess[sample.codes, rows] -= sample.weights
+        away = theta - self.design.centre
+        value += 0.5 * float(self.design.ridge @ away**2)
+        slopes = (self.features @ excess[:, :, None])[:, :, 0]
+        gradient = self.design.transposed @ slopes.ravel() + self.design.ridge * away
+        return _LossPoint(value / len(rows), gradient / len(rows), scores)
+
+    def hessian(self, shares: Floats) -> Floats:
+        """(n_free, n_free), where the probabilities are (K, n_rows)."""
+        K, n_rows = shares.shape
+        roots = np.sqrt(self.sample.weights)
+        weighted = self.features * (shares * roots)[:, None]  # (K, Q, n_rows)
+        rows = weighted.reshape(-1, n_rows)
+        total = rows @ -rows.T
+        spread = weighted @ (self.features * roots).swapaxes(1, 2)  # (K, Q, Q)
+        blocks = total.reshape(K, -1, K, spread.shape[1])
+        blocks[np.arange(K), :, np.arange(K)] += spread
+        curved = self.design.transposed @ (self.design.transposed @ total).T
+        curved[np.diag_indices_from(curved)] += self.design.ridge + _ROUNDING * np.trace(curved)
+        return curved / n_rows
+
+
+class _LossPoint(NamedTuple):
+    value: float
+    gradient: Floats  # (n_free,)
+    shares: Floats  # (K, n_rows): the calibrated probabilities
 
 
 def make_design(method: Method, sample: Sample, slope: float) -> Design:
     """The maps of a method, with knots where these rows are."""
     K = sample.n_cells
     knots = place_knots(sample, slope) if method == "isotonic" else np.zeros((K, 0))
-    own = K + (K + 1) * np.arange(K)  # places of the diagonal of the weights among the numbers
+    n_features = 1 + K if method == "dirichlet" else 2 + knots.shape[1]
+    places = np.arange(K * n_features).reshape(K, n_features)
     if method == "temperature":  # one slope for all cells
-        basis = sparse.csr_array((np.ones(K), (own, np.zeros(K, dtype=int))), shape=(K + K * K, 1))
-        return Design(
-            method, K, knots, basis, np.ones(1), np.zeros(1), np.full(1, _LEAST_SLOPE), diagonal=True
-        )
-    columns = [_Columns([np.arange(K)], 0.0, _RIDGE_BIAS, -np.inf)]
+        basis = sparse.csr_array((np.ones(K), (places[:, 1], np.zeros(K, dtype=int))), shape=(2 * K, 1))
+        return Design(method, K, knots, basis, np.ones(1), np.zeros(1), np.full(1, _LEAST_SLOPE))
+    columns = [_Columns([places[:, 0]], 0.0, _RIDGE_BIAS, -np.inf)]
     if method == "dirichlet":
-        others = np.setdiff1d(np.arange(K, K + K * K), own)
+        own = np.diagonal(places[:, 1:])
         columns.append(_Columns([own], 1.0, _RIDGE_SLOPE, -np.inf))
-        columns.append(_Columns([others], 0.0, _RIDGE_OFF, -np.inf))
+        columns.append(_Columns([np.setdiff1d(places[:, 1:], own)], 0.0, _RIDGE_OFF, -np.inf))
     elif method == "vector":
-        columns.append(_Columns([own], 1.0, _RIDGE_SLOPE, _LEAST_SLOPE))
+        columns.append(_Columns([places[:, 1]], 1.0, _RIDGE_SLOPE, _LEAST_SLOPE))
     else:
-        columns += _list_segments(own, knots, np.quantile(slope * sample.logs, _LOW, axis=1))
+        columns += _list_segments(places[:, 1:], knots, np.quantile(slope * sample.logs, _LOW, axis=1))
 
     def spread(name: str) -> Floats:
         parts = [np.broadcast_to(getattr(part, name), len(part.places[0])) for part in columns]
         return np.concatenate(parts)
 
-    basis = sparse.hstack([part.matrix(K + K * K + knots.size) for part in columns], format="csr")
-    terms = spread("centre"), spread("ridge"), spread("lower")
-    return Design(method, K, knots, sparse.csr_array(basis), *terms, diagonal=method != "dirichlet")
+    basis = sparse.csr_array(sparse.hstack([part.matrix(places.size) for part in columns], format="csr"))
+    return Design(method, K, knots, basis, spread("centre"), spread("ridge"), spread("lower"))
 
 
-def _list_segments(own: NDArray[np.int64], knots: Floats, lowest: Floats) -> list[_Columns]:
+def _list_segments(places: NDArray[np.int64], knots: Floats, lowest: Floats) -> list[_Columns]:
     """A slope for each cell between each two knots; a bend is the difference of two."""
-    K, H = knots.shape
-    ends = np.column_stack([np.minimum(lowest, knots[:, 0]), knots, np.zeros(K)])
+    ends = np.column_stack([np.minimum(lowest, knots[:, 0]), knots, np.zeros(len(knots))])
     lengths = np.clip(np.diff(ends), _SHORTEST, 1.0)
-    bends = K + K * K + np.arange(K * H).reshape(K, H)
-    rising = [own, *bends.T]
     return [
         _Columns(
-            [rising[h], *rising[h + 1 : h + 2]],
+            [*places.T[h : h + 2]],
             1.0,
             _RIDGE_SLOPE * lengths[:, h] ** 2,  # what counts is what a slope adds to a score
             _LEAST_SLOPE,
         )
-        for h in range(H + 1)
+        for h in range(places.shape[1])
     ]
 
 

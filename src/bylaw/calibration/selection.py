@@ -91,8 +91,8 @@ def select_maps(
     for_groups = "vector" if method == "auto" and chosen in (None, "temperature") else chosen
     by = comparison.choose_groups(chosen, for_groups, {name: column[few] for name, column in groups.items()})
     if by is not None:
-        return _fit_groups(sample, by, for_groups, groups[by])
-    return Selected(None if chosen is None else _fit(sample, chosen).make_map(sample.floor))
+        return _fit_groups(sample, comparison.fit(sample, for_groups), by, groups[by])
+    return Selected(None if chosen is None else comparison.fit(sample, chosen).make_map(sample.floor))
 
 
 def _list_methods(sample: Sample) -> tuple[Method, ...]:
@@ -109,18 +109,12 @@ def _thin(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
 
 
-def _fit(sample: Sample, method: Method) -> FittedMap:
-    slope = fit_slope(sample)
-    return fit_map(sample, make_design(method, sample, slope), slope)
-
-
 def _fit_group(sample: Sample, rows: NDArray[np.intp], pooled: FittedMap) -> FittedMap:
     """On the rows of one group, shrunk towards the map of all rows."""
     return fit_map(sample.rows(rows), shrink_towards(pooled.design, pooled.theta), pooled.slope, pooled.theta)
 
 
-def _fit_groups(sample: Sample, by: str, method: Method, groups: Codes) -> Selected:
-    pooled = _fit(sample, method)
+def _fit_groups(sample: Sample, pooled: FittedMap, by: str, groups: Codes) -> Selected:
     maps = {
         code: _fit_group(sample, rows, pooled).make_map(sample.floor) for code, rows in _list_groups(groups)
     }
@@ -156,6 +150,14 @@ class Comparison:
     def _slope(self) -> float:
         return fit_slope(self.sample)
 
+    def fit(self, sample: Sample, method: Method) -> FittedMap:
+        """On other rows, of which these are some."""
+        return fit_map(sample, make_design(method, sample, self._slope), self._slope)
+
+    @cached_property
+    def _training_rows(self) -> list[Sample]:
+        return [self.sample.rows(np.flatnonzero(self.folds != fold)) for fold in range(_FOLDS)]
+
     @cached_property
     def _fits(self) -> dict[Method, list[FittedMap]]:
         return {}
@@ -163,11 +165,10 @@ class Comparison:
     def cross_fit(self, method: Method) -> list[FittedMap]:
         """One fit for each fold, without its rows."""
         if method not in self._fits:
-            design = make_design(method, self.sample, self._slope)
-            begin = fit_map(self.sample, design, self._slope).theta
+            all_rows = self.fit(self.sample, method)
+            design, begin = all_rows.design, all_rows.theta
             self._fits[method] = [
-                fit_map(self.sample.rows(np.flatnonzero(self.folds != fold)), design, self._slope, begin)
-                for fold in range(_FOLDS)
+                fit_map(part, design, self._slope, begin) for part in self._training_rows
             ]
         return self._fits[method]
 

@@ -231,15 +231,16 @@ class Correction:
 
     def _solve(self, target: RuleTarget, begin: Outline) -> ObservedSolution:
         if not self.affected.any():
-            return self._solve_as_predicted(target)
+            return self._solve_as_predicted(target, begin)
         units = np.maximum(self.errors.observed, 1 / self.counts)
         tolerance = np.where(self.exact, self.tol, np.maximum(_LEEWAY * units, self.tol))
         problem = Complementarity(self.dual, self.rates, target, units, tolerance, self.room)
         return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
 
-    def _solve_as_predicted(self, target: RuleTarget) -> ObservedSolution:
+    def _solve_as_predicted(self, target: RuleTarget, begin: Outline) -> ObservedSolution:
         """With margins alone, the problem is convex."""
-        answer = self.run(self.dual.with_bounds(self.dual.form.bounds - target.estimate_margins))
+        bounds = self.dual.form.bounds - target.estimate_margins
+        answer = self.run(self.dual.with_bounds(bounds), begin.multipliers)
         rates = self._measure(self.dual, answer.multipliers)
         excess, conflict = target(rates), answer.status is Status.INFEASIBLE
         holds = not conflict and bool((excess <= self.tol).all())
