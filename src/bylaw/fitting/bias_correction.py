@@ -36,11 +36,14 @@ Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
 FEW_ROWS = 20  # fewer tell nothing about a rate
 FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
 CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
+_DEVIATION = 0.4  # of what a row adds to a rate, roughly
 _ROOM = 0.9  # of what two opposite rules leave, that their margins may take
 _LEEWAY = 0.1  # standard errors that a rule which few rows show may be missed by
 _MOST_CUTS = 4
 _OVERCUT = 1.25  # times what a margin is too large
 _CUTS = (0.1, 0.7)  # the least and the most that is left of such a margin
+_CONFLICT_CUTS = (0.1, 0.95)  # the same where rules conflict, which tells how much is too large
+_INVOLVED = 0.01  # of the largest part in a conflict
 _DRAWS = 8192  # of normal vectors, for joint chances
 _MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
 _SQUEEZED = 0.01  # of the noise: a rule that leaves no more room has no margin
@@ -79,14 +82,12 @@ class RuleTarget:
             estimate_margins=np.minimum(self.estimate_margins, most.estimate_margins),
         )
 
-    def cut(self, excess: Floats, tol: float) -> RuleTarget:
-        """With margins that are about as large as they were held, where an excess (M,) is left."""
-        held = 1 - _OVERCUT * excess / np.maximum(self.estimate_margins, tol)
-        share = np.where(excess > tol, np.clip(held, *_CUTS), 1.0)
+    def cut(self, shares: Floats) -> RuleTarget:
+        """With these shares (M,) of the margins."""
         return replace(
             self,
-            observed_margins=share * self.observed_margins,
-            estimate_margins=share * self.estimate_margins,
+            observed_margins=shares * self.observed_margins,
+            estimate_margins=shares * self.estimate_margins,
         )
 
 
@@ -159,12 +160,13 @@ class Correction:
 
     @cached_property
     def begin(self) -> Outline:
-        """A soft policy that about satisfies the rules as observed, whatever few rows show."""
+        """A soft policy that about satisfies the rules, before more than the number of rows is known of the
+        errors of their rates."""
         if not self.affected.any():
             return Outline(self.run(self.dual).multipliers, self.dual.beta)
-        everything = np.ones(self.dual.n_rules)
-        target = RuleTarget(everything, everything > 0, 0 * everything, 0 * everything)
-        units = 0.4 / np.sqrt(self.counts)
+        units = _DEVIATION / np.sqrt(self.counts)
+        exact, none = self._tell(units), np.zeros(self.dual.n_rules)
+        target = RuleTarget(np.where(exact, 1.0, 0.5), exact, none, none)
         return Complementarity(self.dual, self.rates, target, units, units, self.room).outline(self.rng)
 
     @cached_property
@@ -192,12 +194,16 @@ class Correction:
 
     @cached_property
     def exact(self) -> NDArray[np.bool_]:
-        """(M,): rules that enough rows show to hold them as observed. Of a difference between groups the
-        standard error must not exceed the tolerance."""
+        """(M,): rules that enough rows show to hold them as observed."""
+        return self._tell(self.errors.error)
+
+    def _tell(self, errors: Floats) -> NDArray[np.bool_]:
+        """(M,): rules that rows with these standard errors tell about. Of a difference between groups it must
+        not exceed the tolerance."""
         form = self.dual.form
         compares = np.array([len(found.rule.excess.by_condition()) > 1 for found in form.rules])
         tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
-        noisy = compares & (self.errors.error * form.scales > tolerance)
+        noisy = compares & (errors * form.scales > tolerance)
         return ~self.affected | (self.counts >= FEW_ROWS) & ~noisy
 
     def fit(
@@ -220,8 +226,20 @@ class Correction:
                 not found.conflict and (found.excess <= target.estimate_margins + self.tol).all()
             ):
                 return self._finish(found, target)  # the rules hold, if perhaps with smaller margins
-            target = target.cut(found.excess, self.tol)
+            target = target.cut(self._find_shares(target, found))
         return self.plain
+
+    def _find_shares(self, target: RuleTarget, found: ObservedSolution) -> Floats:
+        """(M,): what may be left of margins that are too large: where rules conflict, of all that do in
+        proportion; elsewhere, as much as was held."""
+        margins = np.maximum(target.estimate_margins, self.tol)
+        if not found.conflict:
+            held = 1 - _OVERCUT * found.excess / margins
+            return np.where(found.excess > self.tol, np.clip(held, *_CUTS), 1.0)
+        shifted = self.dual.with_bounds(self.dual.form.bounds - (found.excess - found.rates.predicted))
+        prices = found.multipliers * margins
+        held = 1 - _OVERCUT * shifted.conflict(found.multipliers) / prices.sum()
+        return np.where(prices > _INVOLVED * prices.max(), np.clip(held, *_CONFLICT_CUTS), 1.0)
 
     @cached_property
     def plain(self) -> CorrectedSolution:

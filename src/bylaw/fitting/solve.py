@@ -227,8 +227,9 @@ def _raise_if_impossible(correction: Correction, found: CorrectedSolution) -> No
         few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
         conflict.add_note(f"These are the observed rates of the fitted rows{few}.")
         raise conflict
-    dual = found.dual
-    solution = correction.run(dual, found.solution.multipliers)
+    dual, begin = found.dual, correction.begin
+    soft = dual.with_beta(begin.beta) if begin.beta else dual  # rules hold for soft policies or for none
+    solution = correction.run(soft, begin.multipliers)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         note = "These are the rates that the probabilities predict; no shift of them helps."
         _raise_if_conflicting(problem, evidence, dual, solution, correction.tol, note)

@@ -55,6 +55,7 @@ _SOFT_STEPS = 12  # in a stage of the outline
 _SOFT_INNER = 3
 _STUCK = 1.0  # damping, of the trace of the curvature
 _BISECTIONS = 30
+_CLOSE = 0.1  # of the way inside the bounds that steps aim at: bisection comes closer
 _EXPANSION = 4.0  # of multipliers, in search of a bracket
 _GAINS = (0.1, 20.0)  # the least and the most that a secant may state
 _SOFT_CHANGE = 5.0  # times that one secant may change a gain, where rates are smooth
@@ -407,7 +408,7 @@ class _Walk:
             self._record(point)
             held = point.excess <= problem.tolerance
             low, high = np.where(held, low, trial), np.where(held, trial, high)
-            settled = held & (point.excess >= -problem.aim) | (high <= PRICED * unit)
+            settled = held & (point.excess >= -_CLOSE * problem.aim) | (high <= PRICED * unit)
             if (settled | (trial > _LARGEST * unit)).all():
                 break
             middle = np.where(low > 0, np.sqrt(low * high), high / _EXPANSION)
