@@ -28,7 +28,7 @@ from bylaw.auditing.hypotheses import (
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction
-from bylaw.fitting.refit import make_corrected_policy, predict_actions
+from bylaw.fitting.fitted_policy import make_corrected_policy, predict_actions
 from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.fingerprint import fingerprint_evidence, make_fingerprint, shares_rows

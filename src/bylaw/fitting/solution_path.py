@@ -17,7 +17,7 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import InfeasibleRulesError, OptionError
-from bylaw.fitting.refit import make_guarantee
+from bylaw.fitting.fitted_policy import make_guarantee
 from bylaw.fitting.solve import as_solver, solve
 from bylaw.formulation.dual import Dual, Tally, make_blocks
 from bylaw.formulation.linear_form import LinearForm, compile_problem

@@ -23,7 +23,7 @@ from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
-from bylaw.fitting.refit import make_corrected_policy, make_policy
+from bylaw.fitting.fitted_policy import make_corrected_policy, make_policy
 from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Solution, Status
@@ -105,7 +105,7 @@ def solve(
     margin : float or "auto"
         tighten every rule by this many standard errors of its rate on these rows, so that it is likelier to
         hold on others; less where that would leave no policy. "auto" is as many as it takes for all rules
-        that bind to hold together on new rows with a chance of about 95 %.
+        that bind to hold together on new rows with a chance of about 90 %.
     guarantee : None or "high_probability"
         with "high_probability", all rules hold together on the population of the rows with this
         `confidence`, by a test on the `held_out` rows (learn then test). Of the policies with smaller and

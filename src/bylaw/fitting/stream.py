@@ -17,7 +17,7 @@ from bylaw.data.evidence import Evidence, as_evidence, concatenate
 from bylaw.data.groups import KnownGroup
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting import stream_serialization
-from bylaw.fitting.refit import make_guarantee
+from bylaw.fitting.fitted_policy import make_guarantee
 from bylaw.formulation.dual import Dual, make_block
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.solution import Guarantee, Solution, Status

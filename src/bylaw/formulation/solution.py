@@ -176,6 +176,8 @@ class FittedRates:
     rows_needed : float
         about how many rows would make that 90 %, with the same rates; infinite if a rule that binds has no
         margin.
+    softness : float
+        how many times smaller than asked for beta is, where no sharper policy was found to satisfy the rules.
 
     Examples
     --------
@@ -187,6 +189,7 @@ class FittedRates:
     rules: tuple[FittedRate, ...]
     chance: float
     rows_needed: float
+    softness: float = 1.0
 
     def __str__(self) -> str:
         worst = max(self.rules, key=lambda one: one.excess)
@@ -200,7 +203,8 @@ class FittedRates:
             if self.chance >= 0.9 or self.rows_needed == math.inf
             else f", 90 % with {self.rows_needed:,.0f} rows"
         )
-        return f"{holds}; on new rows with a chance of {100 * self.chance:.0f} %{enough}"
+        softer = f"; beta is {self.softness:.3g} times smaller for it" if self.softness > 1 else ""
+        return f"{holds}{softer}; on new rows with a chance of {100 * self.chance:.0f} %{enough}"
 
 
 class ExactOptimum(NamedTuple):

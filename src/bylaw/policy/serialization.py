@@ -107,7 +107,12 @@ def to_dict(policy: Policy) -> dict[str, Any]:
 
 def _fitted_rates_to_dict(rates: FittedRates) -> dict[str, Any]:
     rows = None if math.isinf(rates.rows_needed) else rates.rows_needed
-    return {"chance": rates.chance, "rows_needed": rows, "rules": [one._asdict() for one in rates.rules]}
+    return {
+        "chance": rates.chance,
+        "rows_needed": rows,
+        "softness": rates.softness,
+        "rules": [one._asdict() for one in rates.rules],
+    }
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -251,7 +256,7 @@ def _fitted_rates(node: Node) -> FittedRates:
     )
     needed = node["rows_needed"]
     rows = math.inf if needed.value is None else needed.positive(zero=True)
-    return FittedRates(rules, node["chance"].positive(zero=True), rows)
+    return FittedRates(rules, node["chance"].positive(zero=True), rows, node["softness"].positive())
 
 
 def read_guarantee(node: Node, beta: float) -> Guarantee:

@@ -120,11 +120,11 @@ class Complementarity:
             return Outline(walk.bisect(sample, np.zeros(self.dual.n_rules)).multipliers, self.dual.beta)
         if not (betas := self._soft_betas()[:_OUTLINED]):
             return Outline(np.zeros(self.dual.n_rules), 0.0)
-        found = _blend_in(walk, replace(sample, dual=sample.dual.with_beta(betas[0])))
+        first, found = _blend_in(walk, replace(sample, dual=sample.dual.with_beta(betas[0])))
         for beta in betas[1:]:
             problem = replace(sample, dual=sample.dual.with_beta(beta))
             found = walk.approach(_Stage(problem, _NEAR, _SOFT_STEPS, _SOFT_INNER), found.multipliers)
-        return Outline(found.multipliers, betas[-1])
+        return Outline((first if found.astray else found).multipliers, found.problem.dual.beta)
 
     def solve(
         self,
@@ -196,9 +196,9 @@ class Complementarity:
         return sharp
 
 
-def _blend_in(walk: _Walk, problem: Complementarity) -> _Point:
-    """From predicted rates, whose problem is convex, to the target: at once, or little by little if that
-    leads astray."""
+def _blend_in(walk: _Walk, problem: Complementarity) -> tuple[_Point, _Point]:
+    """Two points: of predicted rates, whose problem is convex, and from there of the target: at once, or
+    little by little if that leads astray."""
 
     def approach(share: float, begin: Floats) -> _Point:
         def target(rates: RateExcess) -> Floats:
@@ -213,7 +213,7 @@ def _blend_in(walk: _Walk, problem: Complementarity) -> _Point:
         found = first
         for share in _SHARES:
             found = approach(share, found.multipliers)
-    return found
+    return first, found
 
 
 def _shuffle(blocks: Sequence[Block], rng: np.random.Generator | None) -> list[Block]:

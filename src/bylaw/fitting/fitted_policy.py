@@ -55,7 +55,8 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
     )
     chance, rows = correction.estimate_chance(found)
     rules = zip(found.dual.form.names, *(column.tolist() for column in columns), strict=True)
-    return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows)
+    softness = correction.dual.beta / found.dual.beta
+    return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness)
 
 
 def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: FittedRates) -> None:
