@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from bylaw import Evidence, EvidenceError, OptionError
 from bylaw._base.json_reader import BadValueError, Node
@@ -267,3 +267,22 @@ SAVED = WHOLE.to_dict()
 def test_a_damaged_calibration_is_refused(content, said):
     with pytest.raises(BadValueError, match=said):
         read(content)
+
+
+def test_rows_that_are_seen_more_often_count_less():
+    """Where labels are seen depends on a feature that tells how far the scores are off."""
+    rng = np.random.default_rng(8)
+    n = 20_000
+    odd, logit = rng.random(n) < 0.5, rng.normal(size=n)
+    label = (rng.random(n) < expit(logit + 2.0 * odd)).astype(int)
+    evidence = Evidence(np.column_stack([expit(-logit), expit(logit)]))
+    chance = np.where(odd, 0.8, 0.1)
+    partly = np.where(rng.random(n) < chance, label, None)
+
+    def bias(labels, **options):
+        found = fit_calibration(evidence, labels, method="vector", **options)
+        return found.labels.bias[1] - found.labels.bias[0]
+
+    everything = bias(label)
+    assert bias(partly) > everything + 0.4
+    assert bias(partly, seen_weights=1 / chance) == pytest.approx(everything, abs=0.1)

@@ -15,7 +15,7 @@ from bylaw.calibration.maps import METHODS, CalibrationMap
 from bylaw.calibration.selection import Codes, Selected, select_maps
 from bylaw.data.evidence import Evidence
 from bylaw.data.groups import GroupProbabilities, KnownGroup, Part
-from bylaw.data.outcomes import HeldOut, observe
+from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import LABEL
 
@@ -277,6 +277,7 @@ def fit_calibration(
     groups: Any = None,
     method: Calibrate | None = "auto",
     by: Sequence[str] = (),
+    seen_weights: Any = None,
 ) -> Calibration | None:
     """Learn what the probabilities of these rows are worth from what was observed of them.
 
@@ -293,6 +294,8 @@ def fit_calibration(
         "auto" compares all of them, and no calibration, by cross-validated log loss.
     by : sequence of str
         known attributes whose values may have maps of their own, where that is significantly better.
+    seen_weights : array of shape (n_rows,), optional
+        where labels or groups are missing, 1 / P(seen | x) of the rows that show them.
 
     Returns
     -------
@@ -325,15 +328,20 @@ def fit_calibration(
         )
     if isinstance(evidence, CalibratedEvidence):
         evidence = evidence.raw
-    return _fit(evidence, *_read_outcomes(evidence, labels, groups), method, by)
+    seen = observe(evidence, labels, groups, seen_weights)
+    weights = evidence.row_weights
+    if seen.partly is not None and seen.partly.weights is not None:
+        weights = weights * seen.partly.weights
+    return _fit(evidence, *_read_codes(evidence, seen, labels is not None), weights, method, by)
 
 
-def _read_outcomes(evidence: Evidence, labels: Any, groups: Any) -> tuple[Codes | None, dict[str, Codes]]:
+def _read_codes(
+    evidence: Evidence, seen: ObservedRows, labelled: bool
+) -> tuple[Codes | None, dict[str, Codes]]:
     """Codes (n_rows,) of the labels, if there are any, and of the groups; -1 where they were not seen."""
-    seen = observe(evidence, labels, groups)
     together = {name for names in evidence.groups if isinstance(names, tuple) for name in names}
     codes: dict[str, Codes] = {name: group.codes for name, group in seen.known_groups.items()}
-    if labels is not None:
+    if labelled:
         codes[LABEL] = seen.probabilities.argmax(axis=1)
     if seen.partly is not None:
         partly = {
@@ -346,10 +354,15 @@ def _read_outcomes(evidence: Evidence, labels: Any, groups: Any) -> tuple[Codes 
 
 
 def _fit(
-    evidence: Evidence, labels: Codes | None, groups: Mapping[str, Codes], method: str, by: Sequence[str]
+    evidence: Evidence,
+    labels: Codes | None,
+    groups: Mapping[str, Codes],
+    weights: Floats,
+    method: str,
+    by: Sequence[str],
 ) -> Calibration | None:
     """From codes, -1 where nothing was seen."""
-    weights, n_rows, K = evidence.row_weights, len(evidence), len(evidence.classes)
+    n_rows, K = len(evidence), len(evidence.classes)
     known = {name: group.codes for name, group in evidence.known_groups.items() if name in by}
     chosen = Selected(None)
     if labels is not None:

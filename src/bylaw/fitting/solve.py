@@ -149,7 +149,7 @@ def solve(
     if margin != "auto":
         check_margin(margin)
     certifying = _check_guarantee(guarantee, confidence, held_out, margin)
-    calibration = fit_calibration(evidence, labels, groups, calibrate, by=problem.attributes)
+    calibration = fit_calibration(evidence, labels, groups, calibrate, problem.attributes, seen_weights)
     if calibration is not None:
         evidence = calibration.apply(evidence)
         certifying = calibrate_held_out(calibration, certifying)
