@@ -345,6 +345,19 @@ def test_the_estimated_chance_is_about_right():
     assert 0.55 < np.mean(expected) < 0.85
 
 
+@pytest.mark.parametrize("n_groups", [2, 5])
+def test_an_automatic_margin_aims_at_all_rules_together(n_groups):
+    rng = np.random.default_rng(6)
+    groups = rng.integers(0, n_groups, 4000)
+    scores = np.clip(rng.random(4000) + 0.4 * groups / n_groups, 0.001, 0.999)
+    evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"g": groups})
+    problem = Problem(error(), [demographic_parity("g", tol=0.06)])
+    one, auto = (solve(problem, evidence, margin=margin).fitted_rates for margin in (1.0, "auto"))
+    assert one.chance < 0.855
+    assert auto.chance == pytest.approx(0.9, abs=0.04)
+    assert auto.rows_needed == pytest.approx(4000, rel=0.3)
+
+
 def test_fitted_rates_survive_a_file(rows, tmp_path):
     policy = solve(
         Problem(error(), [demographic_parity("s", tol=0.01)]), rows.evidence, groups={"s": rows.groups}
