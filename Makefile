@@ -93,7 +93,7 @@ guarantee: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.run
-	$(BIN)/python -m experiments.fuzz.labelled
+	$(BIN)/python -m experiments.fuzz.labelled --out experiments/fuzz/results/labelled.txt
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build

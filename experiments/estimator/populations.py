@@ -185,7 +185,10 @@ def table_of(found: list[dict[str, Any]]) -> str:
     does not hold."""
     frame = pandas.DataFrame(found)
     variants = list(dict.fromkeys(frame.variant))
-    lines = [f"| population | groups | rows | samples | {' | '.join(variants)} |", "|---" * (4 + len(variants)) + "|"]
+    lines = [
+        f"| population | groups | rows | samples | {' | '.join(variants)} |",
+        "|---" * (4 + len(variants)) + "|",
+    ]
     for (name, n_groups, n), rows in frame.groupby(["population", "groups", "rows"], sort=False):
         cells = [_summarise(rows[rows.variant == variant]) for variant in variants]
         lines.append(f"| {name} | {n_groups} | {n:,} | {rows.seed.nunique()} | {' | '.join(cells)} |")

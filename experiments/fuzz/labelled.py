@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -302,12 +303,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first problem; the others follow")
     parser.add_argument("--only", type=int, help="one problem, by its seed")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="a file for the counts")
     options = parser.parse_args()
     if options.only is not None:
         outcomes = [judge(options.only)]
     else:
         outcomes = run(options.seed * 1_000_000, options.problems, options.processes, judge)
-    print(report(outcomes))
+    print(text := report(outcomes))
+    if options.out is not None:
+        options.out.write_text(text + "\n")
     return int(any(outcome.kind in FAILED for outcome in outcomes))
 
 

@@ -193,7 +193,9 @@ def _descend(loss: Loss, theta: Floats) -> Floats:
     """L-BFGS-B, where there are too many parameters for their curvature."""
     bounds = optimize.Bounds(loss.design.lower)  # type: ignore[arg-type]
     options = {"maxiter": _MOST_STEPS, "ftol": _PRECISION, "gtol": 1e-6, "maxcor": 20}
-    found = optimize.minimize(lambda x: loss.at(x)[:2], theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = optimize.minimize(
+        lambda x: loss.at(x)[:2], theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
     return np.maximum(found.x, loss.design.lower)
 
 

@@ -167,9 +167,7 @@ class Comparison:
         if method not in self._fits:
             all_rows = self.fit(self.sample, method)
             design, begin = all_rows.design, all_rows.theta
-            self._fits[method] = [
-                fit_map(part, design, self._slope, begin) for part in self._training_rows
-            ]
+            self._fits[method] = [fit_map(part, design, self._slope, begin) for part in self._training_rows]
         return self._fits[method]
 
     def losses(self, method: Method | None) -> Floats:
