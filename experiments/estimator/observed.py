@@ -145,17 +145,20 @@ def measure(folder: Path, seeds: int, settings: Sequence[Setting], rows: int | N
 
 
 def table_of(found: list[dict[str, Any]]) -> str:
-    """Means over seeds: the worst excess over the tolerance in points, and the cost in percent."""
+    """Over seeds: the worst excess over the tolerance in points with its standard error, and the mean cost in
+    percent."""
+    variants = list(dict.fromkeys(row["variant"] for row in found))
     lines = [
-        "| | " + " | ".join(f"{v}: excess, cost" for v in VARIANTS) + " |",
-        "|---|" + "---|" * len(VARIANTS),
+        "| | " + " | ".join(f"{v}: excess, cost" for v in variants) + " |",
+        "|---|" + "---|" * len(variants),
     ]
     for name in dict.fromkeys(row["setting"] for row in found):
         cells = []
-        for variant in VARIANTS:
+        for variant in variants:
             rows = [r for r in found if r["setting"] == name and r["variant"] == variant]
-            excess, cost = (100 * np.mean([r[key] for r in rows]) for key in ("excess", "cost"))
-            cells.append(f"{excess:.2f}, {cost:.1f} %")
+            excess, cost = (100 * np.array([r[key] for r in rows]) for key in ("excess", "cost"))
+            spread = excess.std(ddof=1) / np.sqrt(len(excess)) if len(excess) > 1 else 0.0
+            cells.append(f"{excess.mean():.2f} ± {spread:.2f}, {cost.mean():.1f} %")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from experiments.data import DATA, Remembered, Table, adult, logistic, save, wages
+from experiments.estimator.observed import table_of
 from sklearn.model_selection import train_test_split
 
 from bylaw import (
@@ -124,24 +125,6 @@ def measure(folder: Path, seeds: int, settings: Sequence[Setting], rows: int | N
     return found
 
 
-def write_table(found: list[dict[str, Any]]) -> str:
-    """Over seeds: the worst excess over the tolerance in points with its standard error, and the error."""
-    lines = [
-        "| | " + " | ".join(f"{v}: excess, error" for v in VARIANTS) + " |",
-        "|---|" + "---|" * len(VARIANTS),
-    ]
-    for name in dict.fromkeys(row["setting"] for row in found):
-        cells = []
-        for variant in VARIANTS:
-            rows = [r for r in found if r["setting"] == name and r["variant"] == variant]
-            excess = 100 * np.array([r["excess"] for r in rows])
-            spread = excess.std(ddof=1) / np.sqrt(len(excess)) if len(excess) > 1 else 0.0
-            cost = 100 * np.mean([r["cost"] for r in rows])
-            cells.append(f"{excess.mean():.2f} ± {spread:.2f}, {cost:.1f} %")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, default=DATA)
@@ -152,7 +135,7 @@ def main() -> None:
     warnings.simplefilter("ignore", GuaranteeWarning)
     seeds, rows = (1, 4000) if arguments.quick else (5, None)
     found = measure(arguments.data_dir, seeds, SETTINGS, rows)
-    save(found, write_table(found), arguments.out, "partly_seen")
+    save(found, table_of(found), arguments.out, "partly_seen")
 
 
 if __name__ == "__main__":
