@@ -227,6 +227,11 @@ class _Stage:
     steps: int
     inner: int = 1  # steps for one shift of the bounds: several where rates are smooth
 
+    @property
+    def last(self) -> bool:
+        """Whether its answer must satisfy the rules."""
+        return not self.near
+
 
 @dataclass(frozen=True)
 class _Point:
@@ -345,8 +350,10 @@ class _Walk:
         self.gains: Floats | float = 1.0
 
     def approach(self, stage: _Stage, multipliers: Floats) -> _Point:
-        """The tightest point found that satisfies the rules, or else the nearest to it."""
+        """The point found that is nearest to complementarity; in the last stage, of those that satisfy the
+        rules the tightest, if there are any."""
         point = best = _Point.at(stage.problem, multipliers)
+        rank = _rank if stage.last else _rank_merit
         self.damping = first_damping(point.hessian, stage.problem.dual.loss_unit)
         end = len(self.trace) + stage.steps
         while len(self.trace) < end:
@@ -354,14 +361,14 @@ class _Walk:
             if done or point.astray or (best.holds and best.slack <= _TIGHT):
                 break
             point = self._advance(point, min(stage.inner, end - len(self.trace)))
-            best = min(best, point, key=_rank)
+            best = min(best, point, key=rank)
         return best
 
     def _advance(self, point: _Point, inner: int) -> _Point:
         """Some steps towards the optimum of the dual that is shifted by what is observed here; or the same
         point again, with what was learned from one that is no better."""
         dual = point.problem.dual
-        gains = self.gains * np.ones(dual.n_rules)
+        gains, damping = self.gains * np.ones(dual.n_rules), self.damping
         shift, there, ratio = point.freeze(gains), point, 0.0
         for _ in range(inner):
             trial, ratio = there.step(shift, self.damping)
@@ -382,7 +389,7 @@ class _Walk:
         if self.damping > max(_STUCK * point.hessian.trace, 1 / dual.loss_unit):
             self.damping = first_damping(there.hessian, dual.loss_unit)
             return there  # no step improves: rather a worse point than none
-        self.damping *= 8 if inner == 1 and ratio >= 0.25 else 1
+        self.damping = max(self.damping, 8 * damping)
         return point
 
     def retreat(self, problem: Complementarity, near: _Point, inside: _Point) -> _Point:
@@ -425,6 +432,10 @@ class _Walk:
 
 def _miss(point: _Point) -> float:
     return point.worst
+
+
+def _rank_merit(point: _Point) -> float:
+    return point.merit
 
 
 def _rank(point: _Point) -> tuple[bool, float]:
