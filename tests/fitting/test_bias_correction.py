@@ -354,8 +354,8 @@ def test_an_automatic_margin_aims_at_all_rules_together(n_groups):
     problem = Problem(error(), [demographic_parity("g", tol=0.06)])
     one, auto = (solve(problem, evidence, margin=margin).fitted_rates for margin in (1.0, "auto"))
     assert one.chance < 0.855
-    assert auto.chance == pytest.approx(0.9, abs=0.04)
-    assert auto.rows_needed == pytest.approx(4000, rel=0.3)
+    assert auto.chance == pytest.approx(0.95, abs=0.03)
+    assert 2000 < auto.rows_needed < 4000
 
 
 def test_fitted_rates_survive_a_file(rows, tmp_path):

@@ -126,7 +126,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         of the correction: every rule is tightened by this many standard errors of its rate, or by less
         where that would leave no policy. With zero, a binding rule is missed on every other set of new rows.
         "auto" is as many as it takes for all binding rules to hold together on new rows with a chance of
-        about 90 %; without the correction or with a guarantee it is no margin, and another value than zero
+        about 95 %; without the correction or with a guarantee it is no margin, and another value than zero
         is refused.
     guarantee : {None, "high_probability"}, default=None
         "high_probability": all rules hold together on new rows with this `confidence`. A part of the rows is

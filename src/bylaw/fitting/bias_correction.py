@@ -35,7 +35,7 @@ Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
 
 FEW_ROWS = 20  # fewer tell nothing about a rate
 FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
-CHANCE = 0.9  # that all rules hold on new rows, which margin="auto" aims at
+CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
 _DEVIATION = 0.4  # of what a row adds to a rate, roughly
 _ROOM = 0.9  # of what two opposite rules leave, that their margins may take
 _LEEWAY = 0.1  # standard errors that a rule which few rows show may be missed by

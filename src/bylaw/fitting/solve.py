@@ -105,7 +105,7 @@ def solve(
     margin : float or "auto"
         tighten every rule by this many standard errors of its rate on these rows, so that it is likelier to
         hold on others; less where that would leave no policy. "auto" is as many as it takes for all rules
-        that bind to hold together on new rows with a chance of about 90 %.
+        that bind to hold together on new rows with a chance of about 95 %.
     guarantee : None or "high_probability"
         with "high_probability", all rules hold together on the population of the rows with this
         `confidence`, by a test on the `held_out` rows (learn then test). Of the policies with smaller and

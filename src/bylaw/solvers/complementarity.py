@@ -56,6 +56,7 @@ _SOFT_INNER = 3
 _STUCK = 1.0  # damping, of the trace of the curvature
 _BISECTIONS = 30
 _CLOSE = 0.1  # of the way inside the bounds that steps aim at: bisection comes closer
+_NARROW = 3e-3  # of a multiplier: where few rows show a rule, all of a wide bracket misses alike
 _EXPANSION = 4.0  # of multipliers, in search of a bracket
 _GAINS = (0.1, 20.0)  # the least and the most that a secant may state
 _SOFT_CHANGE = 5.0  # times that one secant may change a gain, where rates are smooth
@@ -354,7 +355,8 @@ class _Walk:
         rules the tightest, if there are any."""
         point = best = _Point.at(stage.problem, multipliers)
         rank = _rank if stage.last else _rank_merit
-        self.damping = first_damping(point.hessian, stage.problem.dual.loss_unit)
+        first = first_damping(point.hessian, stage.problem.dual.loss_unit)
+        self.damping = max(first, self.damping if self.damping < math.inf else 0.0)
         end = len(self.trace) + stage.steps
         while len(self.trace) < end:
             done = abs(point.residual).max(initial=0.0) <= stage.near
@@ -415,7 +417,8 @@ class _Walk:
             self._record(point)
             held = point.excess <= problem.tolerance
             low, high = np.where(held, low, trial), np.where(held, trial, high)
-            settled = held & (point.excess >= -_CLOSE * problem.aim) | (high <= PRICED * unit)
+            near = (point.excess >= -_CLOSE * problem.aim) & (high <= (1 + _NARROW) * low)
+            settled = held & near | (high <= PRICED * unit)
             if (settled | (trial > _LARGEST * unit)).all():
                 break
             middle = np.where(low > 0, np.sqrt(low * high), high / _EXPANSION)
