@@ -53,6 +53,7 @@ _SOFT_COST = 0.005  # of the unit of the loss, that a softer policy may cost mor
 _SETTLED = 0.3  # of the gradient of a shifted dual, when its shift is looked at again
 _SOFT_STEPS = 12  # in a stage of the outline
 _SOFT_INNER = 3
+_CARRIED = 1e3  # times the first damping of a stage, that the one before may hand on
 _STUCK = 1.0  # damping, of the trace of the curvature
 _BISECTIONS = 30
 _CLOSE = 0.1  # of the way inside the bounds that steps aim at: bisection comes closer
@@ -121,11 +122,11 @@ class Complementarity:
             return Outline(walk.bisect(sample, np.zeros(self.dual.n_rules)).multipliers, self.dual.beta)
         if not (betas := self._soft_betas()[:_OUTLINED]):
             return Outline(np.zeros(self.dual.n_rules), 0.0)
-        first, found = _blend_in(walk, replace(sample, dual=sample.dual.with_beta(betas[0])))
+        begin, found = _blend_in(walk, replace(sample, dual=sample.dual.with_beta(betas[0])))
         for beta in betas[1:]:
             problem = replace(sample, dual=sample.dual.with_beta(beta))
             found = walk.approach(_Stage(problem, _NEAR, _SOFT_STEPS, _SOFT_INNER), found.multipliers)
-        return Outline((first if found.astray else found).multipliers, found.problem.dual.beta)
+        return Outline(begin if found.astray else found.multipliers, found.problem.dual.beta)
 
     def solve(
         self,
@@ -197,9 +198,9 @@ class Complementarity:
         return sharp
 
 
-def _blend_in(walk: _Walk, problem: Complementarity) -> tuple[_Point, _Point]:
-    """Two points: of predicted rates, whose problem is convex, and from there of the target: at once, or
-    little by little if that leads astray."""
+def _blend_in(walk: _Walk, problem: Complementarity) -> tuple[Floats, _Point]:
+    """Multipliers of predicted rates, whose problem is convex, or none if these rules conflict; and from there
+    a point of the target: at once, or little by little if that leads astray."""
 
     def approach(share: float, begin: Floats) -> _Point:
         def target(rates: RateExcess) -> Floats:
@@ -208,13 +209,16 @@ def _blend_in(walk: _Walk, problem: Complementarity) -> tuple[_Point, _Point]:
         stage = _Stage(replace(problem, target=target), _NEAR, _SOFT_STEPS, _SOFT_INNER)
         return walk.approach(stage, begin)
 
-    first = approach(0.0, np.zeros(problem.dual.n_rules))
-    found = approach(1.0, first.multipliers)
-    if abs(found.residual).max(initial=0.0) > _ASTRAY:
-        found = first
+    nothing = np.zeros(problem.dual.n_rules)
+    predicted = approach(0.0, nothing)
+    begin = nothing if predicted.unsolved else predicted.multipliers
+    found = approach(1.0, begin)
+    if found.unsolved:
+        here = begin
         for share in _SHARES:
-            found = approach(share, found.multipliers)
-    return first, found
+            found = approach(share, here)
+            here = found.multipliers
+    return begin, found
 
 
 def _shuffle(blocks: Sequence[Block], rng: np.random.Generator | None) -> list[Block]:
@@ -301,6 +305,11 @@ class _Point:
         return -shifted > dual.highest_cost or self.astray
 
     @property
+    def unsolved(self) -> bool:
+        """Whether it is far from complementarity."""
+        return abs(self.residual).max(initial=0.0) > _ASTRAY
+
+    @property
     def astray(self) -> bool:
         """Whether multipliers grow without end."""
         return self.multipliers.max(initial=0.0) > _LARGEST * self.problem.dual.loss_unit
@@ -356,7 +365,7 @@ class _Walk:
         point = best = _Point.at(stage.problem, multipliers)
         rank = _rank if stage.last else _rank_merit
         first = first_damping(point.hessian, stage.problem.dual.loss_unit)
-        self.damping = max(first, self.damping if self.damping < math.inf else 0.0)
+        self.damping = first if math.isinf(self.damping) else min(max(self.damping, first), _CARRIED * first)
         end = len(self.trace) + stage.steps
         while len(self.trace) < end:
             done = abs(point.residual).max(initial=0.0) <= stage.near
