@@ -199,8 +199,8 @@ class Complementarity:
 
 
 def _blend_in(walk: _Walk, problem: Complementarity) -> tuple[Floats, _Point]:
-    """Multipliers of predicted rates, whose problem is convex, or none if these rules conflict; and from there
-    a point of the target: at once, or little by little if that leads astray."""
+    """Multipliers of predicted rates, whose problem is convex, or none if these conflict; and from there a
+    point of the target: at once, or little by little if that leads astray."""
 
     def approach(share: float, begin: Floats) -> _Point:
         def target(rates: RateExcess) -> Floats:
