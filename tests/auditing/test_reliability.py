@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bylaw import Evidence
+from bylaw import Evidence, Problem, audit, error, rejected, solve
 from bylaw.auditing.reliability import bin_confidence, bin_probabilities, compute_reliability
 from bylaw.data.outcomes import observe
 from helpers.scored import people
@@ -65,3 +65,54 @@ def test_unevenness_is_the_mean_distance_over_bins():
     )
     assert line.is_notable == (abs(line.deviations) > 3)
     assert line.predicted == pytest.approx(chance.mean())
+
+
+def oversure(n, seed, sharpness):
+    """One class whose mean probability is right, and whose probabilities are too near 0 and 1."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    labels = (rng.random(n) < 1 / (1 + np.exp(-x))).astype(int)
+    stated = 1 / (1 + np.exp(-sharpness * x))
+    return Evidence(np.column_stack([1 - stated, stated])), labels
+
+
+def audit_oversure(n, sharpness):
+    policy = solve(Problem(error(), [rejected() <= 0.1]), oversure(1000, 0, sharpness)[0])
+    evidence, labels = oversure(n, 1, sharpness)
+    return audit(policy, evidence, labels=labels)
+
+
+def test_probabilities_that_are_right_on_average_and_wrong_in_bins_do_not_agree():
+    found = audit_oversure(3000, 3.0)
+    line = found.reliability[1]
+    assert abs(line.deviations) < 3
+    assert line.unevenness > 0.13
+    assert line.uneven_deviations > 10
+    assert line.is_notable
+    assert "agree" not in str(found)
+    assert "not calibrated" in str(found)
+    assert f"off by {100 * line.unevenness:.3g} points on average over ten bins" in str(found)
+    assert found.to_dict()["reliability"][1]["expected_unevenness"] == line.expected_unevenness
+
+
+def test_agreement_is_stated_with_its_precision_and_not_where_rows_are_few():
+    many = audit_oversure(20_000, 1.0)
+    most = max(line.most_unevenness for line in many.reliability if not line.among)
+    assert most < 0.05
+    assert f"agree with what was observed, within {100 * most:.2g} points" in str(many)
+    few = audit_oversure(100, 1.0)
+    assert not any(line.is_notable for line in few.reliability)
+    assert "too few rows to tell whether the probabilities agree" in str(few)
+
+
+@pytest.mark.parametrize("spread", [(0.3, 0.3), (1.0, 1.0), (0.05, 20.0)])
+@pytest.mark.parametrize("n", [50, 1000])
+def test_calibrated_probabilities_are_hardly_ever_called_uneven(spread, n):
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(300):
+        chance = np.clip(rng.beta(*spread, n), 1e-9, 1 - 1e-9)
+        labels = (rng.random(n) < chance).astype(int)
+        evidence = Evidence(np.column_stack([1 - chance, chance]))
+        called += compute_reliability(evidence, observe(evidence, labels), True)[1].is_uneven
+    assert called <= 5

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bylaw.auditing.reliability import Reliability
+from bylaw.auditing.reliability import CLOSE, Reliability
 from bylaw.auditing.verdicts import RuleAudit, is_out_of_reach
 from bylaw.errors import join_remedy
 
@@ -100,19 +101,41 @@ def _list_remarks(audit: Audit) -> list[str]:
         f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
     remarks += _list_seen(audit)
-    worst = sorted(audit.reliability, key=lambda line: -abs(line.deviations))
-    notable = [line for line in worst if line.is_notable]
+    return remarks + _list_calibration(audit.reliability)
+
+
+def _list_calibration(lines: Sequence[Reliability]) -> list[str]:
+    """The probabilities beside what was observed: where they differ, or how closely they agree."""
+    notable = sorted((line for line in lines if line.is_notable), key=lambda line: -line.severity)
     if notable:
-        remarks.append("probabilities that are not calibrated:")
-    for line in notable[:_SHOWN_LINES]:
-        among = f" among {line.among}" if line.among else ""
-        remarks.append(
-            f"  {line.of}={line.value!r}{among}: {100 * line.predicted:.3g} % predicted{_format_raw(line)}, "
-            f"{100 * line.observed:.3g} % observed ({line.deviations:+.1f} standard errors)"
-        )
-    if audit.reliability and not notable:
-        remarks.append("the probabilities agree with what was observed")
-    return remarks
+        listed = [_format_disagreement(line) for line in notable[:_SHOWN_LINES]]
+        return ["probabilities that are not calibrated:", *listed]
+    if not lines:
+        return []
+    most = max(line.most_unevenness for line in lines if not line.among)
+    if most > CLOSE:
+        return [
+            "too few rows to tell whether the probabilities agree with what was observed: "
+            f"mean errors in ten bins of up to {100 * most:.2g} points may go unnoticed"
+        ]
+    return [
+        f"the probabilities agree with what was observed, within {100 * most:.2g} points on average over "
+        "ten bins"
+    ]
+
+
+def _format_disagreement(line: Reliability) -> str:
+    among = f" among {line.among}" if line.among else ""
+    shares = (
+        f"  {line.of}={line.value!r}{among}: {100 * line.predicted:.3g} % predicted{_format_raw(line)}, "
+        f"{100 * line.observed:.3g} % observed ({line.deviations:+.1f} standard errors)"
+    )
+    if not line.is_uneven:
+        return shares
+    return (
+        f"{shares}, and off by {100 * line.unevenness:.3g} points on average over ten bins "
+        f"({100 * line.expected_unevenness:.2g} by chance)"
+    )
 
 
 def _list_seen(audit: Audit) -> list[str]:

@@ -17,6 +17,8 @@ from bylaw.language.expressions import LABEL
 
 _BINS = 10
 NOTABLE = 3.0  # standard errors, which chance hardly explains
+CLOSE = 0.05  # mean distance over bins up to which probabilities agree with what was observed
+_MEAN_DISTANCE = math.sqrt(2 / math.pi)  # of a standard normal number from zero
 
 
 class Reliability(NamedTuple):
@@ -32,11 +34,41 @@ class Reliability(NamedTuple):
     rows: int
     raw_predicted: float = math.nan  # mean probability before the policy's calibration, if it has one
     raw_unevenness: float = math.nan
+    expected_unevenness: float = 0.0  # of calibrated probabilities, by chance
+    unevenness_error: float = 0.0  # its standard error
+
+    @property
+    def uneven_deviations(self) -> float:
+        """The unevenness beyond that of calibrated probabilities, in standard errors."""
+        beyond = self.unevenness - self.expected_unevenness
+        return beyond / self.unevenness_error if self.unevenness_error else 0.0
+
+    @property
+    def most_unevenness(self) -> float:
+        """What the mean distance over the same bins hardly exceeds in the population. The observed one is too
+        large on average, by chance, and the more so the fewer rows there are."""
+        return self.unevenness + NOTABLE * self.unevenness_error
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the mean probability differs from the observed share by more than chance explains."""
+        return abs(self.deviations) > NOTABLE
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether probabilities are too high on some rows and too low on others, though perhaps right on
+        average, by more than chance explains."""
+        return self.uneven_deviations > NOTABLE
 
     @property
     def is_notable(self) -> bool:
-        """Whether observed and predicted differ by more than chance explains."""
-        return abs(self.deviations) > NOTABLE
+        """Whether observed and predicted differ by more than chance explains, on average or in bins."""
+        return self.is_off or self.is_uneven
+
+    @property
+    def severity(self) -> float:
+        """How clearly observed and predicted differ, in standard errors."""
+        return max(abs(self.deviations), self.uneven_deviations)
 
 
 class ReliabilityBin(NamedTuple):
@@ -46,6 +78,7 @@ class ReliabilityBin(NamedTuple):
     observed: float  # share of these rows
     share: float  # of all rows
     deviations: float  # observed less predicted, in standard errors of calibrated probabilities
+    standard_error: float = 0.0  # of the observed share, if the probabilities are calibrated
 
     @property
     def is_notable(self) -> bool:
@@ -125,21 +158,21 @@ def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[Reli
     total = float(weights.sum())
     parts = np.array_split(np.argsort(chance, kind="stable"), min(_BINS, len(chance)))
     return [
-        ReliabilityBin(predicted, observed, float(weights[part].sum()) / total, deviations)
+        ReliabilityBin(predicted, observed, float(weights[part].sum()) / total, deviations, error)
         for part in parts
         if weights[part].sum() > 0
-        for predicted, observed, deviations in [_deviate(chance[part], hit[part], weights[part])]
+        for predicted, observed, deviations, error in [_deviate(chance[part], hit[part], weights[part])]
     ]
 
 
-def _deviate(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float, float]:
-    """The predicted and the observed share, and their difference in standard errors."""
+def _deviate(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float, float, float]:
+    """The predicted and the observed share, their difference in standard errors, and the standard error."""
     total = float(weights.sum())
     predicted, observed = float(weights @ chance) / total, float(weights @ hit) / total
     error = math.sqrt(float(weights**2 @ (chance * (1 - chance)))) / total
     gap = observed - predicted
     deviations = gap / error if error else math.copysign(math.inf, gap) if gap else 0.0
-    return predicted, observed, deviations
+    return predicted, observed, deviations, error
 
 
 def _compare_labels(evidence: Evidence, seen: ObservedRows, name: str | None) -> Iterator[Reliability]:
@@ -168,5 +201,28 @@ def _compare(
         return
     for code, value in enumerate(values):
         chance, hit = probabilities[:, code], (outcome == code).astype(float)
-        uneven = sum(b.share * abs(b.observed - b.predicted) for b in bin_probabilities(chance, hit, weights))
-        yield Reliability(of, value, among, *_deviate(chance, hit, weights), uneven, len(outcome))
+        predicted, observed, deviations, _ = _deviate(chance, hit, weights)
+        uneven, expected, error = _measure_unevenness(chance, hit, weights)
+        yield Reliability(
+            of,
+            value,
+            among,
+            predicted,
+            observed,
+            deviations,
+            uneven,
+            len(outcome),
+            expected_unevenness=expected,
+            unevenness_error=error,
+        )
+
+
+def _measure_unevenness(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float, float]:
+    """The mean distance of observed and predicted shares over bins; of calibrated probabilities, its mean and
+    its standard error. Shares are taken as normal, but no error is below what one row makes."""
+    bins = bin_probabilities(chance, hit, weights)
+    shares = np.array([one.share for one in bins])
+    errors = shares * [one.standard_error for one in bins]
+    uneven = float(shares @ [abs(one.observed - one.predicted) for one in bins])
+    variance = (1 - _MEAN_DISTANCE**2) * float(errors @ errors) + (weights.max() / weights.sum()) ** 2
+    return uneven, _MEAN_DISTANCE * float(errors.sum()), math.sqrt(variance)

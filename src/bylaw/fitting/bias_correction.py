@@ -219,7 +219,7 @@ class Correction:
         rates too, of which the variance is `held_out` times as large as on these rows."""
         if margin == 0:
             return self.plain
-        target = self._make_target(margin, held_out).limit(most)
+        target = self.make_target(margin, held_out).limit(most)
         for _ in range(_MOST_CUTS):
             found = self._solve(target, begin or self.begin)
             if found.holds or (
@@ -228,6 +228,21 @@ class Correction:
                 return self._finish(found, target)  # the rules hold, if perhaps with smaller margins
             target = target.cut(self._find_shares(target, found))
         return self.plain
+
+    def hold(self, target: RuleTarget, begin: Outline) -> CorrectedSolution:
+        """The rules held to this target, or as near to it as they can be."""
+        return self._finish(self._solve(target, begin), target)
+
+    def with_couplings(self, predicted: sparse.csr_array, observed: sparse.csr_array) -> Correction:
+        """The same rules with other coefficients, in the same units. What is known of the uncertainty of the
+        rates as stated remains; it is measured on policies with the new coefficients."""
+        form = replace(self.dual.form, couplings=predicted)
+        other = replace(self, dual=self.dual.with_form(form), rates=replace(self.rates, couplings=observed))
+        kept = ("affected", "counts", "begin", "room", "errors", "trust", "exact")
+        other.__dict__.update({name: getattr(self, name) for name in kept})
+        sample = self.uncertainty.sample.with_form(form)
+        other.__dict__["uncertainty"] = replace(self.uncertainty, sample=sample)
+        return other
 
     def _find_shares(self, target: RuleTarget, found: ObservedSolution) -> Floats:
         """(M,): what may be left of margins that are too large: where rules conflict, of all that do in
@@ -244,7 +259,7 @@ class Correction:
     @cached_property
     def plain(self) -> CorrectedSolution:
         """Without margins."""
-        target = self._make_target(0.0, 0.0)
+        target = self.make_target(0.0, 0.0)
         return self._finish(self._solve(target, self.begin), target)
 
     def _solve(self, target: RuleTarget, begin: Outline) -> ObservedSolution:
@@ -266,7 +281,7 @@ class Correction:
             answer.multipliers, self.dual.beta, answer.value, rates, excess, holds, conflict, answer.trace
         )
 
-    def _make_target(self, margin: float | Literal["auto"], held_out: float) -> RuleTarget:
+    def make_target(self, margin: float | Literal["auto"], held_out: float) -> RuleTarget:
         """Margins in standard errors of the policy without any."""
         if margin == 0:
             return RuleTarget(self.trust, self.exact, 0 * self.trust, 0 * self.trust)
@@ -285,12 +300,15 @@ class Correction:
             last = self.run(dual.with_bounds(bounds), found.multipliers)
             rates, answer = self._measure(dual, last.multipliers), (last.multipliers, last.value, last.steps)
         multipliers, value, steps = answer
-        missed = np.maximum(target.stated_excess(rates)[self.exact], 0.0)
+        solution = Solution(multipliers, Status.MISSED, 0.0, value, steps, found.trace)
+        return self.conclude(CorrectedSolution(dual, solution, rates, target))
+
+    def conclude(self, found: CorrectedSolution) -> CorrectedSolution:
+        """With the status that its rates give it."""
+        missed = np.maximum(found.target.stated_excess(found.rates)[self.exact], 0.0)
         status = Status.CONVERGED if missed.max(initial=0.0) <= self.tol else Status.MISSED
         norm = float(np.linalg.norm(missed))
-        return CorrectedSolution(
-            dual, Solution(multipliers, status, norm, value, steps, found.trace), rates, target
-        )
+        return replace(found, solution=replace(found.solution, status=status, gradient_mapping=norm))
 
     def _measure(self, dual: Dual, multipliers: Floats) -> RateExcess:
         return self.rates.measure(dual, dual.tally(multipliers))
@@ -310,7 +328,7 @@ class Correction:
     def describe(self, solution: Solution) -> CorrectedSolution:
         """A solution for which nothing is to be corrected, with its observed rates."""
         rates = self._measure(self.dual, solution.multipliers)
-        return CorrectedSolution(self.dual, solution, rates, self._make_target(0.0, 0.0))
+        return CorrectedSolution(self.dual, solution, rates, self.make_target(0.0, 0.0))
 
     def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
         """That all rules hold on the population of the rows; and about how many rows would make it 90 %."""

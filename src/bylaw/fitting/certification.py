@@ -29,6 +29,7 @@ from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction
 from bylaw.fitting.fitted_policy import make_corrected_policy, predict_actions
+from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.fingerprint import fingerprint_evidence, make_fingerprint, shares_rows
@@ -36,8 +37,17 @@ from bylaw.policy.policy import Policy
 from bylaw.solvers.complementarity import Outline
 
 _WIDEST = 6.0  # margin of the most cautious policy, in standard errors
-_STEP = 0.25
+_MARGINS = np.arange(_WIDEST, 0.1, -0.25).tolist()
+_WIDER = (_WIDEST * 1.15 ** np.arange(1, 13)).tolist()  # for ratio rules, whose margins cannot be too wide
+_PATIENCE = 4  # wider margins in turn that promise no clearer test
+_TIGHTEST = 0.9  # of its level is taken from a ratio rule at most
 _METHOD = "betting"
+
+
+class _Candidate(NamedTuple):
+    margin: float
+    correction: Correction  # whose policies `found` is one of
+    found: CorrectedSolution
 
 
 class _Failure(NamedTuple):
@@ -62,10 +72,10 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
         )
     expanded = correction.problem.expand(outcome.classes, outcome.group_values)
     rules = [found.rule for found in expanded]
-    for tried, (margin, found) in enumerate(_candidates(correction, begin, len(outcome))):
+    for tried, candidate in enumerate(_list_candidates(correction, begin, len(outcome), delta)):
         sample = HeldOutSample(
             outcome,
-            predict_actions(found, held_out.evidence),
+            predict_actions(candidate.found, held_out.evidence),
             feature_map.action_space,
             labelled=LABEL in outcome.observed,
             limits=check_limits(held_out.limits, outcome),
@@ -74,27 +84,75 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
         p_value, failure = _test(rules, sample, delta)
         if failure is not None:
             break
-        accepted = found, Certificate(confidence, len(outcome), margin, tried + 1, p_value)
+        certificate = Certificate(confidence, len(outcome), candidate.margin, tried + 1, p_value)
+        accepted = candidate, certificate
     if accepted is not None:
-        policy = make_corrected_policy(correction, accepted[0])
-        return replace(policy, certificate=accepted[1], fingerprints=(*policy.fingerprints, prints))
+        (_, correction, found), certificate = accepted
+        policy = make_corrected_policy(correction, found)
+        return replace(policy, certificate=certificate, fingerprints=(*policy.fingerprints, prints))
     assert failure is not None
     raise UncertifiedError(failure.rule, failure.p_value, failure.rows_needed, len(outcome), confidence)
 
 
-def _candidates(
-    correction: Correction, plain: CorrectedSolution, n_held_out: int
-) -> Iterator[tuple[float, CorrectedSolution]]:
-    """From the widest margin down to none; where a rule cannot have a margin, the others still can."""
-    ratio = len(correction.evidence) / n_held_out
-    found = correction.fit(_WIDEST, held_out=ratio)
+def _list_candidates(
+    correction: Correction, plain: CorrectedSolution, n_held_out: int, delta: float
+) -> Iterator[_Candidate]:
+    """From cautious to bold, in an order that depends on the fitted rows alone."""
+    noise = len(correction.evidence) / n_held_out
+    ratios = RatioRules.find(correction)
+    if ratios is None:
+        yield from _list_margins(correction, noise)
+    else:
+        yield from _list_levels(correction, ratios, plain, noise, delta)
+    yield _Candidate(0.0, correction, plain)
+
+
+def _list_margins(correction: Correction, noise: float) -> Iterator[_Candidate]:
+    """From the widest margin down; where a rule cannot have a margin, the others still can."""
+    found = correction.fit(_WIDEST, held_out=noise)
     most = found.target
-    yield _WIDEST, found
-    for margin in np.arange(_WIDEST - _STEP, _STEP / 2, -_STEP).tolist():
-        begin = Outline(found.solution.multipliers, found.dual.beta)
-        found = correction.fit(margin, held_out=ratio, begin=begin, most=most)
-        yield margin, found
-    yield 0.0, plain
+    yield _Candidate(_WIDEST, correction, found)
+    for margin in _MARGINS[1:]:
+        found = correction.fit(margin, held_out=noise, begin=_outline(found), most=most)
+        yield _Candidate(margin, correction, found)
+
+
+def _list_levels(
+    correction: Correction, ratios: RatioRules, plain: CorrectedSolution, noise: float, delta: float
+) -> list[_Candidate]:
+    """With the levels of ratio rules tightened by so many standard errors of the ratio, and margins of the
+    other rules. The tighter a level, the fewer rows may be left to show that the rule holds: the first is the
+    candidate that the fitted rows lead to expect the clearest test of."""
+    _, whole = ratios.measure(correction, plain)
+    unit = correction.make_target(1.0, noise).observed_margins
+    shares = np.divide(unit, whole, out=np.zeros_like(unit), where=ratios.chosen & (whole > 0))
+    others = np.where(ratios.chosen, 0.0, 1.0)
+    begin, listed, kept, best = _outline(plain), [], 0, -math.inf
+    for margin in (*_MARGINS[::-1], *_WIDER):
+        tightening = np.minimum(margin * shares, _TIGHTEST)
+        tightened = ratios.tighten(correction, tightening)
+        target = correction.make_target(margin, noise).cut(others)
+        found = ratios.restate(tightened, tightened.hold(target, begin), tightening)
+        begin, clearness = _outline(found), _predict_clearness(tightened, found, noise, delta)
+        listed.append(_Candidate(margin, tightened, found))
+        if clearness > best:
+            best, kept = clearness, len(listed)
+        elif len(listed) - kept >= _PATIENCE:
+            break
+    return listed[:kept][::-1]
+
+
+def _outline(found: CorrectedSolution) -> Outline:
+    return Outline(found.solution.multipliers, found.dual.beta)
+
+
+def _predict_clearness(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> float:
+    """How far inside its bound the least clear rule is on the fitted rows, over the width of a Bernstein
+    bound on the held-out rows: above one, the test is expected to pass."""
+    errors = correction.uncertainty.standard_errors(found.solution.multipliers, found.dual.beta).observed
+    effort = -math.log(delta)
+    fewest = effort * noise / (correction.counts * found.dual.form.scales)
+    return float((-found.rates.observed / (math.sqrt(2 * effort * noise) * errors + fewest)).min())
 
 
 def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[float, _Failure | None]:

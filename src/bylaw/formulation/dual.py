@@ -204,6 +204,10 @@ class Dual:
         """The same rows under other bounds, (M,)."""
         return self._share(replace(self, form=replace(self.form, bounds=bounds)), _OF_ROWS | _OF_RULES)
 
+    def with_form(self, form: LinearForm) -> Dual:
+        """The same rows under rules with other coefficients of the same features."""
+        return self._share(replace(self, form=form), _OF_ROWS)
+
     def with_beta(self, beta: float) -> Dual:
         """The same rows and rules, with another inverse temperature."""
         return self._share(replace(self, beta=beta), _OF_ROWS | _OF_RULES)

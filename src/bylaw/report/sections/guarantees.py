@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from bylaw.auditing.audit import RANDOM
 from bylaw.auditing.reliability import (
+    CLOSE,
     NOTABLE,
     Reliability,
     ReliabilityBin,
@@ -133,11 +134,11 @@ def _draw_bins(bins: Sequence[ReliabilityBin], before: Sequence[ReliabilityBin])
 
 
 def _describe_shares(lines: Sequence[Reliability]) -> str:
-    notable = [line for line in lines if line.is_notable]
+    notable = [line for line in lines if line.is_off]
     if not notable:
         return (
-            "Over all cases, and over each group, predicted and observed shares agree, as far as this many "
-            "cases can show."
+            "Over all cases, and over each group, predicted and observed shares agree on average, as far as "
+            f"this many cases can show.{_describe_unevenness(lines)}"
         )
     worst = max(notable, key=lambda line: abs(line.observed - line.predicted))
     return (
@@ -145,8 +146,28 @@ def _describe_shares(lines: Sequence[Reliability]) -> str:
         f"shares differ by more than {NOTABLE:g} standard errors, which chance hardly explains. The largest "
         f"difference: {_name_line(worst)}, {format_percent(worst.predicted)} predicted and "
         f"{format_percent(worst.observed)} observed. Rules that depend on these probabilities may not hold "
-        "on new cases."
+        f"on new cases.{_describe_unevenness(lines)}"
     )
+
+
+def _describe_unevenness(lines: Sequence[Reliability]) -> str:
+    """Whether probabilities that are right on average are right on rows of about the same probability."""
+    uneven = [line for line in lines if line.is_uneven]
+    if uneven:
+        worst = max(uneven, key=lambda line: line.unevenness - line.expected_unevenness)
+        return (
+            f" Among cases of about the same probability they do not agree in {format_count(len(uneven))} of "
+            f"{pluralize(len(lines), 'comparison')}: {_name_line(worst)} is off by "
+            f"{format_points(worst.unevenness)} on average over ten bins, where chance explains "
+            f"{format_points(worst.expected_unevenness)}."
+        )
+    most = max(line.most_unevenness for line in lines if not line.among)
+    if most > CLOSE:
+        return (
+            " Among cases of about the same probability there are too few to tell: mean errors of up to "
+            f"{format_points(most)} may go unnoticed."
+        )
+    return f" Among cases of about the same probability they agree within {format_points(most)} on average."
 
 
 def _describe_bins(bins: Sequence[ReliabilityBin]) -> str:
@@ -170,7 +191,7 @@ def _name_line(line: Reliability) -> str:
 
 
 def _tabulate(lines: Sequence[Reliability]) -> Html:
-    worst = sorted(lines, key=lambda line: -abs(line.deviations))[:_MOST_LINES]
+    worst = sorted(lines, key=lambda line: -line.severity)[:_MOST_LINES]
     calibrated = any(not math.isnan(line.raw_predicted) for line in lines)
     rows = [
         [
@@ -179,12 +200,13 @@ def _tabulate(lines: Sequence[Reliability]) -> Html:
             format_percent(line.predicted),
             format_percent(line.observed),
             format_signed(line.deviations),
+            f"{format_points(line.unevenness)} ({format_points(line.expected_unevenness)})",
             format_count(line.rows),
         ]
         for line in worst
     ]
     heads = ["Share of", *(["Before calibration"] if calibrated else []), "Predicted", "Observed"]
-    heads += ["In standard errors", "Cases"]
+    heads += ["In standard errors", "Mean error in bins (by chance)", "Cases"]
     more = len(lines) - len(rows)
     left = tag("p", f"{pluralize(more, 'comparison')} not shown: those that agree best.", class_="note")
     return fold(

@@ -1,0 +1,106 @@
+"""Ratio rules, such as error() <= 0.05 * accepted(): tightened by their level, not by a distance.
+
+A rule without a constant compares two rates, N <= D. To keep it on new rows with high probability one would
+hold N <= D - margin; but where D is small (few rows are accepted) no policy may leave such a margin, although
+it can hold the ratio as low as it likes. So the level is tightened instead, N <= (1 - share) D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import RowData
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.observed_rates import RateExcess
+from bylaw.language.expressions import Rate, Rule
+from bylaw.language.problem import Problem
+
+
+@dataclass(frozen=True)
+class RatioRules:
+    """Which of M rules have the form N <= D, and their D."""
+
+    chosen: NDArray[np.bool_]  # (M,)
+    predicted: sparse.csr_array  # (M, F * A): D in the coefficients of the dual's form; zero for other rules
+    observed: sparse.csr_array  # (M, F' * A): the same as observed
+
+    @classmethod
+    def find(cls, correction: Correction) -> RatioRules | None:
+        """Those of a correction; None if there are none. A rule whose opposite is a rule too is none: both
+        cannot be tightened."""
+        form, observed = correction.dual.form, correction.rates
+        ratios = [_is_ratio(found.rule.excess) for found in form.rules]
+        chosen = np.array(ratios) & np.isinf(correction.room)
+        if not chosen.any():
+            return None
+        doubled = _double(correction.problem, form, chosen)
+        parts = [
+            couplings - _compile(doubled, rows, features, form.scales)
+            for couplings, rows, features in (
+                (form.couplings, correction.evidence, form.feature_map.features),
+                (observed.couplings, correction.rows, observed.form.feature_map.features),
+            )
+        ]
+        return cls(chosen, *parts)
+
+    def measure(self, correction: Correction, found: CorrectedSolution) -> tuple[Floats, Floats]:
+        """D of a solution's policy, as predicted and as observed, (M,) each."""
+        total = found.dual.tally(found.solution.multipliers)
+        assert total.observed is not None
+        predicted: Floats = np.asarray(self.predicted @ (total.moments.ravel() / total.mass))
+        observed: Floats = np.asarray(self.observed @ (total.observed.ravel() / total.mass))
+        return predicted, np.where(correction.rates.visible, observed, predicted)
+
+    def tighten(self, correction: Correction, shares: Floats) -> Correction:
+        """The same rows under N <= (1 - share) D, for shares (M,) that are zero for other rules."""
+        form, scale = correction.dual.form, sparse.diags_array(shares)
+        couplings = sparse.csr_array(form.couplings + scale @ self.predicted)
+        seen = sparse.csr_array(correction.rates.couplings + scale @ self.observed)
+        return correction.with_couplings(couplings, seen)
+
+    def restate(self, tightened: Correction, found: CorrectedSolution, shares: Floats) -> CorrectedSolution:
+        """A solution of the tightened rules with its rates and margins in terms of the stated ones."""
+        predicted, observed = (shares * part for part in self.measure(tightened, found))
+        rates = RateExcess(found.rates.predicted - predicted, found.rates.observed - observed)
+        target = replace(
+            found.target,
+            observed_margins=found.target.observed_margins + observed,
+            estimate_margins=found.target.estimate_margins
+            + predicted
+            + found.target.trust * (observed - predicted),
+        )
+        return tightened.conclude(replace(found, rates=rates, target=target))
+
+
+def _is_ratio(excess: Rate) -> bool:
+    """N - D <= 0 without a constant, where both are sums of probabilities."""
+    signs = {coefficient > 0 for _, coefficient in excess.terms}
+    return not excess.constant and excess.is_probability and len(signs) == 2
+
+
+def _double(problem: Problem, form: LinearForm, chosen: NDArray[np.bool_]) -> Problem:
+    """With N <= 2 D in place of the ratio rules, whose coefficients thus differ by D."""
+    return problem.with_rules(
+        [
+            _double_rule(found.rule) if is_ratio else found.rule
+            for found, is_ratio in zip(form.rules, chosen, strict=True)
+        ]
+    )
+
+
+def _double_rule(rule: Rule) -> Rule:
+    terms = tuple((atom, c if c > 0 else 2 * c) for atom, c in rule.excess.terms)
+    return Rule(Rate(terms), "<=", Rate(()))
+
+
+def _compile(problem: Problem, rows: RowData, features: object, scales: Floats) -> sparse.csr_array:
+    """(M, F * A): the coefficients of its rules in these units."""
+    form = compile_problem(problem, rows)
+    assert form.feature_map.features == features  # they do not depend on the level
+    return sparse.csr_array(form.couplings * (form.scales / scales)[:, None])
