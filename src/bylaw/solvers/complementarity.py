@@ -426,8 +426,8 @@ class _Walk:
             self._record(point)
             held = point.excess <= problem.tolerance
             low, high = np.where(held, low, trial), np.where(held, trial, high)
-            near = (point.excess >= -_CLOSE * problem.aim) & (high <= (1 + _NARROW) * low)
-            settled = held & near | (high <= PRICED * unit)
+            close = (point.excess >= -_CLOSE * problem.aim) & (high <= (1 + _NARROW) * low)
+            settled = held & close | (high <= PRICED * unit)
             if (settled | (trial > _LARGEST * unit)).all():
                 break
             middle = np.where(low > 0, np.sqrt(low * high), high / _EXPANSION)
