@@ -25,6 +25,7 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.fitting.bias_correction import estimate_signal
 from helpers.generated_rows import Rows
 from helpers.reference import softmax
 
@@ -365,3 +366,19 @@ def test_fitted_rates_survive_a_file(rows, tmp_path):
     policy.save(tmp_path / "p.json")
     assert type(policy).load(tmp_path / "p.json").fitted_rates == policy.fitted_rates
     assert "as observed, all rules hold on the fitted rows" in repr(policy)
+
+
+def test_what_rules_show_is_believed_as_far_as_they_tell():
+    """Against simulation: errors with a known spread, and the share of them that is no noise."""
+    rng = np.random.default_rng(9)
+    many = np.full(400, 0.02)
+    for spread in (0.0, 0.02, 0.1):
+        errors = rng.normal(size=400) * np.sqrt(many**2 + spread**2)
+        signal = spread**2 / (spread**2 + 0.02**2)
+        assert estimate_signal(errors, many) == pytest.approx(signal, abs=0.12)
+    one = [estimate_signal(np.array([e, -e]), np.full(2, 0.02))[0] for e in (0.0, 0.02, 0.06, 0.2)]
+    assert 0.3 < one[0] < one[1] < one[2] < one[3]
+    assert one[3] > 0.95
+    mixed = estimate_signal(np.array([0.05, -0.04, 0.5]), np.array([0.01, 0.0, 1.0]))
+    assert mixed[1] == pytest.approx(1.0)  # nothing is uncertain there
+    assert mixed[0] > 0.8 > 0.2 > mixed[2]

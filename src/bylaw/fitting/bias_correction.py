@@ -2,7 +2,7 @@
 
 The plug-in error of a rule is its observed rate less the predicted one. Bounds are shifted by it, rule by
 rule, until the observed rates satisfy the rules as stated (`solvers.complementarity`). Where few rows show a
-rule, its observed rate is mostly noise and the shift is shrunk towards none: by empirical Bayes, with the
+rule, its observed rate is mostly noise and the shift is shrunk towards none: by Bayes' rule, with the
 variance of the plug-in errors pooled over all rules. Margins are multiples of standard errors, one for each
 rule.
 """
@@ -44,6 +44,7 @@ _OVERCUT = 1.25  # times what a margin is too large
 _CUTS = (0.1, 0.7)  # the least and the most that is left of such a margin
 _CONFLICT_CUTS = (0.1, 0.95)  # the same where rules conflict, which tells how much is too large
 _INVOLVED = 0.01  # of the largest part in a conflict
+_GRID = 200  # points of an integral over the share of noise
 _DRAWS = 8192  # of normal vectors, for joint chances
 _MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
 _SQUEEZED = 0.01  # of the noise: a rule that leaves no more room has no margin
@@ -185,12 +186,9 @@ class Correction:
 
     @cached_property
     def trust(self) -> Floats:
-        """(M,): tau^2 / (tau^2 + SE^2), with tau^2 the variance of plug-in errors beyond their noise."""
-        sample, noise = self.uncertainty.sample, self.errors.error**2
-        error = self._measure(sample, self.begin.multipliers).error
-        precision = np.divide(1.0, noise**2, out=np.zeros_like(noise), where=noise > 0)
-        spread = max(float(precision @ (error**2 - noise)) / (precision.sum() or 1.0), 0.0)
-        return np.where(noise > 0, spread / np.where(noise > 0, spread + noise, 1.0), 1.0)
+        """(M,): the part of each plug-in error that counts."""
+        error = self._measure(self.uncertainty.sample, self.begin.multipliers).error
+        return estimate_signal(error, self.errors.error)
 
     @cached_property
     def exact(self) -> NDArray[np.bool_]:
@@ -356,6 +354,27 @@ class Correction:
         values, vectors = np.linalg.eigh(covariance)
         normal = np.random.default_rng(0).standard_normal((_DRAWS, len(rules)))
         return normal * np.sqrt(np.maximum(values, 0.0)) @ vectors.T, rules
+
+
+def estimate_signal(errors: Floats, standard_errors: Floats) -> Floats:
+    """(M,): the expected share of each plug-in error that is no noise, E[tau^2 / (tau^2 + SE^2)].
+
+    All rules share tau^2, the variance of what the model is wrong by. A priori the share of noise at a
+    typical rule is uniform, so that one rule alone is believed in part whatever it shows, and many are pooled
+    (Strawderman, 1971). Opposite rules have opposite errors and count once.
+    """
+    noise = standard_errors**2
+    told = noise > 0
+    if not told.any():
+        return np.ones_like(noise)
+    _, first = np.unique(np.round(abs(errors[told]), 9), return_index=True)
+    squares, variances = (part[told][first][:, None] for part in (errors**2, noise))
+    shares = (np.arange(_GRID) + 0.5) / _GRID
+    spread = (1 - shares) / shares / np.mean(1 / variances)  # tau^2, (_GRID,)
+    total = variances + spread
+    logs = -0.5 * (np.log(total) + squares / total).sum(axis=0)
+    weights = np.exp(logs - logs.max())
+    return (spread / (spread + noise[:, None])) @ (weights / weights.sum())
 
 
 def _find_room(form: LinearForm) -> Floats:
