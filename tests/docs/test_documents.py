@@ -146,8 +146,8 @@ def test_an_optimiser_from_another_library_runs():
     [
         ("observed", "adult.parquet", 2),
         ("peers", "adult.parquet", 7),
-        ("known_groups", "adult.parquet", None),
-        ("populations", None, 16),
+        ("known_groups", "adult.parquet", 7),
+        ("populations", None, 4),
         ("per_label", None, 3),
     ],
 )
@@ -157,7 +157,7 @@ def test_the_experiments_with_the_classifier_run(name, needs, lines, tmp_path):
     shown = run("-m", f"experiments.estimator.{name}", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / f"{name}.md").read_text()
     n_lines = shown.count("\n") - 2  # without the head
-    assert n_lines == lines if lines else n_lines in (6, 7)  # of tools, one needs an option of the library
+    assert n_lines == lines
 
 
 @pytest.mark.slow
