@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from bylaw.auditing.costs import compare_costs
 from bylaw.auditing.formatting import format_html, format_text
 from bylaw.auditing.hypotheses import (
     MOST_ROWS,
-    SPENT,
     HeldOutSample,
     HypothesisTest,
     Untestable,
@@ -38,7 +37,6 @@ from bylaw.policy.policy import Policy
 
 RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
 _AT_LIMIT = 1e-9  # an excess this small is zero but for rounding, and no number of rows decides it
-_ANY = 0.05  # share of the error spent on intervals, on which an estimate does not depend
 
 
 @dataclass(frozen=True, repr=False)
@@ -337,48 +335,55 @@ def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
 
 def _test_rules(rules: Sequence[Rule], rows: HeldOutSample, method: str, delta: float) -> list[RuleAudit]:
     """Each rule, with a verdict that is adjusted for their number."""
-    spent = SPENT * delta / max(len(rules), 1)
-    return _add_verdicts([_test_rule(rule, rows, method, delta, spent) for rule in rules], delta)
+    return _add_verdicts([_test_rule(rule, rows, method, delta, len(rules)) for rule in rules], delta)
 
 
-def _test_rule(rule: Rule, rows: HeldOutSample, method: str, delta: float, spent: float) -> RuleAudit:
-    """Bounds and p-values; the verdict depends on the other rules."""
-    hypothesis = rows.make_hypothesis(rule, spent)
+class _Tested(NamedTuple):
+    rule: RuleAudit  # with bounds and the p-value of this rule alone; its verdict depends on the others
+    p_kept: float  # of the hypothesis that it does not hold, sharpest at the level of one of several tests
+    p_broken: float  # of the hypothesis that it does, likewise
+
+
+def _test_rule(rule: Rule, rows: HeldOutSample, method: str, delta: float, n_rules: int) -> _Tested:
+    hypothesis = rows.make_hypothesis(rule)
     if isinstance(hypothesis, Untestable):
-        return replace(describe_rule(rule), reason=hypothesis.reason, remedy=hypothesis.remedy)
+        described = replace(describe_rule(rule), reason=hypothesis.reason, remedy=hypothesis.remedy)
+        return _Tested(described, math.nan, math.nan)
     judged_rows = len(rows.restrict(rule.excess).seen)
-    described = replace(describe_rule(rule, hypothesis.estimate, hypothesis.rows), judged_rows=judged_rows)
     try:
-        kept, broken = (
-            HypothesisTest(hypothesis, method, delta),
-            HypothesisTest(hypothesis.negated, method, delta),
-        )
+        test = HypothesisTest(hypothesis, method)
     except NotBinaryError:
         if rows.random:
             raise
-        return replace(
-            described,
+        described = replace(
+            describe_rule(rule, rows=hypothesis.rows),
+            judged_rows=judged_rows,
             reason="it has more than two values on a row",
             remedy=Remedy("choose_method", "betting"),
         )
-    # A bound by betting depends on the order of rows and may exclude the estimate; none that is shown does.
-    least, most = min(-broken.upper, hypothesis.estimate), max(kept.upper, hypothesis.estimate)
+        return _Tested(described, math.nan, math.nan)
+    described = describe_rule(rule, test.estimate, hypothesis.rows)
+    least, most = test.bounds(delta)
     bounds = (least, most) if rule.sense == "<=" else (-most, -least)
-    return replace(
+    each = delta / n_rules
+    p_kept, p_broken = test.p_value(each), test.p_violated(each)
+    described = replace(
         described,
+        judged_rows=judged_rows,
         lower=described.target + bounds[0],
         upper=described.target + bounds[1],
-        p_value=kept.p_value,
-        p_violated=broken.p_value,
-        rows_needed=_rows_needed(hypothesis.estimate, least, most) * len(rows.seen),
+        p_value=p_kept if n_rules == 1 else test.p_value(delta),
+        p_violated=p_broken,
+        rows_needed=_rows_needed(test.estimate, least, most) * len(rows.seen),
     )
+    return _Tested(described, p_kept, p_broken)
 
 
 def _estimate(rule: Rule, rows: HeldOutSample, policy: Policy) -> RuleAudit:
-    hypothesis = rows.make_hypothesis(rule, _ANY)
+    hypothesis = rows.make_hypothesis(rule)
     if isinstance(hypothesis, Untestable):
         return replace(describe_rule(rule), reason=hypothesis.reason, remedy=hypothesis.remedy)
-    shown, excess = rows.restrict(rule.excess), hypothesis.estimate
+    shown, excess = rows.restrict(rule.excess), HypothesisTest(hypothesis, "betting").estimate
     if shown is not rows:  # as the policy was chosen: prediction-powered, over all rows
         excess = policy.expected(rule.excess, rows.seen, probabilities=rows.probabilities)
     judged = judge_estimate(rule, excess, hypothesis.rows, policy, rows.seen)
@@ -392,13 +397,13 @@ def _rows_needed(excess: float, least: float, most: float) -> float:
     return math.inf if abs(excess) <= _AT_LIMIT else (width / excess) ** 2
 
 
-def _add_verdicts(found: Sequence[RuleAudit], delta: float) -> list[RuleAudit]:
+def _add_verdicts(found: Sequence[_Tested], delta: float) -> list[RuleAudit]:
     """Which rules hold and which do not, each list right as a whole with probability 1 - delta."""
-    kept, broken = adjust_holm([r.p_value for r in found]), adjust_holm([r.p_violated for r in found])
+    kept, broken = adjust_holm([r.p_kept for r in found]), adjust_holm([r.p_broken for r in found])
     judged = []
     # Bounds widen with the root of log(1 / delta), and Holm's correction divides delta.
-    widening = math.log(max(sum(not r.reason for r in found), 1) / delta) / math.log(1 / delta)
-    for rule, p_kept, p_broken in zip(found, kept, broken, strict=True):
+    widening = math.log(max(sum(not r.rule.reason for r in found), 1) / delta) / math.log(1 / delta)
+    for (rule, _, _), p_kept, p_broken in zip(found, kept, broken, strict=True):
         verdict = Verdict.UNJUDGED if rule.reason else Verdict.UNDECIDED
         if p_kept <= delta:
             verdict = Verdict.CERTIFIED
@@ -407,7 +412,8 @@ def _add_verdicts(found: Sequence[RuleAudit], delta: float) -> list[RuleAudit]:
         needed = math.nan
         if verdict is Verdict.UNDECIDED:
             needed = math.ceil(n) if (n := widening * rule.rows_needed) < MOST_ROWS else math.inf
-        judged.append(replace(rule, p_holm=p_kept, verdict=verdict, rows_needed=needed))
+        adjusted = max(p_kept, rule.p_value)  # nan stays nan
+        judged.append(replace(rule, p_holm=adjusted, verdict=verdict, rows_needed=needed))
     return judged
 
 

@@ -1,16 +1,13 @@
-"""A rule as a hypothesis about rows: samples of independent values whose means tell whether it holds.
+"""A rule as a hypothesis about rows: samples of independent rows whose means tell whether it holds.
 
 With the random decisions averaged out, a row's share in a rate is Z = sum_a pi(a|x) c(x, y, a), with the
-label and the groups as observed. A rate given an event is a mean over the rows of that event, whose number is
-taken as given. A gap between two groups is a sum of two means over different rows. A gap between a group
-and all rows also has the group among all rows, by the group's share q in the population, which is only
-known to lie in an interval: the hypothesis must hold at both ends of it (Berger and Boos, 1994).
+label and the groups as observed. A rate given an event is a mean over the rows of that event; a rule on
+several events is about a sum of such means.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,75 +16,58 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.hashing import order_by_content
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
-from bylaw.auditing.confidence_bounds import Sample, make_bound
+from bylaw.auditing.confidence_bounds import make_test
+from bylaw.auditing.samples import Differences, Sample
 from bylaw.data.evidence import RowData
 from bylaw.data.outcomes import Limits, ObservedRows
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.formulation.row_rates import bound_rate, compute_row_rates, count_effective
+from bylaw.formulation.row_rates import bound_rate, compute_event_amounts, compute_row_rates, count_effective
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Rule, format_conditions
 
 Mask = NDArray[np.bool_]
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
-SPENT = 0.02  # share of the error probability that is spent on the interval of a group's share
-
-
-class Decomposition(NamedTuple):
-    """Samples whose means add up to the rate less its constant, at one end of a group's share."""
-
-    samples: tuple[Sample, ...]
-    independent: bool
-    nearness: float = 1.0  # of the observed share to this end; those of all ends add up to one
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """That a rate, a sum of means, is at most zero."""
+    """That a rate, a sum of means and a constant, is at most zero."""
 
-    decompositions: tuple[Decomposition, ...]  # it is so if it is in each
-    spent: float  # probability that none of them is right
+    samples: tuple[Sample, ...]  # of the same rows, one for each event
+    exclusive: bool  # no row is in two events
     rows: float  # effective sample size; of several samples, that of the smallest
     constant: float
+
+
+class HypothesisTest:
+    """The test of a hypothesis."""
+
+    def __init__(self, hypothesis: Hypothesis, method: str) -> None:
+        self.constant = hypothesis.constant
+        self.test = make_test(hypothesis.samples, method, hypothesis.exclusive)
 
     @property
     def estimate(self) -> float:
         """Of the rate."""
-        means = [d.nearness * sum(s.mean for s in d.samples if len(s.values)) for d in self.decompositions]
-        return sum(means) + self.constant
+        return self.test.estimate + self.constant
 
-    @property
-    def negated(self) -> Hypothesis:
-        """That the rate is at least zero."""
-        decompositions = [
-            d._replace(samples=tuple(s.negated for s in d.samples)) for d in self.decompositions
-        ]
-        return Hypothesis(tuple(decompositions), self.spent, self.rows, -self.constant)
+    def p_value(self, level: float) -> float:
+        """Of the hypothesis that the rate is zero or more, sharpest at `level`. Where the estimate is beyond
+        zero it is one: an early part of the rows never counts for more than all of them."""
+        return 1.0 if self.estimate > 0 else self.test.p_value(-self.constant, level)
 
+    def p_violated(self, level: float) -> float:
+        """Of the hypothesis that the rate is zero or less, likewise."""
+        return 1.0 if self.estimate < 0 else self.test.p_value(-self.constant, level, -1)
 
-class HypothesisTest:
-    """The test of a hypothesis, sharpest at the error probability `delta`."""
-
-    def __init__(self, hypothesis: Hypothesis, method: str, delta: float) -> None:
-        self.hypothesis = hypothesis
-        self.delta = delta - hypothesis.spent
-        self.bounds = [
-            make_bound(d.samples, method, self.delta, d.independent) for d in hypothesis.decompositions
-        ]
-
-    @property
-    def p_value(self) -> float:
-        """Of the hypothesis that the rate is zero or more."""
-        least = min(bound.log_e_value(-self.hypothesis.constant) for bound in self.bounds)
-        return min(1.0, math.exp(-least) + self.hypothesis.spent)
-
-    @property
-    def upper(self) -> float:
-        """A bound on the rate that is right with probability 1 - delta."""
-        return (
-            max(bound.upper_bound(-math.log(self.delta)) for bound in self.bounds) + self.hypothesis.constant
-        )
+    def bounds(self, level: float) -> tuple[float, float]:
+        """A lower and an upper bound on the rate, each right with probability 1 - level, with the estimate
+        between them."""
+        low, high = (bound + self.constant for bound in self.test.bounds(level))
+        return min(low, self.estimate), max(high, self.estimate)
 
 
 class Untestable(NamedTuple):
@@ -101,10 +81,9 @@ class Untestable(NamedTuple):
 class HeldOutSample:
     """Held-out rows as observed, and the probabilities of their decisions.
 
-    `unlabelled` are more rows, without labels: they sharpen rates that refer to labels (prediction-powered
-    inference). Each labelled row is joined by k of them: Z - w f + w mean(f of its companions), where f is
-    what the probabilities predict for Z. Its mean is that of Z whatever f is, and its variance small where f
-    is good; w = k / (k + 1) is best where f is calibrated.
+    `unlabelled` are more rows, without labels: they sharpen rates that refer to labels or hidden groups
+    (prediction-powered inference). Each labelled row is joined by as many of them as there are for each, its
+    companions.
     """
 
     seen: RowData  # as observed; a rule is tested on the rows that show all that it refers to
@@ -113,19 +92,18 @@ class HeldOutSample:
     labelled: bool
     unlabelled: HeldOutSample | None = None
     limits: Limits = field(default_factory=dict)  # of costs in custom()
-    largest_weight: float | None = None  # that any row can have; by default the largest of these rows
+    largest_weight: float | None = None  # that any row can have
 
     @property
     def random(self) -> bool:
         """Whether some decision is random."""
         return bool(((self.probabilities > 0) & (self.probabilities < 1)).any())
 
-    def make_hypothesis(self, rule: Rule, spent: float) -> Hypothesis | Untestable:
-        """That the rule's excess is at most zero; with a probability of `spent`, a group's share in the
-        population is not in its interval."""
+    def make_hypothesis(self, rule: Rule) -> Hypothesis | Untestable:
+        """That the rule's excess is at most zero."""
         excess = rule.excess
         if (restricted := self.restrict(excess)) is not self:
-            return restricted.make_hypothesis(rule, spent)
+            return restricted.make_hypothesis(rule)
         if (obstacle := self._find_obstacle(excess)) is not None:
             return obstacle
         events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
@@ -133,9 +111,10 @@ class HeldOutSample:
             if self._is_impossible(event) or not self.among(event).any():
                 return Untestable(f"there is no row with {format_conditions(event)}")
         parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
-        decompositions, spent = self._divide(events, parts, spent)
+        samples = [self._sample(part, event) for event, part in zip(events, parts, strict=True)]
+        exclusive = all(_are_exclusive(one, other) for one, other in itertools.combinations(events, 2))
         rows = min(self._effective_rows(self.among(event)) for event in events)
-        return Hypothesis(decompositions, spent, rows, excess.constant)
+        return Hypothesis(tuple(samples), exclusive, rows, excess.constant)
 
     def restrict(self, rate: Rate) -> HeldOutSample:
         """The rows that show all that a rate refers to: no test goes by predictions."""
@@ -158,70 +137,53 @@ class HeldOutSample:
         names = {name for atom, _ in rate.terms for name, _ in atom.conditions}
         return names | {LABEL for atom, _ in rate.terms if atom.needs_label(self.space)}
 
-    def _divide(
-        self, events: list[Conditions], parts: list[Rate], spent: float
-    ) -> tuple[tuple[Decomposition, ...], float]:
-        """With weights, a group's share and its mean depend on the same weights, and are bounded apart."""
-        if len(events) == 2 and not self._weighted:
-            for inner, outer in ((0, 1), (1, 0)):
-                if set(events[outer]) < set(events[inner]):
-                    return self._divide_nested(
-                        events[inner], parts[inner], events[outer], parts[outer], spent
-                    )
-        samples = [self._sample(part, event) for event, part in zip(events, parts, strict=True)]
-        apart = all(_are_exclusive(one, other) for one, other in itertools.combinations(events, 2))
-        return (Decomposition(tuple(samples), apart),), 0.0
+    def _sample(self, rate: Rate, event: Conditions) -> Sample:
+        """The rate without its conditions, on the rows of an event, in the order of betting."""
+        low, high = bound_rate(_drop_conditions(rate), self.space, dict(event).get(LABEL), self.limits)
+        sizes = self.among(event) * self._relative_weights
+        amounts = sizes * np.clip(self.values(_drop_conditions(rate)), low, high)
+        differences = self._compare_companions(rate, event, (low, high))
+        return Sample(sizes[self._order], amounts[self._order], low, high, differences)
 
-    def _divide_nested(
-        self, inner: Conditions, part: Rate, outer: Conditions, whole: Rate, spent: float
-    ) -> tuple[tuple[Decomposition, ...], float]:
-        """mean(outer) = q mean(inner) + (1 - q) mean(the rest): two samples for each end of q."""
-        around = self.among(outer)
-        chosen = Sample(self.among(inner)[around].astype(float), 0.0, 1.0)
-        wanted = -math.log(spent / 2)
-        high = make_bound([chosen], "betting", spent / 2, True).upper_bound(wanted)
-        low = -make_bound([chosen.negated], "betting", spent / 2, True).upper_bound(wanted)
-        place = (chosen.mean - low) / (high - low)
-        decompositions = [
-            Decomposition(
-                (
-                    self._sample(_drop_conditions(part) + q * _drop_conditions(whole), inner),
-                    self._sample((1 - q) * _drop_conditions(whole), outer, without=inner),
-                ),
-                True,
-                nearness,
-            )
-            for q, nearness in ((low, 1 - place), (high, place))
-        ]
-        return tuple(decompositions), spent
+    def _compare_companions(
+        self, rate: Rate, event: Conditions, limits: tuple[float, float]
+    ) -> Differences | None:
+        """What was predicted for each row less what was for its companions; None if there are none, or if
+        nothing predicts the event and the rate together."""
+        more = self.unlabelled
+        if more is None or self._weighted or not len(more.seen) // len(self.seen):
+            return None
+        try:
+            mine, others = (part._predict(rate, event, limits) for part in (self._predicted, more))
+        except EvidenceError:
+            return None
+        n_rows, per_row = len(self.seen), len(more.seen) // len(self.seen)
 
-    def _sample(self, rate: Rate, event: Conditions, without: Conditions | None = None) -> Sample:
-        """The rate without its conditions, on the rows of an event, or those of them outside another."""
-        rate = _drop_conditions(rate)
-        low, high = bound_rate(rate, self.space, dict(event).get(LABEL), self.limits)
-        rows = self.among(event, without)
-        values, weights = self.values(rate)[rows], self._relative_weights(rows)
-        if self.unlabelled is not None and weights is None and self._is_sharpened(rate, event):
-            companions = self.unlabelled.values(rate)[self.unlabelled.among(event, without)]
-            if per_row := len(companions) // max(len(values), 1):
-                share = per_row / (per_row + 1)
-                predicted = self._predicted.values(rate)[rows]
-                values = values + share * (_average_bundles(companions, len(values), per_row) - predicted)
-                low, high = low - share * (high - low), high + share * (high - low)
-        return Sample(np.clip(values, low, high), low, high, weights)
+        def differ(column: Floats, companions: Floats) -> Floats:
+            chosen = companions[more._order[: n_rows * per_row]]
+            return column[self._order] - chosen.reshape(n_rows, per_row).mean(axis=1)
 
-    def _is_sharpened(self, rate: Rate, event: Conditions) -> bool:
-        """Whether unlabelled rows help: the rate needs labels, and the event is known without them."""
-        assert self.unlabelled is not None
-        known = all(name in self.unlabelled.seen.known_groups for name, _ in event)
-        return known and any(a.needs_label(self.space) for a, _ in rate.terms)
+        return Differences(*map(differ, mine, others))
+
+    def _predict(self, rate: Rate, event: Conditions, limits: tuple[float, float]) -> tuple[Floats, Floats]:
+        """P(event | x) and E[1{event} Z | x], each (n_rows,)."""
+        chance = self.seen.event_probability(event) * np.ones(len(self.seen))
+        amounts = compute_event_amounts(rate, self.seen, self.probabilities, self.space)
+        return chance, np.clip(amounts, limits[0] * chance, limits[1] * chance)
+
+    @cached_property
+    def _order(self) -> NDArray[np.intp]:
+        """(n_rows,): in which rows are bet on. It depends on what is in the rows alone: on scores and decisions
+        and, among rows that are alike in these, on all the rest."""
+        before = self.seen.predicted if isinstance(self.seen, ObservedRows) else self.seen
+        first = [*self.probabilities.T, *before.probabilities.T]
+        return order_by_content(first, self.seen.list_columns(), len(self.seen))
 
     @cached_property
     def _predicted(self) -> HeldOutSample:
         """The same rows as they were known before."""
         assert isinstance(self.seen, ObservedRows)
-        believed = self.seen.with_columns(probabilities=self.seen.predicted.probabilities)
-        return HeldOutSample(believed, self.probabilities, self.space, labelled=False)
+        return HeldOutSample(self.seen.predicted, self.probabilities, self.space, labelled=False)
 
     def values(self, rate: Rate) -> Floats:
         """(n_rows,): what each row has of a rate without conditions."""
@@ -241,19 +203,17 @@ class HeldOutSample:
     def _columns(self) -> dict[Atom, Floats]:
         return {}
 
-    def among(self, event: Conditions, without: Conditions | None = None) -> Mask:
-        """(n_rows,): the rows of an event that count, or those of them not in another."""
+    def among(self, event: Conditions) -> Mask:
+        """(n_rows,): the rows of an event that count."""
         rows = np.asarray(self.seen.event_probability(event)) * np.ones(len(self.seen)) > 0.5
-        if without is not None:
-            rows &= ~self.among(without)
         return rows if self.seen.weights is None else rows & (self.seen.weights > 0)
 
-    def _relative_weights(self, rows: Mask) -> Floats | None:
-        """Weights relative to the largest; None if all are equal."""
-        if self.seen.weights is None or not self._weighted or not rows.any():
-            return None
-        weights = self.seen.weights[rows]
-        return weights / (self.largest_weight or weights.max())
+    @cached_property
+    def _relative_weights(self) -> Floats:
+        """(n_rows,): at most one; all one where those that count do so alike."""
+        if not self._weighted:
+            return np.ones(len(self.seen))
+        return self.seen.row_weights / (self.largest_weight or 1.0)
 
     @cached_property
     def _weighted(self) -> bool:
@@ -262,8 +222,7 @@ class HeldOutSample:
         return weights is not None and bool(np.ptp(weights[weights > 0]) > 0)
 
     def _effective_rows(self, rows: Mask) -> float:
-        weights = self._relative_weights(rows)
-        return float(rows.sum()) if weights is None else count_effective(weights)
+        return count_effective(self._relative_weights[rows])
 
     def _is_impossible(self, event: Conditions) -> bool:
         groups = ((self.seen.groups.get(name), value) for name, value in event)
@@ -282,6 +241,11 @@ class HeldOutSample:
                     f"it refers to {name}, of which only probabilities are known",
                     Remedy("pass_true_groups", name),
                 )
+        if self._weighted and self.largest_weight is None:
+            return Untestable(
+                "rows have different weights, and the largest that a row can have is not known",
+                Remedy("pass_largest_weight"),
+            )
         for name in (a.reads("cost") for a, _ in rate.terms):
             if name is not None and name not in self.limits:
                 return Untestable(f"the range of {name!r} is not known", Remedy("pass_limits", name))
@@ -314,12 +278,6 @@ def check_weight(largest: float | None, evidence: RowData) -> float | None:
                 f"a row has the weight {evidence.weights.max():g}, above largest_weight={largest:g}"
             )
     return largest
-
-
-def _average_bundles(values: Floats, n_rows: int, per_row: int) -> Floats:
-    """(n_rows,): means of so many values each, in random order, as the order of rows may not be random."""
-    order = np.random.default_rng(len(values)).permutation(len(values))[: n_rows * per_row]
-    return values[order].reshape(n_rows, per_row).mean(axis=1)
 
 
 def _drop_conditions(rate: Rate) -> Rate:

@@ -112,6 +112,15 @@ class RowData:
         """Attributes, and tuples of them, of which there are only probabilities."""
         return {name: group for name, group in self.groups.items() if isinstance(group, GroupProbabilities)}
 
+    def list_columns(self) -> list[Floats]:
+        """All that is known of the rows, as numbers, (n_rows,) each."""
+        known = [group.codes for group in self.known_groups.values()]
+        tables = [self.probabilities, *(group.probabilities for group in self.hidden_groups.values())]
+        tables += [array.reshape(len(self), -1) for array in (*self.joint.values(), *self.costs.values())]
+        tables += [array.reshape(len(self), -1) for array in self.references.values()]
+        columns = [*known, *(column for table in tables for column in table.T), self.row_weights]
+        return [np.asarray(column, dtype=np.float64) for column in columns]
+
     def event_probability(self, event: Conditions, rows: slice = slice(None)) -> Floats | float:
         """P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
         conditions = dict(event)

@@ -18,7 +18,6 @@ import numpy as np
 
 from bylaw.auditing.hypotheses import (
     MOST_ROWS,
-    SPENT,
     HeldOutSample,
     HypothesisTest,
     Untestable,
@@ -158,22 +157,21 @@ def _predict_clearness(correction: Correction, found: CorrectedSolution, noise: 
 def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[float, _Failure | None]:
     """The largest p-value of all rules, or the first rule found that is not certain enough; those likeliest
     to fail come first."""
-    hypotheses = []
+    tests = []
     for rule in rules:
-        hypothesis = rows.make_hypothesis(rule, SPENT * delta)
+        hypothesis = rows.make_hypothesis(rule)
         if isinstance(hypothesis, Untestable):
             raise EvidenceError(
                 f"the held-out rows cannot test {str(rule)!r}: {hypothesis.reason}", hypothesis.remedy
             )
-        hypotheses.append((hypothesis.estimate * math.sqrt(hypothesis.rows), str(rule), hypothesis))
+        test = HypothesisTest(hypothesis, _METHOD)
+        tests.append((test.estimate * math.sqrt(hypothesis.rows), str(rule), test))
     largest = 0.0
-    for _, name, hypothesis in sorted(hypotheses, key=lambda item: -item[0]):
-        test = HypothesisTest(hypothesis, _METHOD, delta)
-        largest = max(largest, test.p_value)
-        if test.p_value > delta:
-            width = test.upper - hypothesis.estimate
-            needed = (
-                len(rows.seen) * (width / hypothesis.estimate) ** 2 if hypothesis.estimate < 0 else math.inf
-            )
-            return largest, _Failure(name, test.p_value, needed if needed < MOST_ROWS else math.inf)
+    for _, name, test in sorted(tests, key=lambda item: -item[0]):
+        p_value, estimate = test.p_value(delta), test.estimate
+        largest = max(largest, p_value)
+        if p_value > delta:
+            _, upper = test.bounds(delta)
+            needed = len(rows.seen) * ((upper - estimate) / estimate) ** 2 if estimate < 0 else math.inf
+            return largest, _Failure(name, p_value, needed if needed < MOST_ROWS else math.inf)
     return largest, None

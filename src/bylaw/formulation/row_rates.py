@@ -40,6 +40,17 @@ def _compute_row_rates(
     return varying, constant
 
 
+def compute_event_amounts(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
+    """(n_rows,): E[1{event} Z | x] of a rate whose terms are all given the same event, where Z is what a row
+    has of the rate without its conditions."""
+    total = np.full(len(rows), rate.constant)
+    for atom, coefficient in rate.terms:
+        meaning = atom.meaning(space)
+        total += coefficient * _sum_terms(atom, meaning, rows, probabilities, space)
+        total += coefficient * meaning.constant * rows.event_probability(atom.conditions)
+    return total
+
+
 def _sum_terms(
     atom: Atom, meaning: Meaning, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> Floats:

@@ -1,0 +1,44 @@
+"""Samples: the rows of an event, with how much each counts and what it has of a rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+
+
+class Differences(NamedTuple):
+    """What was predicted for a row less what was predicted for its companions: of mean zero."""
+
+    sizes: Floats  # (n_rows,)
+    amounts: Floats  # (n_rows,)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Independent rows, some of which are in an event. Its mean is sum(amounts) / sum(sizes)."""
+
+    sizes: Floats  # (n_rows,): weights of at most one; zero outside the event
+    amounts: Floats  # (n_rows,): size times value
+    lowest: float  # of values
+    highest: float
+    differences: Differences | None = None
+
+    @classmethod
+    def of_values(cls, values: Floats, lowest: float, highest: float) -> Sample:
+        """Rows that are all in the event and count alike."""
+        return cls(np.ones(len(values)), values, lowest, highest)
+
+    @property
+    def mean(self) -> float:
+        """nan if there is no row."""
+        total = float(self.sizes.sum())
+        return float(self.amounts.sum()) / total if total else math.nan
+
+    @property
+    def range(self) -> float:
+        return self.highest - self.lowest

@@ -1,0 +1,169 @@
+"""Betting: every sequence of small samples counted exactly, simulation with known truth, other methods."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from bylaw.auditing.betting import BettingTest
+from bylaw.auditing.samples import Differences, Sample
+
+LEVEL = 0.05
+
+
+def mean(values, low=0.0, high=1.0):
+    return BettingTest([Sample.of_values(np.asarray(values, float), low, high)], exclusive=True)
+
+
+def gap(inside, values, nested=False):
+    """Mean inside less the mean outside, or of all rows."""
+    sizes = np.asarray(inside, float)
+    others = np.ones(len(sizes)) if nested else 1 - sizes
+    samples = [Sample(sizes, sizes * values, 0.0, 1.0), Sample(others, -others * values, -1.0, 0.0)]
+    return BettingTest(samples, exclusive=not nested)
+
+
+def limit(repetitions, level=LEVEL):
+    return level + 3 * math.sqrt(level * (1 - level) / repetitions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.3, 0.5, 0.8])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_of_all_sequences_those_that_refute_a_true_hypothesis_are_rare(rate, sign):
+    """All 1,024 sequences of ten rows, with their probabilities: no simulation."""
+    level, wrong = 0.3, 0.0
+    for rows in itertools.product((0.0, 1.0), repeat=10):
+        chance = rate ** sum(rows) * (1 - rate) ** (10 - sum(rows))
+        wrong += chance * (mean(rows).p_value(rate, level, sign) <= level)
+    assert 0 < wrong <= level + 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nested", [False, True])
+def test_of_all_sequences_of_two_groups_likewise(nested):
+    """All 4,096 sequences of six rows in or out of a group, of which half are, with rates of .6 and .2."""
+    level, wrong = 0.5, 0.0
+    target = 0.4 if not nested else 0.2
+    for rows in itertools.product(((1, 1), (1, 0), (0, 1), (0, 0)), repeat=6):
+        inside, values = np.array(rows, float).T
+        if inside.min() == inside.max():
+            continue
+        rates = np.where(inside == 1, 0.6, 0.2)
+        chance = 0.5**6 * np.prod(np.where(values == 1, rates, 1 - rates))
+        wrong += chance * (gap(inside, values, nested).p_value(target, level) <= level)
+    assert 0 < wrong <= level
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "rate"), [(100, 0.1), (500, 0.03), (500, 0.5), (20_000, 0.001)])
+def test_a_mean_at_the_target_is_rarely_certified(n, rate):
+    rng = np.random.default_rng(5)
+    wrong = np.mean([mean(rng.random(n) < rate).p_value(rate, LEVEL) <= LEVEL for _ in range(400)])
+    assert wrong <= limit(400)
+
+
+@pytest.mark.slow
+def test_power_is_close_to_that_of_an_exact_test():
+    """At a true rate of .08, a target of .1 and 1,000 rows."""
+    rng = np.random.default_rng(0)
+    samples = rng.random((500, 1000)) < 0.08
+    exact = np.mean(binom.cdf(samples.sum(axis=1), 1000, 0.1) <= LEVEL)
+    found = np.mean([mean(sample).p_value(0.1, LEVEL) <= LEVEL for sample in samples])
+    assert found >= 0.60
+    assert found >= exact - 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_gap_of_a_small_group_is_nearly_as_narrow_as_the_normal_distribution(nested):
+    rng = np.random.default_rng(1)
+    ratios, wrong = [], 0
+    for _ in range(60):
+        inside = rng.random(3000) < 0.05
+        values = (rng.random(3000) < 0.3).astype(float)
+        test = gap(inside, values, nested)
+        _, upper = test.bounds(LEVEL)
+        spread = np.var(values) * (1 / inside.sum() + 1 / (~inside).sum())
+        scale = (1 - inside.mean()) if nested else 1.0
+        ratios.append((upper - test.estimate) / (1.645 * math.sqrt(spread) * scale))
+        wrong += upper < 0
+    assert np.mean(ratios) <= 1.3
+    assert wrong <= 60 * limit(60)
+
+
+def test_a_bound_is_the_target_at_which_the_evidence_suffices():
+    rng = np.random.default_rng(0)
+    for test in (mean(rng.random(400) < 0.2), gap(rng.random(900) < 0.3, rng.random(900))):
+        lower, upper = test.bounds(LEVEL)
+        assert lower < test.estimate < upper
+        assert test.p_value(upper, LEVEL) <= LEVEL < test.p_value(upper - 0.004, LEVEL)
+        assert test.p_value(lower, LEVEL, -1) <= LEVEL < test.p_value(lower + 0.004, LEVEL, -1)
+
+
+def test_rare_events_among_many_rows():
+    """Rows that are bet on in bundles: not a single one of a million rows has the event."""
+    _, upper = mean(np.zeros(1_000_000)).bounds(LEVEL)
+    assert 3.0e-6 < upper < 6e-6  # the exact bound is -log(.05) / n
+    rng = np.random.default_rng(0)
+    rare = (rng.random(400_000) < 5e-4).astype(float)
+    _, upper = mean(rare).bounds(LEVEL)
+    exact = 1.645 * math.sqrt(rare.mean() / 400_000)
+    assert upper - rare.mean() < 1.3 * exact
+
+
+def test_constant_values_and_single_rows():
+    assert mean(np.zeros(1)).bounds(LEVEL) == (0.0, 1.0)
+    fixed = BettingTest([Sample.of_values(np.full(5, 0.25), 0.25, 0.25)], exclusive=True)
+    assert fixed.bounds(LEVEL) == (0.25, 0.25)
+    assert fixed.p_value(0.25, LEVEL) == 0.0
+    assert fixed.p_value(0.24, LEVEL) == 1.0
+
+
+def test_other_units_scale_the_bound():
+    values = np.random.default_rng(2).random(300)
+    low, high = mean(values).bounds(LEVEL)
+    scaled = mean(-3 + 10 * values, -3.0, 7.0).bounds(LEVEL)
+    assert scaled == pytest.approx((-3 + 10 * low, -3 + 10 * high), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_weights_move_the_mean_that_is_judged():
+    """Half of the rows count four times: the weighted mean is at the target, the plain one far below."""
+    rng = np.random.default_rng(10)
+
+    def certified(rate_heavy):
+        heavy = rng.random(1000) < 0.5
+        sizes = np.where(heavy, 1.0, 0.25)
+        values = np.where(heavy, rng.random(1000) < rate_heavy, 0.0)
+        return BettingTest([Sample(sizes, sizes * values, 0.0, 1.0)], True).p_value(0.4, LEVEL) <= LEVEL
+
+    assert np.mean([certified(0.5) for _ in range(300)]) <= limit(300)  # weighted mean .5 * .8
+    assert np.mean([certified(0.4) for _ in range(50)]) > 0.9
+
+
+@pytest.mark.slow
+def test_predictions_sharpen_and_never_mislead():
+    """Good predictions, and predictions that are wrong: the difference has a mean of zero in both."""
+    rng = np.random.default_rng(3)
+    for good in (True, False):
+        wrong, widths, plain = 0, 0.0, 0.0
+        for _ in range(150):
+            chance = rng.beta(0.3, 0.3, 400)
+            values = (rng.random(400) < chance).astype(float)
+            predicted, others = chance, rng.beta(0.3, 0.3, (400, 10)).mean(axis=1)
+            if not good:
+                predicted, others = 1 - predicted, 1 - others
+            zero = np.zeros(400)
+            sample = Sample(np.ones(400), values, 0.0, 1.0, Differences(zero, predicted - others))
+            low, high = BettingTest([sample], True).bounds(LEVEL)
+            wrong += high < 0.5
+            widths += high - low
+            low, high = mean(values).bounds(LEVEL)
+            plain += high - low
+        assert wrong <= 150 * limit(150)
+        assert widths < (0.75 if good else 1.02) * plain
