@@ -24,6 +24,7 @@ IN_SHELL = {
     "--group NAME=COLUMN; only the Python library takes probabilities of combinations",
     Remedy("pass_joint", "sex"): 'name its columns in the rules file of the fit with joint = { sex = "'
     'sex_*_label_*" } under [columns], or give its values with --group sex=COLUMN',
+    Remedy("pass_largest_weight"): "state it with --largest-weight NUMBER",
     Remedy("pass_limits", "visit"): "state its range with --limit visit=LEAST:MOST",
     Remedy("pass_reference", "old"): "name the column of its labels with --reference old=COLUMN",
     Remedy("pass_costs", "visit"): 'name its columns in the rules file with costs = { visit = "visit_*" } '
@@ -189,7 +190,12 @@ def test_methods_that_do_not_serve(rows, bylaw):
     assert answer.code == 2
     assert "--decisions COLUMN, or use --method betting" in answer.err
     parquet.write_table(make_rows(6000, seed=1, w=np.linspace(1, 2, 6000)), "heavy.parquet")
-    answer = bylaw("audit", "p.json", "heavy.parquet", "--weight", "w", "--method", "hoeffding_bentkus")
+    heavy = ("audit", "p.json", "heavy.parquet", "--weight", "w")
+    answer = bylaw(*heavy)
+    assert answer.code == 2
+    assert "is not known; state it with --largest-weight NUMBER" in answer.out
+    assert "not judged" not in bylaw(*heavy, "--largest-weight", "2").out
+    answer = bylaw(*heavy, "--largest-weight", "2", "--method", "hoeffding_bentkus")
     assert answer.code == 2
     assert "takes no weights; use --method betting" in answer.err
 

@@ -55,7 +55,7 @@ def test_other_rules_weights_and_decisions():
     weights = np.where(SEX == "F", 2.0, 1.0)[TEST]
     options = {"sensitive_features": SEX[TEST], "rules": error() <= 0.6}
     plain = model.audit(X[TEST], Y[TEST], **options)
-    weighted = model.audit(X[TEST], Y[TEST], sample_weight=weights, **options)
+    weighted = model.audit(X[TEST], Y[TEST], sample_weight=weights, largest_weight=2.0, **options)
     expected = model.expected(error(), X[TEST], Y[TEST], sensitive_features=SEX[TEST], sample_weight=weights)
     assert weighted.rules[0].estimate == pytest.approx(expected)
     assert weighted.rules[0].estimate != pytest.approx(plain.rules[0].estimate, abs=1e-4)
@@ -100,7 +100,10 @@ def test_a_frozen_model_needs_no_labels_for_rules_without():
 def test_weights_reach_the_certificate():
     weights = np.where(SEX == "F", 2.0, 1.0)
     model = classifier(LOOSE, guarantee="high_probability", held_out=0.4)
-    model.fit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN], sample_weight=weights[TRAIN])
+    rows = {"sensitive_features": SEX[TRAIN], "sample_weight": weights[TRAIN]}
+    with pytest.raises(EvidenceError, match="pass largest_weight="):
+        model.fit(X[TRAIN], Y[TRAIN], **rows)
+    model.set_params(largest_weight=2.0).fit(X[TRAIN], Y[TRAIN], **rows)
     assert model.policy_.certificate.p_value <= 0.05
 
 

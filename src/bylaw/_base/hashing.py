@@ -28,9 +28,9 @@ def hash_rows(columns: Iterable[Floats], n_rows: int) -> Hashes:
 def order_by_content(first: Iterable[Floats], others: Iterable[Floats], n_rows: int) -> NDArray[np.intp]:
     """A random order of the rows, (n_rows,), that depends on what is in them and not on how they come.
 
-    Rows are sorted by a hash of their columns, and then shuffled with a seed that is made of the hashes: those
-    that are alike would otherwise stand together. `others` count only among rows that are alike in the `first`
-    columns.
+    Rows are sorted by a hash of their columns, and then shuffled with a seed that is made of the hashes:
+    those that are alike would otherwise stand together. `others` count only among rows that are alike in the
+    `first` columns.
     """
     hashes = hash_rows(first, n_rows)
     ranked = np.lexsort((hash_rows(others, n_rows), hashes))

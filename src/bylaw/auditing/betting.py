@@ -51,6 +51,7 @@ _FAR, _NEAR = math.log(1e-6), math.log(0.9)  # of the goal: beyond, stakes no lo
 _BEYOND = 0.03  # the goal is a little more than what is needed: the last steps to it are the slowest
 _BOLDEST = 0.95  # of the capital is staked at most
 _NEXT = math.log(10)  # once 1/delta is reached, ten times as much is the goal
+_EXPLAINED = 0.2  # of the variance, at least, by predictions that are used
 _STEPS = np.array([0, 0.5, 1, 1.2, 1.4, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3.2, 3.6, 4.2, 5, 6, 8, 12, 18, 30])
 _ROUNDS = 3  # of a search for a bound, each twenty times as fine
 _TINY = 1e-300
@@ -226,12 +227,13 @@ class BettingTest:
         signs = np.broadcast_to(-sign[:, None, None], means.shape)
         direction = np.concatenate([means * kappa, signs * kappa], axis=3)
         loss, most = self._limits(sign, means, kappa)
+        prior = (loss + most) ** 2 / 4  # the most that the variance can be
         if self.predicted:
             eta = self._regress(direction)
             direction = np.concatenate([direction, -eta * direction], axis=3)
-            loss, most = loss + eta[:, :, 0, 0] * (loss + most), most + eta[:, :, 0, 0] * (loss + most)
+            loss = loss + eta[:, :, 0, 0] * (loss + most)
         past = np.maximum(_square(direction, blocks.products_before), 0).max(axis=2)
-        variance = (past + (loss + most) ** 2 / 4) / (blocks.rows_before + 1)
+        variance = (past + prior) / (blocks.rows_before + 1)
         left = np.sqrt((blocks.n_rows - blocks.rows_before) * variance)
         direction = direction / loss[:, :, None, None]
         return _Game(direction, _square(direction, blocks.products), loss / left)
@@ -248,12 +250,15 @@ class BettingTest:
         return (blocks.rows_before + 1) / (blocks.sums_before[:, :n] + 0.5)
 
     def _regress(self, direction: Floats) -> Floats:
-        """eta on the rows before each block, the same for all corners."""
+        """eta on the rows before each block, the same for all corners; zero where predictions explain little
+        of the variance, since with them a row can lose more."""
         half = direction.shape[3]
         products = self.blocks.products_before
+        plain = _square(direction, products[:, :half, :half]).mean(axis=2)
         both = _square(direction, products[:, :half, half:]).mean(axis=2)
-        own = _square(direction, products[:, half:, half:]).mean(axis=2)
-        return np.clip(both / np.maximum(own, _TINY), 0.0, 1.0)[:, :, None, None]
+        own = np.maximum(_square(direction, products[:, half:, half:]).mean(axis=2), _TINY)
+        eta = np.where(both**2 > _EXPLAINED * own * plain, np.clip(both / own, 0.0, 1.0), 0.0)
+        return eta[:, :, None, None]
 
     def _limits(self, sign: Floats, means: Floats, kappa: Floats) -> tuple[Floats, Floats]:
         """The most that a row can lose and win, (n_blocks, n_hypotheses), whatever the corner."""

@@ -173,8 +173,8 @@ class HeldOutSample:
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
-        """(n_rows,): in which rows are bet on. It depends on what is in the rows alone: on scores and decisions
-        and, among rows that are alike in these, on all the rest."""
+        """(n_rows,): in which rows are bet on. It depends on what is in the rows alone: on scores and
+        decisions and, among rows that are alike in these, on all the rest."""
         before = self.seen.predicted if isinstance(self.seen, ObservedRows) else self.seen
         first = [*self.probabilities.T, *before.probabilities.T]
         return order_by_content(first, self.seen.list_columns(), len(self.seen))

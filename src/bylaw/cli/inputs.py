@@ -14,7 +14,7 @@ from bylaw.cli.rules_file import RulesFile
 from bylaw.data.arrays import as_partial_vector
 from bylaw.data.column_roles import Roles, as_mapping, find_roles
 from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import HeldOut
+from bylaw.data.outcomes import HeldOut, Limits
 from bylaw.data.table_files import TableFile
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.problem import Problem
@@ -64,9 +64,9 @@ class InputRows:
         if flags.seen_weights is not None and not self.seen_rows:
             raise OptionError("--seen-weights has no effect: no label or group is missing")
 
-    def hold_out(self, limits: Mapping[str, tuple[float, float]]) -> HeldOut:
+    def hold_out(self, limits: Limits, largest_weight: float | None) -> HeldOut:
         """The rows as held-out ones."""
-        return HeldOut(self.evidence, self.labels, self.groups, limits=limits, seen_weights=self.seen_weights)
+        return HeldOut(self.evidence, **self.outcomes, limits=limits, largest_weight=largest_weight)
 
 
 def open_table(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> TableFile:

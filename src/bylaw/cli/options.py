@@ -32,6 +32,10 @@ Limit = Annotated[
     list[str] | None,
     typer.Option("--limit", help="The least and most that custom('visit') can be: visit=0:10."),
 ]
+LargestWeight = Annotated[
+    float | None,
+    typer.Option(help="The largest weight that a held-out row can have, where weights differ."),
+]
 _CONFIDENCE = 0.95
 
 

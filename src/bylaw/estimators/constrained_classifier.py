@@ -136,6 +136,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     held_out : float or "auto", default="auto"
         the fraction of the rows that certify the policy, sampled at random whatever `cv` is. "auto" is 0.3;
         without a guarantee, leave it out.
+    largest_weight : float or None, default=None
+        the largest sample weight that any row can have. Where weights differ, a guarantee needs it: rare
+        rows that are heavy may be absent from those that are held out.
     solver : str, Solver or Optimizer, default="auto"
         as in `solve`.
     beta : float, "auto" or "paper", default="auto"
@@ -205,6 +208,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         guarantee: str | None = None,
         confidence: float | Literal["auto"] = "auto",
         held_out: float | Literal["auto"] = "auto",
+        largest_weight: float | None = None,
         solver: Any = "auto",
         beta: Any = "auto",
         tol: float = 1e-6,
@@ -226,6 +230,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.guarantee = guarantee
         self.confidence = confidence
         self.held_out = held_out
+        self.largest_weight = largest_weight
         self.solver = solver
         self.beta = beta
         self.tol = tol
@@ -388,7 +393,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         held_out: HeldOut | None = None
         if certifying is not None:
             others = {name: column[certifying] for name, column in references.items()}
-            held_out = trained.make_held_out(all_rows.select_rows(certifying), others)
+            held_out = trained.make_held_out(all_rows.select_rows(certifying), others, self.largest_weight)
         policy = solve(
             problem,
             evidence,
@@ -469,6 +474,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             check_fraction(self.confidence, "confidence", example=_CONFIDENCE)
         if not _is_auto(self.held_out):
             check_fraction(self.held_out, "held_out", example=_HELD_OUT)
+        if self.largest_weight is not None:
+            check_positive(self.largest_weight, "largest_weight")
         if self.beta not in ("auto", "paper"):
             check_positive(self.beta, "beta")
         check_positive(self.tol, "tol")
@@ -501,6 +508,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             (margin and certified, "margin", "with a guarantee, which finds the margins itself"),
             (not _is_auto(self.confidence) and not certified, "confidence", "without a guarantee"),
             (not _is_auto(self.held_out) and not certified, "held_out", "without a guarantee"),
+            (self.largest_weight is not None and not certified, "largest_weight", "without a guarantee"),
             (certified and not problem.rules, "guarantee", "without rules"),
             (self.joint != "model" and not group_models, "joint", "without a group_estimator"),
             (

@@ -259,7 +259,9 @@ class TrainedModels:
             references=references,
         )
 
-    def make_held_out(self, rows: Training, references: Mapping[str, NDArray[Any]]) -> HeldOut:
+    def make_held_out(
+        self, rows: Training, references: Mapping[str, NDArray[Any]], largest_weight: float | None
+    ) -> HeldOut:
         """Rows that no model was trained on, with their true labels and groups."""
         evidence = self.make_evidence(rows.X, rows.groups, references).with_columns(weights=rows.weights)
         every = np.arange(len(rows))
@@ -267,6 +269,7 @@ class TrainedModels:
             evidence,
             rows.observed_labels(every),
             rows.observed_groups(every) or None,
+            largest_weight=largest_weight,
             seen_weights=rows.find_seen_weights(every),
         )
 

@@ -57,6 +57,7 @@ def run_audit(
         str, typer.Option(help="'estimate' admits rows that the policy was fitted on; they certify nothing.")
     ] = "refuse",
     limit: options.Limit = None,
+    largest_weight: options.LargestWeight = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -91,6 +92,7 @@ def run_audit(
         rules=None if others is None else list(others.problem.rules),
         decisions=None if decisions is None else _read_decisions(table, decisions, chosen),
         limits=limits,
+        largest_weight=largest_weight,
         **judging,
     )
     if not found.certificate:

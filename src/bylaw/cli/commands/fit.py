@@ -47,6 +47,7 @@ def run_fit(
         ),
     ] = None,
     limit: options.Limit = None,
+    largest_weight: options.LargestWeight = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -70,16 +71,18 @@ def run_fit(
     if report is None and held_out is not None:
         raise OptionError("--held-out has no effect without --report; to tighten the policy, use --certify")
     if certify is None and held_out is None:
-        options.refuse_idle({"--confidence": confidence, "--limit": limit}, "--certify or --held-out")
+        idle = {"--confidence": confidence, "--limit": limit, "--largest-weight": largest_weight}
+        options.refuse_idle(idle, "--certify or --held-out")
     sure = options.check_confidence(confidence)
     file = _set_calibration(_set_margin(read_rules(rules, rule, minimize), margin, certify), calibrate)
     limits = parse_limits(limit, file.problem)
     rows = read_fitting_rows(table, file, flags)
     rows.check_seen_weights(flags)
-    proof, judges = (
-        None if path is None else read_rows(path, rows.roles, rows.evidence.group_values).hold_out(limits)
+    others = (
+        None if path is None else read_rows(path, rows.roles, rows.evidence.group_values)
         for path in (certify, held_out)
     )
+    proof, judges = (other and other.hold_out(limits, largest_weight) for other in others)
     policy = _solve(table, file, rows, proof, sure)
     policy.save(output)
     if report is not None:

@@ -31,6 +31,7 @@ def run_report(
     title: Annotated[str, typer.Option(help="The title of the page.")] = "Policy report",
     confidence: options.Confidence = None,
     limit: options.Limit = None,
+    largest_weight: options.LargestWeight = None,
     *,
     flags: Flags,
 ) -> None:
@@ -45,7 +46,8 @@ def run_report(
 
     check_outputs([output], [policy, table, held_out])
     if held_out is None:
-        options.refuse_idle({"--confidence": confidence, "--limit": limit}, "--held-out")
+        idle = {"--confidence": confidence, "--limit": limit, "--largest-weight": largest_weight}
+        options.refuse_idle(idle, "--held-out")
     sure = options.check_confidence(confidence)
     chosen = Policy.load(policy)
     limits = parse_limits(limit, chosen.problem)
@@ -56,7 +58,7 @@ def run_report(
     )
     if not any(other.seen_rows for other in others):
         rows.check_seen_weights(flags)
-    judges = others[0].hold_out(limits) if others else None
+    judges = others[0].hold_out(limits, largest_weight) if others else None
     make_report(chosen, rows, judges, sure, title=title).save(output)
     tell(f"report: {output}")
 
