@@ -41,6 +41,8 @@ IN_PYTHON = {
     Remedy("choose_column", "label", ("y", "outcome")): "pass label='y', for instance",
     Remedy("list_columns"): "give the columns as a list, in the order of the classes",
     Remedy("normalize"): "correct it, or pass normalize=True to divide each row by its sum",
+    Remedy("align_rows", "labels", ("X",)): "where they have the same rows in the same order, pass both with "
+    ".reset_index(drop=True); otherwise bring labels into the order of X with .reindex(...)",
     Remedy("estimate_fitted_rows"): "pass rows that were held out, or fitted_rows='estimate' for an estimate "
     "without a certificate",
     Remedy("add_steps"): "raise max_steps, raise tol, or lower beta",

@@ -30,6 +30,7 @@ Action = Literal[
     "choose_column",
     "list_columns",
     "normalize",
+    "align_rows",
     "estimate_fitted_rows",
     "add_steps",
     "loosen_tolerance",
@@ -81,6 +82,8 @@ _IN_PYTHON: dict[Action, str] = {
     "choose_column": "pass {subject}={choices[0]!r}, for instance",
     "list_columns": "give the columns as a list, in the order of the classes",
     "normalize": "correct it, or pass normalize=True to divide each row by its sum",
+    "align_rows": "where they have the same rows in the same order, pass both with .reset_index(drop=True); "
+    "otherwise bring {subject} into the order of {choices[0]} with .reindex(...)",
     "estimate_fitted_rows": "pass rows that were held out, or fitted_rows='estimate' for an estimate without "
     "a certificate",
     "add_steps": "raise max_steps, raise tol, or lower beta",

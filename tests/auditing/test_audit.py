@@ -606,6 +606,28 @@ def test_rows_in_another_order_are_noticed():
     part = np.arange(100, 200)
     with pytest.raises(EvidenceError, match="in another order"):
         audit(policy, evidence.rows(part), labels=labels[part][::-1], rules=error() <= 0.5)
+    shifted = labels.set_axis(labels.index + 1)
+    with pytest.raises(
+        EvidenceError, match=r"labels and probabilities have different indexes \(other labels"
+    ):
+        audit(policy, evidence, rules=error() <= 0.5, labels=shifted)
+    plain = Evidence(HELD.probabilities)  # without an index, what comes with it is compared
+    with pytest.raises(EvidenceError, match="decisions and labels have different indexes"):
+        audit(policy, plain, rules=error() <= 0.5, labels=labels, decisions=shifted)
+    with pytest.raises(EvidenceError, match=r"groups\['sex'\] and labels have different indexes"):
+        audit(policy, plain, rules=error() <= 0.5, labels=labels, groups={"sex": shifted})
+    sparse = labels.where(labels.index > 20)
+    with pytest.raises(EvidenceError, match="seen_weights and labels have different indexes"):
+        audit(policy, plain, rules=error() <= 0.5, labels=sparse, seen_weights=shifted + 1.0)
+
+
+def test_sets_in_another_order_are_noticed():
+    policy = solve(Problem(size(), [miscoverage() <= 0.2]), Evidence(FIT.probabilities))
+    evidence = Evidence(pandas.DataFrame(HELD.probabilities, columns=[0, 1]))
+    sets = pandas.DataFrame(policy.decide(evidence, rng=0))
+    assert len(audit(policy, evidence, labels=Y, decisions=sets).rules) == 1
+    with pytest.raises(EvidenceError, match="decisions and probabilities have different indexes"):
+        audit(policy, evidence, labels=Y, decisions=sets[::-1])
 
 
 @pytest.mark.parametrize("wrong", [None, Problem(error())])

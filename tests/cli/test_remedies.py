@@ -43,6 +43,7 @@ IN_SHELL = {
     Remedy("list_columns"): "name the columns one by one, in the order of the classes, with "
     "--scores COLUMN,COLUMN",
     Remedy("normalize"): "correct it, or pass --normalize to divide each row by its sum",
+    Remedy("align_rows", "labels", ("X",)): "give both as columns of one table",
     Remedy(
         "estimate_fitted_rows"
     ): "give rows that were held out; `bylaw audit --fitted-rows estimate` gives "

@@ -25,7 +25,7 @@ from bylaw.auditing.hypotheses import (
 )
 from bylaw.auditing.reliability import Reliability, compute_reliability
 from bylaw.auditing.verdicts import RuleAudit, Verdict, describe_rule, find_worst, judge_estimate
-from bylaw.data.arrays import make_frame
+from bylaw.data.arrays import check_alignment, make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.data.outcomes import Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
@@ -249,6 +249,7 @@ def audit(
         raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
     certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
+    check_alignment({"labels": labels, "groups": groups, "decisions": decisions}, evidence.index)
     taken = None if decisions is None else _encode_decisions(decisions, space, evidence)
     seen = observe(evidence, labels, groups, seen_weights)
     rows = HeldOutSample(

@@ -29,6 +29,7 @@ _IN_SHELL: dict[Action, str] = {
     "choose_column": "pass {flag} {choices[0]}, for instance",
     "list_columns": "name the columns one by one, in the order of the classes, with --scores COLUMN,COLUMN",
     "normalize": "correct it, or pass --normalize to divide each row by its sum",
+    "align_rows": "give both as columns of one table",
     "estimate_fitted_rows": "give rows that were held out; `bylaw audit --fitted-rows estimate` gives an "
     "estimate without a certificate",
     "add_steps": "raise tol or lower beta under [solve] in the rules file",

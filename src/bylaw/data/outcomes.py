@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import as_columns, fill_missing
+from bylaw.data.arrays import as_columns, check_alignment, fill_missing
 from bylaw.data.evidence import Evidence, RowData, encode_values
 from bylaw.data.groups import GroupProbabilities, KnownGroup, Part, PartlyKnownGroup, factorize
 from bylaw.data.substitution import substitute
@@ -249,8 +249,9 @@ def observe(
     array([1.75, 0.75])
     """
     seen: dict[str, Mask] = {}
-    codes = None if labels is None else _read_labels(evidence, labels, seen)
     columns = as_columns(groups, "groups")
+    check_alignment({"labels": labels, "groups": columns, "seen_weights": seen_weights}, evidence.index)
+    codes = None if labels is None else _read_labels(evidence, labels, seen)
     found = {name: _read_group(evidence, name, column, seen) for name, column in columns.items()}
     known = {name: group for name, group in found.items() if group is not None}
     weights = None if seen_weights is None else _read_seen_weights(evidence, seen_weights, seen)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.arrays import as_matrix
+from bylaw.data.arrays import as_matrix, check_alignment
 from bylaw.data.evidence import RowData, check_cost
 from bylaw.data.groups import Group, KnownGroup
 from bylaw.data.outcomes import ObservedRows
@@ -113,7 +113,9 @@ def evaluate_cost(
     """(n_rows, n_actions): the cost array of `custom(name)`, or what its function makes of the rows."""
     if function is not None:
         known = rows.predicted if isinstance(rows, ObservedRows) else rows
-        matrix = check_cost(as_matrix(function(known), f"custom({name!r})")[0], name, len(rows))
+        found, what = function(known), f"custom({name!r})"
+        check_alignment({what: found}, rows.index)
+        matrix = check_cost(as_matrix(found, what)[0], name, len(rows))
     elif name in rows.costs:
         matrix = rows.costs[name]
     else:
