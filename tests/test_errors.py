@@ -29,6 +29,9 @@ IN_PYTHON = {
     "groups={('sex', 'race'): {...}}",
     Remedy("pass_joint", "sex"): "pass joint={'sex': ...}, or give 'sex' at decision time",
     Remedy("pass_limits", "visit"): "pass limits={'visit': (least, most)}",
+    Remedy(
+        "pass_outcomes", "visit"
+    ): "pass outcomes={'visit': an array}, or {'visit': 'known'} if it does not depend on what turns out",
     Remedy("pass_reference", "old"): "pass references={'old': its labels}",
     Remedy("pass_costs", "visit"): "pass costs={'visit': an array}",
     Remedy("pass_decisions"): "pass the decisions that were taken, decisions=, or use method='betting'",

@@ -18,6 +18,7 @@ Action = Literal[
     "pass_combinations",
     "pass_joint",
     "pass_limits",
+    "pass_outcomes",
     "pass_reference",
     "pass_costs",
     "pass_decisions",
@@ -70,6 +71,8 @@ _IN_PYTHON: dict[Action, str] = {
     "pass_combinations": "pass the probabilities of their combinations, groups={{{choices!r}: {{...}}}}",
     "pass_joint": "pass joint={{{subject!r}: ...}}, or give {subject!r} at decision time",
     "pass_limits": "pass limits={{{subject!r}: (least, most)}}",
+    "pass_outcomes": "pass outcomes={{{subject!r}: an array}}, or {{{subject!r}: 'known'}} if it does not "
+    "depend on what turns out",
     "pass_reference": "pass references={{{subject!r}: its labels}}",
     "pass_costs": "pass costs={{{subject!r}: an array}}",
     "pass_decisions": "pass the decisions that were taken, decisions=, or use method='betting'",

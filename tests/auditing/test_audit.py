@@ -178,9 +178,8 @@ def test_what_is_at_its_limit_is_rarely_certified(rate):
         evidence, labels, _ = people(700, 1000 + seed)
         distribution = POLICY.probabilities(evidence)
         limits = {"visit": (0.0, 1.0)}
-        rows = HeldOutSample(
-            observe(evidence, labels), distribution, POLICY.action_space, True, limits=limits
-        )
+        seen = observe(evidence, labels, outcomes={"visit": "known"})
+        rows = HeldOutSample(seen, distribution, POLICY.action_space, True, limits=limits)
         claim = rows.make_hypothesis(rate <= truth, 0.001)
         assert isinstance(claim, Hypothesis)
         wrong += HypothesisTest(claim, "betting", 0.05).p_value <= 0.05
@@ -393,10 +392,13 @@ def test_unlabelled_rows_with_weights_are_refused():
 def test_costs_are_judged_within_limits_and_not_without():
     """A rare large cost that no row shows would make anything look certain."""
     rule = custom("visit") <= 0.6
-    blind = audit(POLICY, HELD, rules=rule)
+    known = {"outcomes": {"visit": "known"}}
+    blind = audit(POLICY, HELD, rules=rule, **known)
     assert blind.rules[0].remedy == Remedy("pass_limits", "visit")
     assert "pass limits={'visit': (least, most)}" in str(blind)
-    narrow, wide = (audit(POLICY, HELD, rules=rule, limits={"visit": (0, top)}).rules[0] for top in (1, 500))
+    narrow, wide = (
+        audit(POLICY, HELD, rules=rule, limits={"visit": (0, top)}, **known).rules[0] for top in (1, 500)
+    )
     assert narrow.upper < wide.upper
     assert narrow.estimate == pytest.approx((HELD.costs["visit"] * LAW).sum(axis=1).mean())
     with pytest.raises(EvidenceError, match="beyond limits"):

@@ -425,7 +425,7 @@ def test_limits_reach_the_certificate_and_the_report(folder, bylaw):
         for label in ("no", "yes"):
             rows = rows.append_column(f"visit_{label}", rows[f"p_{label}"])
         parquet.write_table(rows, f"{name}.parquet")
-    limit = ["--limit", "visit=0:1"]
+    limit = ["--limit", "visit=0:1", "--outcomes", "visit=known"]
     fit = ["fit", "scores.parquet", "--rule", "custom('visit') <= 0.9", "-o", "p.json"]
     assert bylaw(*fit, "--certify", "held.parquet", *limit).code == 0
     assert bylaw(*fit).code == 0

@@ -25,6 +25,8 @@ IN_SHELL = {
     Remedy("pass_joint", "sex"): 'name its columns in the rules file of the fit with joint = { sex = "'
     'sex_*_label_*" } under [columns], or give its values with --group sex=COLUMN',
     Remedy("pass_limits", "visit"): "state its range with --limit visit=LEAST:MOST",
+    Remedy("pass_outcomes", "visit"): "name the columns of what it turned out to be with "
+    "--outcomes 'visit=PATTERN', or pass --outcomes visit=known if it does not depend on what turns out",
     Remedy("pass_reference", "old"): "name the column of its labels with --reference old=COLUMN",
     Remedy("pass_costs", "visit"): 'name its columns in the rules file with costs = { visit = "visit_*" } '
     "under [columns]",

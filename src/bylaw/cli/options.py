@@ -32,6 +32,13 @@ Limit = Annotated[
     list[str] | None,
     typer.Option("--limit", help="The least and most that custom('visit') can be: visit=0:10."),
 ]
+Outcomes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outcomes",
+        help="Columns of what custom('visit') turned out to be, visit=seen_visit_*; or visit=known.",
+    ),
+]
 _CONFIDENCE = 0.95
 
 

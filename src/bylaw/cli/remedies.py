@@ -15,6 +15,8 @@ _IN_SHELL: dict[Action, str] = {
     "pass_joint": "name its columns in the rules file of the fit with joint = {{ {subject} = "
     '"{subject}_*_label_*" }} under [columns], or give its values with --group {subject}=COLUMN',
     "pass_limits": "state its range with --limit {subject}=LEAST:MOST",
+    "pass_outcomes": "name the columns of what it turned out to be with --outcomes '{subject}=PATTERN', or "
+    "pass --outcomes {subject}=known if it does not depend on what turns out",
     "pass_reference": "name the column of its labels with --reference {subject}=COLUMN",
     "pass_costs": 'name its columns in the rules file with costs = {{ {subject} = "{subject}_*" }} '
     "under [columns]",

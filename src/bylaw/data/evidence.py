@@ -133,6 +133,11 @@ class RowData:
         position = self.classes.index(source.item)
         return (answers[rows] == position) if answers.ndim == 1 else answers[rows, position]
 
+    def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
+        """(n_rows,): what one action costs where the event holds; `costs` (n_rows,) are those of `source`."""
+        del source
+        return self.event_probability(event) * costs
+
     def _hidden_probability(
         self, hidden: dict[str, Value], label: Value | None, rows: slice
     ) -> Floats | float:

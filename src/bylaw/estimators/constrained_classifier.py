@@ -854,6 +854,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         seen_weights: Any = None,
         rules: Any = None,
         decisions: Any = None,
+        outcomes: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         largest_weight: float | None = None,
         confidence: float = 0.95,
@@ -875,6 +876,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             what to test instead of the rules of the fit.
         decisions : array of shape (n_rows,), optional
             decisions that were made, to test instead of the policy's probabilities.
+        outcomes : dict, optional
+            what costs in `custom` turned out to be, by name, or "known"; as in `bylaw.audit`.
         limits : dict, optional
             the least and the most of costs in `custom`, by name.
         largest_weight : float, optional
@@ -917,6 +920,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             seen_weights=seen_weights,
             rules=rules,
             decisions=decisions,
+            outcomes=outcomes,
             limits=limits,
             largest_weight=largest_weight,
             confidence=confidence,

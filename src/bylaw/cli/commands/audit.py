@@ -57,6 +57,7 @@ def run_audit(
         str, typer.Option(help="'estimate' admits rows that the policy was fitted on; they certify nothing.")
     ] = "refuse",
     limit: options.Limit = None,
+    outcomes: options.Outcomes = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -73,7 +74,15 @@ def run_audit(
       bylaw audit policy.json log.csv --label y --decisions decision --json > audit.json
     """
     from bylaw.auditing.audit import audit
-    from bylaw.cli.inputs import find_policy_roles, list_group_values, parse_limits, read_rows, read_rules
+    from bylaw.cli.inputs import (
+        find_policy_roles,
+        join_problems,
+        list_group_values,
+        parse_limits,
+        read_outcomes,
+        read_rows,
+        read_rules,
+    )
     from bylaw.policy.policy import Policy
 
     judging = _check_judging(confidence, method, fitted_rows)
@@ -84,12 +93,14 @@ def run_audit(
     limits = parse_limits(limit, (others or chosen).problem)
     rows = read_rows(table, find_policy_roles(chosen, table, flags, others=others), list_group_values(chosen))
     rows.check_seen_weights(flags)
+    judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
     found = audit(
         chosen,
         rows.evidence,
         **rows.outcomes,
         rules=None if others is None else list(others.problem.rules),
         decisions=None if decisions is None else _read_decisions(table, decisions, chosen),
+        outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes),
         limits=limits,
         **judging,
     )
@@ -139,7 +150,8 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
             tell(f"  worst: {worst.rule}")
         if not math.isnan(worst.estimate):
             sure = f"{100 * found.confidence:g} % bounds {worst.lower:.4f} to {worst.upper:.4f}"
-            tell(f"  estimate {worst.estimate:.4f}{'' if math.isnan(worst.lower) else f', {sure}'}")
+            shown = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
+            tell(f"  estimate {shown}{'' if math.isnan(worst.lower) else f', {sure}'}")
     kind = "observed" if found.cost_observed else "predicted"
     tell(
         f"{found.rows:,} rows; {found.objective}, {kind}: {found.cost_before:.4g} without rules, "

@@ -31,6 +31,7 @@ def run_report(
     title: Annotated[str, typer.Option(help="The title of the page.")] = "Policy report",
     confidence: options.Confidence = None,
     limit: options.Limit = None,
+    outcomes: options.Outcomes = None,
     *,
     flags: Flags,
 ) -> None:
@@ -40,12 +41,21 @@ def run_report(
 
       bylaw report policy.json scores.parquet --held-out new.parquet -o report.html
     """
-    from bylaw.cli.inputs import check_outputs, find_policy_roles, list_group_values, parse_limits, read_rows
+    from bylaw.cli.inputs import (
+        check_outputs,
+        find_policy_roles,
+        list_group_values,
+        parse_limits,
+        read_outcomes,
+        read_rows,
+    )
     from bylaw.policy.policy import Policy
 
     check_outputs([output], [policy, table, held_out])
     if held_out is None:
-        options.refuse_idle({"--confidence": confidence, "--limit": limit}, "--held-out")
+        options.refuse_idle(
+            {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}, "--held-out"
+        )
     sure = options.check_confidence(confidence)
     chosen = Policy.load(policy)
     limits = parse_limits(limit, chosen.problem)
@@ -56,7 +66,10 @@ def run_report(
     )
     if not any(other.seen_rows for other in others):
         rows.check_seen_weights(flags)
-    judges = others[0].hold_out(limits) if others else None
+    judges = None
+    if held_out is not None:
+        found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes)
+        judges = others[0].hold_out(limits, found)
     make_report(chosen, rows, judges, sure, title=title).save(output)
     tell(f"report: {output}")
 
