@@ -288,6 +288,8 @@ def test_explain_asks_for_a_row(arguments, message, policy, bylaw):
 
 def test_show_is_the_card(policy, bylaw):
     text, found = bylaw("show", "policy.json").out, json.loads(bylaw("show", "policy.json", "--json").out)
+    assert f"on the fitted rows; on new rows, about {found['sampling']:.2g} more by their sampling" in text
+    assert 0 < found["sampling"] < 1
     assert found["hash"] == Policy.load(policy).digest
     assert (found["source"], found["rows"]) == ("scores.parquet", [3000])
     assert found["actions"] == ["no", "yes", "reject"]
