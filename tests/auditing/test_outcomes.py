@@ -259,6 +259,29 @@ def test_reports_call_predictions_predicted():
     assert "Not judged" not in seen
 
 
+def test_of_decisions_that_were_taken_no_other_outcome_is_needed():
+    """A log knows what came of the model that was called, and nothing of the other."""
+    taken = POLICY.decide(HELD, rng=0)
+    called = np.eye(2)[taken]
+    log = np.where(called > 0, WRONG, np.nan)
+    full, partly = (judge(**LOOSE, decisions=taken, outcomes={"wrong": o}) for o in (WRONG, log))
+    assert partly.rules == full.rules
+    assert partly.rules[0].estimate == pytest.approx(WRONG[np.arange(4000), taken].mean())
+    assert partly.seen_rows == {}
+    gone = np.arange(4000) % 5 == 0
+    fewer = judge(**LOOSE, decisions=taken, outcomes={"wrong": np.where(gone[:, None], np.nan, log)})
+    assert fewer.rules[0].judged_rows == (~gone).sum()
+    assert fewer.rules[0].estimate == pytest.approx(WRONG[np.arange(4000), taken][~gone].mean())
+    assert judge(**LOOSE, outcomes={"wrong": log}).rules[0].is_predicted  # no row has both
+    other = solve(Problem(custom("wrong"), [custom("usd") <= 0.4]), route(4000, 0)[0])
+    found = audit(
+        other, HELD, decisions=taken, outcomes={"wrong": log, "usd": "known"}, limits={"usd": (0, 1)}
+    )
+    assert math.isnan(found.cost_before)
+    assert found.cost_after == pytest.approx(WRONG[np.arange(4000), taken].mean())
+    assert "custom('wrong'): not known for the baseline" in str(found)
+
+
 def test_rules_without_costs_are_as_they_were():
     policy = solve(Problem(error(), [rejected() <= 0.2]), HELD)
     fresh = route(2000, 4)[0]

@@ -79,6 +79,11 @@ def test_what_was_observed_is_compared_with_the_evidence_and_among_itself():
         observe(Evidence(pandas.DataFrame(P, index=INDEX)), labels)
 
 
+def test_what_costs_turned_out_to_be_is_compared_too():
+    with pytest.raises(EvidenceError, match=r"outcomes\['usd'\] and probabilities have different"):
+        observe(Evidence(pandas.DataFrame(P, index=INDEX)), outcomes={"usd": pandas.DataFrame(P)})
+
+
 def test_some_of_the_rows_keep_their_part_of_the_index():
     part = Evidence(pandas.DataFrame(P, index=INDEX)).rows(np.array([2, 0]))
     assert observe(part, pandas.Series([0, 1], index=[9, 4])).observed == {"label"}

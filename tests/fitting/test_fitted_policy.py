@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 from bylaw import (
@@ -219,3 +220,15 @@ def test_large_rules_are_in_the_unit_of_the_solver():
     assert large.sampling <= 2 * small.sampling
     dual = Dual(form := compile_problem(PROBLEMS["rejections"], evidence), make_blocks(form, evidence), 1.0)
     assert small.sampling == pytest.approx(math.sqrt(dual.sigma2 / 400))
+
+
+def test_the_bound_on_the_slack_is_that_of_the_lagrangian():
+    """F is a mean of log-sum-exp, row by row; the dearest decision is the wrong label."""
+    evidence, level = draw(N, 0), 0.05
+    policy = solve(Problem(error(), [rejected() <= level]), evidence)
+    price, beta = policy.multipliers[f"rejected() <= {level}"], policy.beta
+    chance = evidence.probabilities
+    lagrangian = np.column_stack([1 - chance, np.zeros(N)]) + price * (np.array([0, 0, 1]) - level)
+    least = -logsumexp(-beta * lagrangian, axis=1).mean() / beta
+    dearest = (1 - chance.min(axis=1)).mean()
+    assert policy.guarantee.most_slack == pytest.approx((dearest - least) / price, rel=1e-6)

@@ -25,7 +25,7 @@ from bylaw.auditing.hypotheses import (
 )
 from bylaw.auditing.reliability import Reliability, compute_reliability
 from bylaw.auditing.verdicts import RuleAudit, Verdict, describe_rule, find_worst, judge_estimate
-from bylaw.data.arrays import check_alignment, make_frame
+from bylaw.data.arrays import as_matrix, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.data.outcomes import Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
@@ -203,7 +203,9 @@ def audit(
         {name: array of shape (n_rows, n_actions)}: what the costs in `custom(name)` turned out to be. Those
         of the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
         the predicted rate. "known" in place of an array states that a cost does not depend on what turns
-        out, as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to it.
+        out, as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
+        it. With `decisions`, only those of the decisions that were taken are needed; the cost of the baseline
+        is not known then (nan).
     limits : dict, optional
         {name: (least, most)} of costs in `custom(name)`; without them, rules on such costs are not judged.
     largest_weight : float, optional
@@ -259,7 +261,7 @@ def audit(
     given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
     check_alignment(given, evidence.index)
     taken = None if decisions is None else _encode_decisions(decisions, space, evidence)
-    seen = observe(evidence, labels, groups, seen_weights, outcomes)
+    seen = observe(evidence, labels, groups, seen_weights, outcomes, taken)
     rows = HeldOutSample(
         seen,
         policy.probabilities(evidence) if taken is None else taken,
@@ -276,6 +278,8 @@ def audit(
     else:
         found = [_estimate(rule, rows, policy) for rule in stated]
     costs = compare_costs(policy, seen, probabilities=rows.probabilities)
+    if taken is not None and _has_gaps(outcomes, policy.problem.minimize):
+        costs = costs._replace(baseline=math.nan)  # what others than the decisions taken would have cost
     return Audit(
         rules=tuple(found),
         confidence=confidence,
@@ -353,6 +357,13 @@ def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Rate, evide
         raise OptionError(
             f"outcomes[{unknown[0]!r}]: no rule refers to custom({unknown[0]!r}); there are {sorted(known)}"
         )
+
+
+def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Rate) -> bool:
+    """Whether a rate reads outcomes of which some are missing."""
+    given = [outcomes[name] for name in list_costs(rate) if outcomes is not None and name in outcomes]
+    arrays = [cost for cost in given if not isinstance(cost, str)]
+    return any(np.ma.is_masked(cost) or np.isnan(as_matrix(cost, "outcomes")[0]).any() for cost in arrays)
 
 
 def _test_rules(rules: Sequence[Rule], rows: HeldOutSample, method: str, delta: float) -> list[RuleAudit]:

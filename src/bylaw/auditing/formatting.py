@@ -101,12 +101,16 @@ def _list_remarks(audit: Audit) -> list[str]:
     by = "observed" if audit.cost_observed else "as predicted"
     rejected = "" if math.isnan(audit.rejected) else f" with {100 * audit.rejected:.3g} % rejected"
     remarks = [
-        f"{audit.objective}: {audit.cost_before:.4g} for the baseline, "
+        f"{audit.objective}: {_format_cost(audit.cost_before)} for the baseline, "
         f"{audit.cost_after:.4g} for these decisions{rejected}, {by}",
         f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
     remarks += _list_seen(audit)
     return remarks + _list_calibration(audit.reliability)
+
+
+def _format_cost(cost: float) -> str:
+    return "not known" if math.isnan(cost) else f"{cost:.4g}"
 
 
 def _list_calibration(lines: Sequence[Reliability]) -> list[str]:

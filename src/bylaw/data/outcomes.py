@@ -241,6 +241,7 @@ def observe(
     groups: Any = None,
     seen_weights: Any = None,
     outcomes: Mapping[str, Any] | None = None,
+    taken: Floats | None = None,
 ) -> ObservedRows:
     """The rows with observed labels, groups and costs in place of those predicted.
 
@@ -260,6 +261,8 @@ def observe(
     outcomes : dict, optional
         {name: what the cost of each action turned out to be, (n_rows, n_actions), or "known" where it does
         not depend on what turns out}. Rows with a missing value count as not seen.
+    taken : array of shape (n_rows, n_actions), optional
+        one-hot, the decisions that were taken: outcomes of others may be missing, and mean nothing then.
 
     Returns
     -------
@@ -286,7 +289,7 @@ def observe(
     codes = None if labels is None else _read_labels(evidence, labels, seen)
     found = {name: _read_group(evidence, name, column, seen) for name, column in columns.items()}
     known = {name: group for name, group in found.items() if group is not None}
-    turned_out = {name: _read_outcome(evidence, name, cost, seen) for name, cost in costs.items()}
+    turned_out = {name: _read_outcome(evidence, name, cost, seen, taken) for name, cost in costs.items()}
     turned_out = {name: cost for name, cost in turned_out.items() if cost is not None}
     weights = None if seen_weights is None else _read_seen_weights(evidence, seen_weights, seen)
     partly = PartlySeen(_guess_groups(evidence, known, seen), codes, known, seen, weights)
@@ -346,7 +349,9 @@ def _split_missing(evidence: Evidence, column: Any, what: str) -> PartlyKnownGro
     return PartlyKnownGroup(factorize(fill_missing(vector, missing), what), ~missing)
 
 
-def _read_outcome(evidence: Evidence, name: str, cost: Any, seen: dict[str, Mask]) -> Floats | str | None:
+def _read_outcome(
+    evidence: Evidence, name: str, cost: Any, seen: dict[str, Mask], taken: Floats | None
+) -> Floats | str | None:
     """What a cost turned out to be, (n_rows, n_actions), or `KNOWN`; None if all rows are missing."""
     what = f"outcomes[{name!r}]"
     if isinstance(cost, str):
@@ -364,11 +369,13 @@ def _read_outcome(evidence: Evidence, name: str, cost: Any, seen: dict[str, Mask
         )
     if np.isinf(matrix).any():
         raise EvidenceError(f"{what} must be finite, or missing (NaN) where it is not known")
-    missing: Mask = np.asarray(np.isnan(matrix).any(axis=1))
-    if missing.all():
+    gaps = np.isnan(matrix)
+    needed = gaps if taken is None or taken.shape != matrix.shape else gaps & (taken > 0)
+    missing: Mask = np.asarray(needed.any(axis=1))
+    if missing.all() or gaps.all():
         return None
     _note_missing(name_cost(name), missing, seen)
-    return own(np.where(missing[:, None], matrix[~missing][0], matrix), None)
+    return own(np.where(gaps | missing[:, None], matrix[~gaps & ~missing[:, None]][0], matrix), None)
 
 
 def _read_seen_weights(evidence: Evidence, seen_weights: Any, seen: Mapping[str, Mask]) -> Floats:

@@ -153,8 +153,9 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
             shown = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
             tell(f"  estimate {shown}{'' if math.isnan(worst.lower) else f', {sure}'}")
     kind = "observed" if found.cost_observed else "predicted"
+    before = "not known" if math.isnan(found.cost_before) else f"{found.cost_before:.4g}"
     tell(
-        f"{found.rows:,} rows; {found.objective}, {kind}: {found.cost_before:.4g} without rules, "
+        f"{found.rows:,} rows; {found.objective}, {kind}: {before} without rules, "
         f"{found.cost_after:.4g} with them"
     )
     for name, count in found.seen_rows.items():
