@@ -248,14 +248,7 @@ def audit(
     >>> str(audit(policy, fitted, fitted_rows="estimate").verdict)
     'estimated to hold'
     """
-    if not isinstance(policy, Policy):
-        raise OptionError(
-            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
-            "audited by its own method, classifier.audit(X, y)"
-        )
-    delta = 1 - check_fraction(confidence, "confidence")
-    if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
+    delta = 1 - _check_options(policy, confidence, method)
     certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
     given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
@@ -278,8 +271,7 @@ def audit(
     else:
         found = [_estimate(rule, rows, policy) for rule in stated]
     costs = compare_costs(policy, seen, probabilities=rows.probabilities)
-    if taken is not None and _has_gaps(outcomes, policy.problem.minimize):
-        costs = costs._replace(baseline=math.nan)  # what others than the decisions taken would have cost
+    lost = taken is not None and _has_gaps(outcomes, policy.problem.minimize)
     return Audit(
         rules=tuple(found),
         confidence=confidence,
@@ -287,7 +279,7 @@ def audit(
         certificate=certificate,
         rows=len(evidence),
         objective=str(policy.problem.minimize),
-        cost_before=costs.baseline,
+        cost_before=math.nan if lost else costs.baseline,  # what other decisions would have cost
         cost_after=costs.policy,
         cost_observed=is_observed(policy.problem.minimize, seen, space),
         rejected=_compute_rejected_share(rows.probabilities, space, seen),
@@ -296,6 +288,18 @@ def audit(
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
     )
+
+
+def _check_options(policy: Any, confidence: float, method: str) -> float:
+    """The confidence."""
+    if not isinstance(policy, Policy):
+        raise OptionError(
+            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
+            "audited by its own method, classifier.audit(X, y)"
+        )
+    if method not in METHODS:
+        raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
+    return check_fraction(confidence, "confidence")
 
 
 def _check_held_out(policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str) -> bool:
