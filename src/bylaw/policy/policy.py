@@ -55,7 +55,7 @@ class Policy:
     solution : Solution
         status, gradient mapping, steps.
     guarantee : Guarantee
-        the terms of the paper's bounds on the fitted rows.
+        the terms of the paper's bounds on the fitted rows, and what sampling adds on new ones.
     certificate : Certificate or None
         that the rules hold on new rows, if it was asked for.
     fitted_rates : FittedRates or None
