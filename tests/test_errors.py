@@ -30,6 +30,9 @@ IN_PYTHON = {
     Remedy("pass_joint", "sex"): "pass joint={'sex': ...}, or give 'sex' at decision time",
     Remedy("pass_largest_weight"): "pass largest_weight=",
     Remedy("pass_limits", "visit"): "pass limits={'visit': (least, most)}",
+    Remedy(
+        "pass_outcomes", "visit"
+    ): "pass outcomes={'visit': an array}, or {'visit': 'known'} if it does not depend on what turns out",
     Remedy("pass_reference", "old"): "pass references={'old': its labels}",
     Remedy("pass_costs", "visit"): "pass costs={'visit': an array}",
     Remedy("pass_decisions"): "pass the decisions that were taken, decisions=, or use method='betting'",
@@ -42,6 +45,8 @@ IN_PYTHON = {
     Remedy("choose_column", "label", ("y", "outcome")): "pass label='y', for instance",
     Remedy("list_columns"): "give the columns as a list, in the order of the classes",
     Remedy("normalize"): "correct it, or pass normalize=True to divide each row by its sum",
+    Remedy("align_rows", "labels", ("X",)): "where they have the same rows in the same order, pass both with "
+    ".reset_index(drop=True); otherwise bring labels into the order of X with .reindex(...)",
     Remedy("estimate_fitted_rows"): "pass rows that were held out, or fitted_rows='estimate' for an estimate "
     "without a certificate",
     Remedy("add_steps"): "raise max_steps, raise tol, or lower beta",

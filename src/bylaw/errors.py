@@ -19,6 +19,7 @@ Action = Literal[
     "pass_joint",
     "pass_limits",
     "pass_largest_weight",
+    "pass_outcomes",
     "pass_reference",
     "pass_costs",
     "pass_decisions",
@@ -31,6 +32,7 @@ Action = Literal[
     "choose_column",
     "list_columns",
     "normalize",
+    "align_rows",
     "estimate_fitted_rows",
     "add_steps",
     "loosen_tolerance",
@@ -71,6 +73,8 @@ _IN_PYTHON: dict[Action, str] = {
     "pass_joint": "pass joint={{{subject!r}: ...}}, or give {subject!r} at decision time",
     "pass_largest_weight": "pass largest_weight=",
     "pass_limits": "pass limits={{{subject!r}: (least, most)}}",
+    "pass_outcomes": "pass outcomes={{{subject!r}: an array}}, or {{{subject!r}: 'known'}} if it does not "
+    "depend on what turns out",
     "pass_reference": "pass references={{{subject!r}: its labels}}",
     "pass_costs": "pass costs={{{subject!r}: an array}}",
     "pass_decisions": "pass the decisions that were taken, decisions=, or use method='betting'",
@@ -83,6 +87,8 @@ _IN_PYTHON: dict[Action, str] = {
     "choose_column": "pass {subject}={choices[0]!r}, for instance",
     "list_columns": "give the columns as a list, in the order of the classes",
     "normalize": "correct it, or pass normalize=True to divide each row by its sum",
+    "align_rows": "where they have the same rows in the same order, pass both with .reset_index(drop=True); "
+    "otherwise bring {subject} into the order of {choices[0]} with .reindex(...)",
     "estimate_fitted_rows": "pass rows that were held out, or fitted_rows='estimate' for an estimate without "
     "a certificate",
     "add_steps": "raise max_steps, raise tol, or lower beta",

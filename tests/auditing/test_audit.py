@@ -180,9 +180,8 @@ def test_what_is_at_its_limit_is_rarely_certified(rate):
         evidence, labels, _ = people(700, 1000 + seed)
         distribution = POLICY.probabilities(evidence)
         limits = {"visit": (0.0, 1.0)}
-        rows = HeldOutSample(
-            observe(evidence, labels), distribution, POLICY.action_space, True, limits=limits
-        )
+        seen = observe(evidence, labels, outcomes={"visit": "known"})
+        rows = HeldOutSample(seen, distribution, POLICY.action_space, True, limits=limits)
         claim = rows.make_hypothesis(rate <= truth)
         assert isinstance(claim, Hypothesis)
         wrong += HypothesisTest(claim, "betting").p_value(0.05) <= 0.05
@@ -386,10 +385,13 @@ def test_unlabelled_rows_with_weights_are_refused():
 def test_costs_are_judged_within_limits_and_not_without():
     """A rare large cost that no row shows would make anything look certain."""
     rule = custom("visit") <= 0.6
-    blind = audit(POLICY, HELD, rules=rule)
+    known = {"outcomes": {"visit": "known"}}
+    blind = audit(POLICY, HELD, rules=rule, **known)
     assert blind.rules[0].remedy == Remedy("pass_limits", "visit")
     assert "pass limits={'visit': (least, most)}" in str(blind)
-    narrow, wide = (audit(POLICY, HELD, rules=rule, limits={"visit": (0, top)}).rules[0] for top in (1, 500))
+    narrow, wide = (
+        audit(POLICY, HELD, rules=rule, limits={"visit": (0, top)}, **known).rules[0] for top in (1, 500)
+    )
     assert narrow.upper < wide.upper
     assert narrow.estimate == pytest.approx((HELD.costs["visit"] * LAW).sum(axis=1).mean())
     with pytest.raises(EvidenceError, match="beyond limits"):
@@ -599,6 +601,28 @@ def test_rows_in_another_order_are_noticed():
     part = np.arange(100, 200)
     with pytest.raises(EvidenceError, match="in another order"):
         audit(policy, evidence.rows(part), labels=labels[part][::-1], rules=error() <= 0.5)
+    shifted = labels.set_axis(labels.index + 1)
+    with pytest.raises(
+        EvidenceError, match=r"labels and probabilities have different indexes \(other labels"
+    ):
+        audit(policy, evidence, rules=error() <= 0.5, labels=shifted)
+    plain = Evidence(HELD.probabilities)  # without an index, what comes with it is compared
+    with pytest.raises(EvidenceError, match="decisions and labels have different indexes"):
+        audit(policy, plain, rules=error() <= 0.5, labels=labels, decisions=shifted)
+    with pytest.raises(EvidenceError, match=r"groups\['sex'\] and labels have different indexes"):
+        audit(policy, plain, rules=error() <= 0.5, labels=labels, groups={"sex": shifted})
+    sparse = labels.where(labels.index > 20)
+    with pytest.raises(EvidenceError, match="seen_weights and labels have different indexes"):
+        audit(policy, plain, rules=error() <= 0.5, labels=sparse, seen_weights=shifted + 1.0)
+
+
+def test_sets_in_another_order_are_noticed():
+    policy = solve(Problem(size(), [miscoverage() <= 0.2]), Evidence(FIT.probabilities))
+    evidence = Evidence(pandas.DataFrame(HELD.probabilities, columns=[0, 1]))
+    sets = pandas.DataFrame(policy.decide(evidence, rng=0))
+    assert len(audit(policy, evidence, labels=Y, decisions=sets).rules) == 1
+    with pytest.raises(EvidenceError, match="decisions and probabilities have different indexes"):
+        audit(policy, evidence, labels=Y, decisions=sets[::-1])
 
 
 @pytest.mark.parametrize("wrong", [None, Problem(error())])

@@ -74,12 +74,12 @@ def test_rules_are_judged_in_their_own_unit(unit):
     size = np.random.default_rng(0).uniform(1, 2, 2000)
     evidence = Evidence(EVIDENCE.probabilities, costs={"fee": unit * np.outer(size, [0, 1])})
     policy = solve(Problem(error(), [custom("fee") <= 0.5 * unit]), evidence)
-    limits = {"fee": (0, 2 * unit)}
-    assert judge(policy, evidence, limits=limits) == (Verdict.HOLDS, Verdict.HOLDS)
+    known = {"limits": {"fee": (0, 2 * unit)}, "outcomes": {"fee": "known"}}
+    assert judge(policy, evidence, **known) == (Verdict.HOLDS, Verdict.HOLDS)
     rate = policy.expected(custom("fee"), evidence)
     for missed, verdict in ((2e-8, Verdict.HOLDS), (1e-3, Verdict.BROKEN)):
         moved = replace(policy, problem=Problem(error(), [custom("fee") <= rate - missed * unit]))
-        assert judge(moved, evidence, limits=limits) == (verdict, verdict)
+        assert judge(moved, evidence, **known) == (verdict, verdict)
 
 
 def test_the_unit_of_shares_is_one():

@@ -288,6 +288,8 @@ def test_explain_asks_for_a_row(arguments, message, policy, bylaw):
 
 def test_show_is_the_card(policy, bylaw):
     text, found = bylaw("show", "policy.json").out, json.loads(bylaw("show", "policy.json", "--json").out)
+    assert f"on the fitted rows; on new rows, about {found['sampling']:.2g} more by their sampling" in text
+    assert 0 < found["sampling"] < 1
     assert found["hash"] == Policy.load(policy).digest
     assert (found["source"], found["rows"]) == ("scores.parquet", [3000])
     assert found["actions"] == ["no", "yes", "reject"]
@@ -425,7 +427,7 @@ def test_limits_reach_the_certificate_and_the_report(folder, bylaw):
         for label in ("no", "yes"):
             rows = rows.append_column(f"visit_{label}", rows[f"p_{label}"])
         parquet.write_table(rows, f"{name}.parquet")
-    limit = ["--limit", "visit=0:1"]
+    limit = ["--limit", "visit=0:1", "--outcomes", "visit=known"]
     fit = ["fit", "scores.parquet", "--rule", "custom('visit') <= 0.9", "-o", "p.json"]
     assert bylaw(*fit, "--certify", "held.parquet", *limit).code == 0
     assert bylaw(*fit).code == 0

@@ -26,6 +26,8 @@ IN_SHELL = {
     'sex_*_label_*" } under [columns], or give its values with --group sex=COLUMN',
     Remedy("pass_largest_weight"): "state it with --largest-weight NUMBER",
     Remedy("pass_limits", "visit"): "state its range with --limit visit=LEAST:MOST",
+    Remedy("pass_outcomes", "visit"): "name the columns of what it turned out to be with "
+    "--outcomes 'visit=PATTERN', or pass --outcomes visit=known if it does not depend on what turns out",
     Remedy("pass_reference", "old"): "name the column of its labels with --reference old=COLUMN",
     Remedy("pass_costs", "visit"): 'name its columns in the rules file with costs = { visit = "visit_*" } '
     "under [columns]",
@@ -44,6 +46,7 @@ IN_SHELL = {
     Remedy("list_columns"): "name the columns one by one, in the order of the classes, with "
     "--scores COLUMN,COLUMN",
     Remedy("normalize"): "correct it, or pass --normalize to divide each row by its sum",
+    Remedy("align_rows", "labels", ("X",)): "give both as columns of one table",
     Remedy(
         "estimate_fitted_rows"
     ): "give rows that were held out; `bylaw audit --fitted-rows estimate` gives "

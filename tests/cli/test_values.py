@@ -177,12 +177,57 @@ def test_limits_of_a_custom_cost_are_said(folder, bylaw):
     )
     answer = bylaw("audit", "p.json", "n.parquet", "--rule", "custom('visit') <= 0.9")
     assert answer.code == 2
+    assert "--outcomes 'visit=PATTERN'" in answer.out
+    assert "estimate 0.5000 as predicted" in answer.out
+    known = ["audit", "p.json", "n.parquet", "--rule", "custom('visit') <= 0.9", "--outcomes", "visit=known"]
+    answer = bylaw(*known)
+    assert answer.code == 2
     assert "--limit visit=LEAST:MOST" in answer.out
+    assert bylaw(*known, "--limit", "visit=0:1").code == 0
+    assert "NAME=LEAST:MOST" in bylaw("audit", "p.json", "n.parquet", "--limit", "visit=0").err
+
+
+def test_costs_are_judged_by_what_they_turned_out_to_be(folder, bylaw):
+    """Predicted to be 0.5, they were 1 for every action, where they were seen at all."""
+    names = (0, 1, 2, "reject")
+    costs = {f"visit_{a}": np.full(600, 0.5) for a in names}
+    parquet.write_table(scores(**costs), "t.parquet")
     assert (
-        bylaw("audit", "p.json", "n.parquet", "--rule", "custom('visit') <= 0.9", "--limit", "visit=0:1").code
+        bylaw(
+            "fit",
+            "t.parquet",
+            "--rule",
+            "custom('visit') <= 0.9",
+            "--rule",
+            "rejected() <= 0.1",
+            "-o",
+            "p.json",
+        ).code
         == 0
     )
-    assert "NAME=LEAST:MOST" in bylaw("audit", "p.json", "n.parquet", "--limit", "visit=0").err
+    turned_out = np.where(np.arange(6000) % 3, 1.0, np.nan)
+    more = {
+        **{f"visit_{a}": np.full(6000, 0.5) for a in names},
+        **{f"seen_{a}_visit": turned_out for a in names},
+    }
+    parquet.write_table(scores(6000, seed=1, **more), "n.parquet")
+    judge = ["audit", "p.json", "n.parquet", "--rule", "custom('visit') <= 0.9", "--limit", "visit=0:1"]
+    for columns in ("seen_*_visit", "seen_0_visit,seen_1_visit,seen_2_visit,seen_reject_visit"):
+        answer = bylaw(*judge, "--outcomes", f"visit={columns}")
+        assert answer.code == 1, answer.err
+        assert "estimate 1.0000, 95 % bounds" in answer.out
+        assert "custom('visit') was seen on 4,000 of 6,000 rows" in answer.out
+    for wrong, message in {
+        "vist=seen_*_visit": "no rule refers to custom('vist')",
+        "visit=seen_*": "has no column for 0",
+        "visit=seen_0_visit,seen_1_visit": "must have 4 columns",
+        "visit=": "--outcomes is NAME=COLUMN",
+    }.items():
+        answer = bylaw(*judge, "--outcomes", wrong)
+        assert answer.code == 2
+        assert message in answer.err
+    fit = ["fit", "t.parquet", "--rule", "custom('visit') <= 0.9", "-o", "q.json"]
+    assert "--outcomes has no effect without" in bylaw(*fit, "--outcomes", "visit=known").err
 
 
 def test_exports_to_standard_output(policy, bylaw):

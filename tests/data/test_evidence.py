@@ -195,11 +195,6 @@ def test_a_frame_of_groups_and_of_references():
     ]
 
 
-def test_another_index_is_fine_when_it_is_not_the_same_in_disorder():
-    part = pandas.Series(["F", "M", "F"], index=[7, 3, 5])
-    assert len(Evidence(pandas.DataFrame(P), groups={"sex": part})) == 3
-
-
 def test_repr_says_what_is_there():
     evidence = Evidence(P, groups={"sex": ["F", "M", "F"]}, references={"old": [0, 1, 1]})
     assert repr(evidence) == "Evidence(3 rows, 2 classes, sex: ['F', 'M'], reference 'old')"

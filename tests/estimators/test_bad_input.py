@@ -90,7 +90,7 @@ ODDS = equalized_odds("sex", tol=0.03)
         (lambda: classifier().fit(X, Y, sensitive_features=np.full((N, 2), "F")), "2 columns without names"),
         (
             lambda: classifier().fit(X, Y, sensitive_features=GROUPS.sex.sample(frac=1, random_state=0)),
-            "same index as 'X' in another order",
+            r"sensitive_features and X have different indexes \(the same labels in another order",
         ),
         (
             lambda: (

@@ -8,6 +8,7 @@ from sklearn.ensemble import RandomForestClassifier
 from bylaw import (
     GuaranteeWarning,
     InfeasibleRulesError,
+    custom,
     disagreement,
     equalized_odds,
     error,
@@ -129,3 +130,19 @@ def test_the_notebook_shows_rules_and_prices():
     assert "price" in shown
     assert "selected(&#x27;yes&#x27;).given(sex=&#x27;F&#x27;)" in shown
     assert "price" in fitted._repr_mimebundle_()["text/html"]
+
+
+def test_outcomes_of_a_function_of_the_evidence():
+    """What was predicted to cost nothing cost one unit for each "yes"."""
+
+    def fee(evidence):
+        return np.zeros((len(evidence), 2))
+
+    clf = classifier([custom(fee) <= 0.1], correction=False).fit(X[:700], Y[:700])
+    options = {"limits": {"fee": (0, 1)}}
+    blind = clf.audit(X[700:], Y[700:], **options).rules[0]
+    assert (str(blind.verdict), blind.estimate) == ("not judged", 0.0)
+    outcomes = {"fee": np.tile([0.0, 1.0], (len(X) - 700, 1))}
+    seen = clf.audit(X[700:], Y[700:], **options, outcomes=outcomes).rules[0]
+    assert seen.estimate == pytest.approx(clf.predict_proba(X[700:])[:, 1].mean())
+    assert str(seen.verdict) == "violated"

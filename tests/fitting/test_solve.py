@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import numpy as np
+import pandas
 import pytest
 
 from bylaw import (
@@ -11,6 +12,7 @@ from bylaw import (
     ConvergenceWarning,
     Evidence,
     EvidenceError,
+    HeldOut,
     InfeasibleRulesError,
     OptionError,
     Policy,
@@ -350,3 +352,24 @@ def count_calls(function, calls):
         return function(*arguments, **options)
 
     return counted
+
+
+def test_labels_and_groups_of_rows_in_another_order_are_noticed():
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(size=400)
+    index = rng.permutation(400)
+    frame = pandas.DataFrame({0: 1 - scores, 1: scores}, index=index)
+    labels = pandas.Series((rng.uniform(size=400) < scores).astype(int), index=index)
+    problem, loose = Problem(error(), [rejected() <= 0.1]), Problem(error(), [rejected() <= 0.9])
+    solve(problem, Evidence(frame), labels=labels)
+    for other in (labels.sort_index(), labels.reset_index(drop=True), labels.set_axis(index + 1)):
+        for stated in (problem, Problem(error())):
+            with pytest.raises(EvidenceError, match="labels and probabilities have different indexes"):
+                solve(stated, Evidence(frame), labels=other)
+        with pytest.raises(EvidenceError, match=r"groups\['sex'\] and probabilities have different"):
+            solve(problem, Evidence(frame), groups={"sex": other})
+        with pytest.raises(EvidenceError, match="seen_weights and labels have different"):
+            solve(problem, Evidence(frame.to_numpy()), labels=labels, seen_weights=other)
+        options = {"guarantee": "high_probability", "held_out": HeldOut(Evidence(frame), labels=other)}
+        with pytest.raises(EvidenceError, match="labels and probabilities have different indexes"):
+            solve(loose, Evidence(rng.dirichlet([1, 1], 300)), **options)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas
 import pytest
 
 from bylaw import (
@@ -300,3 +301,31 @@ def test_expected_rates_are_those_of_many_draws(policy):
     drawn = np.stack([policy.decide(evidence, rng=rng) for _ in range(400)])
     share = (drawn[:, ROWS.group == 1] == 2).mean()
     assert policy.expected(selected(2).given(known=1), evidence) == pytest.approx(share, abs=0.01)
+
+
+def test_ids_and_probabilities_of_rows_in_another_order_are_noticed():
+    scores = np.linspace(0.05, 0.95, 19)
+    frame = pandas.DataFrame({0: 1 - scores, 1: scores})
+    policy = solve(Problem(error(), [rejected() <= 0.1]), Evidence(frame))
+    ids = pandas.Series([f"row {i}" for i in range(19)])
+    assert (
+        policy.decide(Evidence(frame), ids=ids).tolist()
+        == policy.decide(Evidence(frame), ids=ids.tolist()).tolist()
+    )
+    for other in (ids[::-1], ids.set_axis(range(1, 20))):
+        assert len(policy.decide(Evidence(frame.to_numpy()), ids=other)) == 19  # an array has no index
+        with pytest.raises(EvidenceError, match="ids and probabilities have different indexes"):
+            policy.decide(Evidence(frame), ids=other)
+    chances = pandas.DataFrame(policy.probabilities(Evidence(frame)))
+    assert policy.expected(rejected(), Evidence(frame), probabilities=chances) == pytest.approx(0.1)
+    with pytest.raises(EvidenceError, match="have different indexes"):
+        policy.expected(rejected(), Evidence(frame), probabilities=chances[::-1])
+
+
+def test_a_function_that_returns_rows_in_another_order_is_noticed():
+    scores = np.linspace(0.05, 0.95, 19)
+    evidence = Evidence(pandas.DataFrame({0: 1 - scores, 1: scores}))
+    table = pandas.DataFrame({0: scores, 1: 1 - scores})
+    assert solve(Problem(custom(lambda _: table, name="c")), evidence).actions == (0, 1)
+    with pytest.raises(EvidenceError, match="have different indexes"):
+        solve(Problem(custom(lambda _: table[::-1], name="c")), evidence)

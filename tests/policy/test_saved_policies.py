@@ -43,6 +43,15 @@ def test_a_saved_policy_decides_as_it_did(name, tmp_path):
     assert (tmp_path / "again.json").read_text() == (SAVED / f"{name}.json").read_text()
 
 
+@pytest.mark.parametrize("name", ["labels", "reject", "sets", "observed"])
+def test_a_saved_policy_without_newer_terms_has_those_that_can_be_recomputed(name):
+    terms = Policy.load(SAVED / f"{name}.json").guarantee
+    assert terms.rows == 240
+    assert terms.sampling == pytest.approx(terms.sigma / np.sqrt(240))
+    assert np.isnan(terms.most_slack) == (terms.multiplier_norm > 0)
+    assert "on new rows, by the sampling of 240 rows" in str(terms)
+
+
 def test_a_saved_stream_goes_on_as_it_did():
     stream = Stream.load(SAVED / "stream.json").partial_fit(evidence(4).rows(slice(120, 240)))
     np.testing.assert_allclose(stream.policy().score_matrix, read_floats(DECIDED["stream"]), atol=1e-10)

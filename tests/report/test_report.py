@@ -191,6 +191,7 @@ def test_without_held_out_rows_nothing_is_called_certified():
     assert "certified" not in text
     assert "--held-out on the command line" in text
     assert "No held-out cases were given to test it" in text
+    assert "cases, a sample: on others, all rules together may be missed by about" in text
 
 
 def test_a_broken_rule_is_said_to_be_broken():

@@ -12,7 +12,7 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction
 from bylaw.auditing.confidence_bounds import METHODS, NotBinaryError, adjust_holm
-from bylaw.auditing.costs import compare_costs
+from bylaw.auditing.costs import compare_costs, is_observed, list_costs
 from bylaw.auditing.formatting import format_html, format_text
 from bylaw.auditing.hypotheses import (
     MOST_ROWS,
@@ -24,12 +24,13 @@ from bylaw.auditing.hypotheses import (
 )
 from bylaw.auditing.reliability import Reliability, compute_reliability
 from bylaw.auditing.verdicts import RuleAudit, Verdict, describe_rule, find_worst, judge_estimate
-from bylaw.data.arrays import make_frame
+from bylaw.data.arrays import as_matrix, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.data.outcomes import Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.formulation.row_rates import compute_row_rates, has_rows
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Rule
+from bylaw.language.expressions import LABEL, Rate, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
@@ -59,7 +60,7 @@ class Audit:
     cost_before, cost_after : float
         the objective for the baseline, the model without rules, and for these decisions.
     cost_observed : bool
-        whether costs are measured with true labels, not by the model's probabilities.
+        whether costs are measured with true labels and, for `custom`, outcomes; not as they were predicted.
     rejected : float
         share of rows; nan where there are no rejections.
     random : float
@@ -164,6 +165,7 @@ def audit(
     rules: Sequence[Statement | str] | Statement | str | None = None,
     decisions: Any = None,
     unlabelled: Evidence | None = None,
+    outcomes: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     largest_weight: float | None = None,
     confidence: float = 0.95,
@@ -195,6 +197,13 @@ def audit(
     unlabelled : Evidence, optional
         more rows without labels, which narrow the bounds of rules that refer to labels
         (prediction-powered inference).
+    outcomes : dict, optional
+        {name: array of shape (n_rows, n_actions)}: what the costs in `custom(name)` turned out to be. Those
+        of the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
+        the predicted rate. "known" in place of an array states that a cost does not depend on what turns
+        out, as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
+        it. With `decisions`, only those of the decisions that were taken are needed; the cost of the baseline
+        is not known then (nan).
     limits : dict, optional
         {name: (least, most)} of costs in `custom(name)`; without them, rules on such costs are not judged.
     largest_weight : float, optional
@@ -237,33 +246,30 @@ def audit(
     >>> str(audit(policy, fitted, fitted_rows="estimate").verdict)
     'estimated to hold'
     """
-    if not isinstance(policy, Policy):
-        raise OptionError(
-            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
-            "audited by its own method, classifier.audit(X, y)"
-        )
-    delta = 1 - check_fraction(confidence, "confidence")
-    if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
+    delta = 1 - _check_options(policy, confidence, method)
     certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
+    given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
+    check_alignment(given, evidence.index)
     taken = None if decisions is None else _encode_decisions(decisions, space, evidence)
-    seen = observe(evidence, labels, groups, seen_weights)
+    seen = observe(evidence, labels, groups, seen_weights, outcomes, taken)
     rows = HeldOutSample(
         seen,
         policy.probabilities(evidence) if taken is None else taken,
         space,
         labelled=LABEL in seen.observed,
         unlabelled=_sample_unlabelled(policy, unlabelled, decisions),
-        limits=check_limits({} if limits is None else limits, evidence),
+        limits=check_limits({} if limits is None else limits, seen),
         largest_weight=check_weight(largest_weight, evidence),
     )
     stated = _list_rules(policy, seen, rules)
+    _check_outcomes(outcomes, stated, policy.problem.minimize, evidence)
     if certificate:
         found = _test_rules(stated, rows, method, delta)
     else:
         found = [_estimate(rule, rows, policy) for rule in stated]
     costs = compare_costs(policy, seen, probabilities=rows.probabilities)
+    lost = taken is not None and _has_gaps(outcomes, policy.problem.minimize)
     return Audit(
         rules=tuple(found),
         confidence=confidence,
@@ -271,15 +277,27 @@ def audit(
         certificate=certificate,
         rows=len(evidence),
         objective=str(policy.problem.minimize),
-        cost_before=costs.baseline,
+        cost_before=math.nan if lost else costs.baseline,  # what other decisions would have cost
         cost_after=costs.policy,
-        cost_observed=LABEL in seen.observed,
+        cost_observed=is_observed(policy.problem.minimize, seen, space),
         rejected=_compute_rejected_share(rows.probabilities, space, seen),
         random=compute_random_share(rows.probabilities, space, seen),
         reliability=compute_reliability(evidence, seen, LABEL in seen.observed),
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
     )
+
+
+def _check_options(policy: Any, confidence: float, method: str) -> float:
+    """The confidence."""
+    if not isinstance(policy, Policy):
+        raise OptionError(
+            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
+            "audited by its own method, classifier.audit(X, y)"
+        )
+    if method not in METHODS:
+        raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
+    return check_fraction(confidence, "confidence")
 
 
 def _check_held_out(policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str) -> bool:
@@ -333,6 +351,23 @@ def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
     return [found.rule for found in problem.expand(seen.classes, seen.group_values)]
 
 
+def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Rate, evidence: Evidence) -> None:
+    """No outcome of a cost that there is not."""
+    rates = (objective, *(rule.excess for rule in rules))
+    known = {*evidence.costs, *(name for rate in rates for name in list_costs(rate))}
+    if unknown := [name for name in outcomes or () if name not in known]:
+        raise OptionError(
+            f"outcomes[{unknown[0]!r}]: no rule refers to custom({unknown[0]!r}); there are {sorted(known)}"
+        )
+
+
+def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Rate) -> bool:
+    """Whether a rate reads outcomes of which some are missing."""
+    given = [outcomes[name] for name in list_costs(rate) if outcomes is not None and name in outcomes]
+    arrays = [cost for cost in given if not isinstance(cost, str)]
+    return any(np.ma.is_masked(cost) or np.isnan(as_matrix(cost, "outcomes")[0]).any() for cost in arrays)
+
+
 def _test_rules(rules: Sequence[Rule], rows: HeldOutSample, method: str, delta: float) -> list[RuleAudit]:
     """Each rule, with a verdict that is adjusted for their number."""
     return _add_verdicts([_test_rule(rule, rows, method, delta, len(rules)) for rule in rules], delta)
@@ -347,8 +382,7 @@ class _Tested(NamedTuple):
 def _test_rule(rule: Rule, rows: HeldOutSample, method: str, delta: float, n_rules: int) -> _Tested:
     hypothesis = rows.make_hypothesis(rule)
     if isinstance(hypothesis, Untestable):
-        described = replace(describe_rule(rule), reason=hypothesis.reason, remedy=hypothesis.remedy)
-        return _Tested(described, math.nan, math.nan)
+        return _Tested(_leave_unjudged(rule, rows, hypothesis), math.nan, math.nan)
     judged_rows = len(rows.restrict(rule.excess).seen)
     try:
         test = HypothesisTest(hypothesis, method)
@@ -382,12 +416,24 @@ def _test_rule(rule: Rule, rows: HeldOutSample, method: str, delta: float, n_rul
 def _estimate(rule: Rule, rows: HeldOutSample, policy: Policy) -> RuleAudit:
     hypothesis = rows.make_hypothesis(rule)
     if isinstance(hypothesis, Untestable):
-        return replace(describe_rule(rule), reason=hypothesis.reason, remedy=hypothesis.remedy)
+        return _leave_unjudged(rule, rows, hypothesis)
     shown, excess = rows.restrict(rule.excess), HypothesisTest(hypothesis, "betting").estimate
     if shown is not rows:  # as the policy was chosen: prediction-powered, over all rows
         excess = policy.expected(rule.excess, rows.seen, probabilities=rows.probabilities)
     judged = judge_estimate(rule, excess, hypothesis.rows, policy, rows.seen)
     return replace(judged, judged_rows=len(shown.seen))
+
+
+def _leave_unjudged(rule: Rule, rows: HeldOutSample, why: Untestable) -> RuleAudit:
+    """Without a verdict. Where only costs are predicted, the estimate is the predicted rate."""
+    described = replace(describe_rule(rule), reason=why.reason, remedy=why.remedy)
+    rate, seen = rule.excess, rows.seen
+    lacking = [a for a, _ in rate.terms if a.function is None and a.reads("cost") not in (None, *seen.costs)]
+    if not described.is_predicted or lacking or not has_rows(rate, seen):
+        return described
+    per_row = compute_row_rates(rate, seen, rows.probabilities, rows.space)
+    predicted = describe_rule(rule, float(np.average(per_row, weights=seen.weights)))
+    return replace(described, estimate=predicted.estimate)
 
 
 def _rows_needed(excess: float, least: float, most: float) -> float:

@@ -6,9 +6,10 @@ import math
 from typing import NamedTuple
 
 from bylaw._base.typing import Floats
-from bylaw.data.outcomes import ObservedRows
+from bylaw.data.outcomes import ObservedRows, name_cost
 from bylaw.formulation.row_rates import decide_baseline, has_rows
-from bylaw.language.expressions import Rate
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import LABEL, Rate
 from bylaw.policy.policy import Policy
 
 
@@ -17,6 +18,23 @@ class Costs(NamedTuple):
 
     baseline: float
     policy: float
+
+
+def list_costs(rate: Rate) -> list[str]:
+    """The names of costs in `custom` that a rate reads."""
+    return list(dict.fromkeys(name for a, _ in rate.terms if (name := a.reads("cost")) is not None))
+
+
+def find_predicted_costs(rate: Rate, rows: ObservedRows) -> list[str]:
+    """Those of them of which these rows have only predictions."""
+    return [name for name in list_costs(rate) if name_cost(name) not in rows.observed]
+
+
+def is_observed(rate: Rate, rows: ObservedRows, space: ActionSpace) -> bool:
+    """Whether a rate is measured on these rows by what turned out: no label or cost in it is predicted."""
+    labelled = LABEL in rows.observed
+    needed = not list_costs(rate) or any(atom.needs_label(space) for atom, _ in rate.terms)
+    return not find_predicted_costs(rate, rows) and (labelled or not needed)
 
 
 def compare_costs(
@@ -34,7 +52,7 @@ def compare_costs(
     policy : Policy
     rows : ObservedRows
         from `observe(evidence, labels, groups)`: the costs are observed ones where labels are given, and
-        otherwise those that the probabilities predict.
+        otherwise those that the probabilities predict; see `is_observed`.
     rate : Rate, optional
         another rate than the one that the policy minimises.
     probabilities : array of shape (n_rows, n_actions), optional

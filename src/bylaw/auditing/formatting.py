@@ -74,7 +74,12 @@ def _sort_rules(audit: Audit) -> list[RuleAudit]:
 
 def _format_finding(rule: RuleAudit, audit: Audit) -> str:
     if rule.reason:
-        return join_remedy(rule.reason, rule.remedy)
+        shown = (
+            f"{rule.estimate:.4g} as predicted; "
+            if rule.is_predicted and rule.estimate == rule.estimate
+            else ""
+        )
+        return shown + join_remedy(rule.reason, rule.remedy)
     text = f"{rule.estimate:.4g}"
     if not math.isnan(rule.lower):
         text += f" [{rule.lower:.4g}, {rule.upper:.4g}]  p {rule.p_holm:.2g}"
@@ -93,15 +98,19 @@ def _format_raw(line: Reliability) -> str:
 
 
 def _list_remarks(audit: Audit) -> list[str]:
-    by = "observed" if audit.cost_observed else "predicted by the probabilities"
+    by = "observed" if audit.cost_observed else "as predicted"
     rejected = "" if math.isnan(audit.rejected) else f" with {100 * audit.rejected:.3g} % rejected"
     remarks = [
-        f"{audit.objective}: {audit.cost_before:.4g} for the baseline, "
+        f"{audit.objective}: {_format_cost(audit.cost_before)} for the baseline, "
         f"{audit.cost_after:.4g} for these decisions{rejected}, {by}",
         f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
     remarks += _list_seen(audit)
     return remarks + _list_calibration(audit.reliability)
+
+
+def _format_cost(cost: float) -> str:
+    return "not known" if math.isnan(cost) else f"{cost:.4g}"
 
 
 def _list_calibration(lines: Sequence[Reliability]) -> list[str]:

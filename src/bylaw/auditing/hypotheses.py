@@ -22,7 +22,7 @@ from bylaw._base.validation import check_positive
 from bylaw.auditing.confidence_bounds import make_test
 from bylaw.auditing.samples import Differences, Sample
 from bylaw.data.evidence import RowData
-from bylaw.data.outcomes import Limits, ObservedRows
+from bylaw.data.outcomes import Limits, ObservedRows, name_cost
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.formulation.row_rates import bound_rate, compute_event_amounts, compute_row_rates, count_effective
 from bylaw.language.action_space import ActionSpace
@@ -135,6 +135,7 @@ class HeldOutSample:
     def _list_names(self, rate: Rate) -> set[str]:
         """The attributes that a rate refers to; "label" may be among them."""
         names = {name for atom, _ in rate.terms for name, _ in atom.conditions}
+        names |= {name_cost(name) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
         return names | {LABEL for atom, _ in rate.terms if atom.needs_label(self.space)}
 
     def _sample(self, rate: Rate, event: Conditions) -> Sample:
@@ -247,6 +248,10 @@ class HeldOutSample:
                 Remedy("pass_largest_weight"),
             )
         for name in (a.reads("cost") for a, _ in rate.terms):
+            if name is not None and name_cost(name) not in getattr(self.seen, "observed", {name_cost(name)}):
+                return Untestable(
+                    f"what {name!r} turned out to be is not known", Remedy("pass_outcomes", name)
+                )
             if name is not None and name not in self.limits:
                 return Untestable(f"the range of {name!r} is not known", Remedy("pass_limits", name))
         return None
@@ -263,8 +268,9 @@ def check_limits(limits: Any, evidence: RowData) -> Limits:
             raise OptionError(f"limits[{name!r}] must be a pair (least, most), not {pair!r}") from None
         cost = evidence.costs.get(name)
         if cost is not None and not (low <= cost.min() and cost.max() <= high):
+            what = "outcomes" if name_cost(name) in getattr(evidence, "observed", ()) else "costs"
             raise EvidenceError(
-                f"costs[{name!r}] go from {cost.min():g} to {cost.max():g}, beyond limits[{name!r}]={pair!r}"
+                f"{what}[{name!r}] go from {cost.min():g} to {cost.max():g}, beyond limits[{name!r}]={pair!r}"
             )
     return {name: (float(low), float(high)) for name, (low, high) in limits.items()}
 

@@ -109,7 +109,7 @@ def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) 
 
 
 def _list_lines(evidence: Evidence, seen: ObservedRows, labelled: bool) -> list[Reliability]:
-    names = list(dict.fromkeys([*seen.known_groups, *(name for name in seen.seen if name != LABEL)]))
+    names = list(dict.fromkeys([*seen.known_groups, *(name for name in seen.seen if name in seen.groups)]))
     lines: list[Reliability] = []
     if labelled:
         lines += _compare_labels(evidence, seen, None)

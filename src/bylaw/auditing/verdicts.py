@@ -70,7 +70,7 @@ class RuleAudit:
     target : float
         the bound.
     estimate : float
-        the observed rate, with the random decisions averaged out.
+        the observed rate, with the random decisions averaged out; the predicted one if `is_predicted`.
     lower, upper : float
         one-sided confidence bounds on the rate, each right with the audit's confidence.
     p_value : float
@@ -116,6 +116,11 @@ class RuleAudit:
     reason: str = ""
     remedy: Remedy | None = None
     judged_rows: int = 0
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether the rule was not judged, since costs in it are predictions."""
+        return self.remedy is not None and self.remedy.action == "pass_outcomes"
 
     @property
     def excess(self) -> float:

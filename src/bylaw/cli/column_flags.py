@@ -63,10 +63,10 @@ class Flags:
     def list_roles(self) -> dict[str, Any]:
         """Columns by role, for `find_roles`."""
         roles: dict[str, Any] = {
-            "groups": _parse_pairs(self.group, "--group"),
-            "group_probabilities": _parse_pairs(self.group_probabilities, "--group-probabilities"),
-            "true_groups": _parse_pairs(self.true_group, "--true-group"),
-            "references": _parse_pairs(self.reference, "--reference"),
+            "groups": parse_pairs(self.group, "--group"),
+            "group_probabilities": parse_pairs(self.group_probabilities, "--group-probabilities"),
+            "true_groups": parse_pairs(self.true_group, "--true-group"),
+            "references": parse_pairs(self.reference, "--reference"),
             "label": _check_name(self.label, "--label"),
             "weight": _check_name(self.weight, "--weight"),
             "seen_weights": _check_name(self.seen_weights, "--seen-weights"),
@@ -89,7 +89,7 @@ def _check_name(text: str | None, flag: str) -> str | None:
     return text
 
 
-def _parse_pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
+def parse_pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
     """{name: column} of NAME=COLUMN, each name once."""
     pairs: dict[str, str] = {}
     for text in texts or ():

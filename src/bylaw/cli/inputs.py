@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bylaw._base.validation import check_number
-from bylaw.cli.column_flags import Flags
+from bylaw.cli.column_flags import Flags, parse_pairs
 from bylaw.cli.console import remark
 from bylaw.cli.rules_file import RulesFile
 from bylaw.data.arrays import as_partial_vector
-from bylaw.data.column_roles import Roles, as_mapping, find_roles
+from bylaw.data.column_roles import Roles, as_mapping, find_roles, order_columns
 from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import HeldOut, Limits
+from bylaw.data.outcomes import KNOWN, HeldOut
 from bylaw.data.table_files import TableFile
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.problem import Problem
@@ -64,9 +66,9 @@ class InputRows:
         if flags.seen_weights is not None and not self.seen_rows:
             raise OptionError("--seen-weights has no effect: no label or group is missing")
 
-    def hold_out(self, limits: Limits, largest_weight: float | None) -> HeldOut:
-        """The rows as held-out ones."""
-        return HeldOut(self.evidence, **self.outcomes, limits=limits, largest_weight=largest_weight)
+    def hold_out(self, outcomes: Mapping[str, Any], **known: Any) -> HeldOut:
+        """The rows as held-out ones, with what is known of their costs and weights."""
+        return HeldOut(self.evidence, **self.outcomes, outcomes=outcomes, **known)
 
 
 def open_table(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> TableFile:
@@ -101,6 +103,26 @@ def read_rows(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> 
     weights = table[roles.seen_weights] if partly and roles.seen_weights in extra else None
     labels = table[roles.label] if seen.get(roles.label or "") else None
     return InputRows(evidence, roles, labels, groups or None, weights, partly)
+
+
+def read_outcomes(
+    path: Path, texts: Sequence[str] | None, problem: Problem, classes: Sequence[Any]
+) -> dict[str, Any]:
+    """What custom costs turned out to be, by NAME=PATTERN, NAME=COLUMN,COLUMN or NAME=known."""
+    outcomes: dict[str, Any] = {}
+    for name, stated in parse_pairs(texts, "--outcomes").items():
+        if name not in problem.arrays:
+            raise OptionError(f"--outcomes {name}: no rule refers to custom({name!r})")
+        if stated == KNOWN:
+            outcomes[name] = KNOWN
+            continue
+        actions = problem.action_space(tuple(classes)).actions
+        parts = stated.split(",")
+        given = parts if len(parts) > 1 else stated
+        columns = order_columns(given, TableFile(path).names, actions, f"--outcomes {name}")
+        table = TableFile(path, numbers=columns).read(columns)
+        outcomes[name] = np.column_stack([table[column].to_numpy() for column in columns])
+    return outcomes
 
 
 def _count_seen(column: Any, name: str) -> int:
@@ -167,7 +189,7 @@ def find_policy_roles(
     without = ["label", "weight", "seen_weights"] if deciding else []
     if policy.card.columns and not (remembered.get("weight") or flags.weight):
         without.append("weight")  # rows count alike, as they did in the fit
-    problem = policy.problem if others is None else _join_problems(policy.problem, others.problem)
+    problem = policy.problem if others is None else join_problems(policy.problem, others.problem)
     remembered = _drop_groups(remembered, names, problem, deciding)
     if others is not None:
         remembered = {**remembered, **_merge_roles(remembered, others.columns)}
@@ -224,7 +246,7 @@ def _drop_groups(
     return kept
 
 
-def _join_problems(own: Problem, other: Problem) -> Problem:
+def join_problems(own: Problem, other: Problem) -> Problem:
     """With the rules of both, each once: what columns they refer to."""
     rules = {str(rule): rule for rule in (*own.rules, *other.rules)}
     return Problem(own.minimize, list(rules.values()), own.classes, own.kind, own.reject)

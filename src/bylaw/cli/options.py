@@ -36,6 +36,13 @@ LargestWeight = Annotated[
     float | None,
     typer.Option(help="The largest weight that a held-out row can have, where weights differ."),
 ]
+Outcomes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outcomes",
+        help="Columns of what custom('visit') turned out to be, visit=seen_visit_*; or visit=known.",
+    ),
+]
 _CONFIDENCE = 0.95
 
 

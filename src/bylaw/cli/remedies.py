@@ -16,6 +16,8 @@ _IN_SHELL: dict[Action, str] = {
     '"{subject}_*_label_*" }} under [columns], or give its values with --group {subject}=COLUMN',
     "pass_largest_weight": "state it with --largest-weight NUMBER",
     "pass_limits": "state its range with --limit {subject}=LEAST:MOST",
+    "pass_outcomes": "name the columns of what it turned out to be with --outcomes '{subject}=PATTERN', or "
+    "pass --outcomes {subject}=known if it does not depend on what turns out",
     "pass_reference": "name the column of its labels with --reference {subject}=COLUMN",
     "pass_costs": 'name its columns in the rules file with costs = {{ {subject} = "{subject}_*" }} '
     "under [columns]",
@@ -30,6 +32,7 @@ _IN_SHELL: dict[Action, str] = {
     "choose_column": "pass {flag} {choices[0]}, for instance",
     "list_columns": "name the columns one by one, in the order of the classes, with --scores COLUMN,COLUMN",
     "normalize": "correct it, or pass --normalize to divide each row by its sum",
+    "align_rows": "give both as columns of one table",
     "estimate_fitted_rows": "give rows that were held out; `bylaw audit --fitted-rows estimate` gives an "
     "estimate without a certificate",
     "add_steps": "raise tol or lower beta under [solve] in the rules file",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.errors import EvidenceError, OptionError, Remedy
 
 
 def _native(values: Any, what: str) -> Any:
@@ -154,29 +154,73 @@ def select_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str
     return {} if name is None else {name: column}
 
 
-def get_index(column: Any) -> Any:
+class RowIndex(NamedTuple):
+    """The index of rows: their labels, and the column that brought them."""
+
+    name: str
+    labels: Any  # an index of pandas, or of a library like it
+
+    def rows(self, part: Any) -> RowIndex:
+        return RowIndex(self.name, self.labels[part])
+
+
+def check_alignment(columns: Mapping[str, Any], known: RowIndex | None = None) -> RowIndex | None:
+    """The one index that columns of the same rows have, or None if none of them has any.
+
+    Rows are matched by position, so two indexes of the same length must be equal: one in another order, or
+    with other labels, is a sign that the caller meant otherwise. Arrays and lists have no index.
+
+    Parameters
+    ----------
+    columns : dict
+        {name: frame, series, array, or a dict of these}, as an error would name them.
+    known : RowIndex, optional
+        that these rows have already.
+
+    Returns
+    -------
+    RowIndex or None
+        `known`, or else that of the first column that has one.
+
+    Raises
+    ------
+    EvidenceError
+        if two of them differ.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> found = check_alignment({"y": [0, 1], "groups": {"sex": pandas.Series(["F", "M"], index=[7, 3])}})
+    >>> found.name
+    "groups['sex']"
+    """
+    for name, column in columns.items():
+        if isinstance(column, Mapping):
+            known = check_alignment({f"{name}[{key!r}]": item for key, item in column.items()}, known)
+            continue
+        labels = _find_index(column)
+        if labels is not None and known is not None:
+            _compare(RowIndex(name, labels), known)
+        elif labels is not None:
+            known = RowIndex(name, labels)
+    return known
+
+
+def _find_index(column: Any) -> Any:
     """The index of a frame or series that has one, or None."""
     native = _native(column, "a column")
     return nw.maybe_get_index(native) if isinstance(native, nw.DataFrame | nw.Series) else None
 
 
-def check_alignment(columns: Mapping[str, Any]) -> None:
-    """Rows are matched by position. Two indexes with the same labels in another order are a
-    sign that the caller meant otherwise."""
-    found = [(name, index) for name, column in columns.items() if (index := get_index(column)) is not None]
-    for name, index in found[1:]:
-        check_index(index, name, found[0][1], found[0][0])
-
-
-def check_index(index: Any, name: str, first: Any, first_name: str) -> None:
-    """An index, or None, against another."""
-    if index is None or first is None or len(index) != len(first) or index.equals(first):
+def _compare(found: RowIndex, known: RowIndex) -> None:
+    if len(found.labels) != len(known.labels) or found.labels.equals(known.labels):
         return
-    if set(index) == set(first):
-        raise EvidenceError(
-            f"{name!r} has the same index as {first_name!r} in another order, and rows are matched by "
-            "position; align them first, for instance with .loc[other.index]"
-        )
+    same = set(found.labels) == set(known.labels)
+    how = "the same labels in another order" if same else "other labels"
+    raise EvidenceError(
+        f"{found.name} and {known.name} have different indexes ({how}), and rows are matched by position",
+        Remedy("align_rows", found.name, (known.name,)),
+    )
 
 
 def make_frame(columns: Mapping[str, Any], like: Any = None) -> Any:

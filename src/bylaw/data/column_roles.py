@@ -182,6 +182,11 @@ def find_roles(
     return _Finder(stated, names, problem, without).find()
 
 
+def order_columns(stated: Any, names: Sequence[str], wanted: Sequence[Value], role: str) -> list[str]:
+    """One column for each wanted value, by a pattern with a star, or as a list in their order."""
+    return _Finder({}, names, Problem("error()"), ())._order(stated, wanted, role)
+
+
 class _Finder:
     def __init__(
         self, stated: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str]

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import as_scalar
 from bylaw.data.arrays import (
+    RowIndex,
     as_columns,
     as_matrix,
     as_numbers,
     as_partial_vector,
     as_vector,
     check_alignment,
-    check_index,
-    get_index,
     own,
 )
 from bylaw.data.groups import (
@@ -54,7 +53,7 @@ class RowData:
     references: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n_rows,) codes, or (n_rows, K)
     costs: Mapping[str, Floats] = field(default_factory=dict)  # (n_rows, n_actions) each
     weights: Floats | None = None  # (n_rows,)
-    index: Any = None  # of a frame that has one
+    index: RowIndex | None = None  # of frames and series that have one
 
     def __post_init__(self) -> None:
         for name in ("groups", "joint", "references", "costs"):
@@ -90,7 +89,7 @@ class RowData:
             references={name: array[part] for name, array in self.references.items()},
             costs={name: array[part] for name, array in self.costs.items()},
             weights=None if self.weights is None else self.weights[part],
-            index=None if self.index is None else self.index[part],
+            index=None if self.index is None else self.index.rows(part),
         )
 
     @property
@@ -142,6 +141,11 @@ class RowData:
         answers = self.references[source.name]
         position = self.classes.index(source.item)
         return (answers[rows] == position) if answers.ndim == 1 else answers[rows, position]
+
+    def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
+        """(n_rows,): what one action costs where the event holds; `costs` (n_rows,) are those of `source`."""
+        del source
+        return self.event_probability(event) * costs
 
     def _hidden_probability(
         self, hidden: dict[str, Value], label: Value | None, rows: slice
@@ -196,14 +200,12 @@ class RowData:
 
     def vector(self, column: Any, what: str) -> NDArray[Any]:
         """One value per row, (n_rows,)."""
-        check_index(get_index(column), what, self.index, "probabilities")
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
         return vector
 
     def partial_vector(self, column: Any, what: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """One value per row, (n_rows,), and where it is missing."""
-        check_index(get_index(column), what, self.index, "probabilities")
         vector, missing = as_partial_vector(column, what)
         self.check_length(len(vector), what)
         return vector, missing
@@ -244,7 +246,8 @@ class Evidence(RowData):
     Raises
     ------
     EvidenceError
-        if a column has missing or impossible values, or another number of rows.
+        if a column has missing or impossible values, another number of rows, or an index of pandas that
+        differs from that of another.
 
     Examples
     --------
@@ -272,7 +275,8 @@ class Evidence(RowData):
         matrix = own(check_probabilities(matrix, "probabilities", normalize), probabilities)
         groups, joint = as_columns(groups, "groups"), as_columns(joint, "joint")
         references, costs = as_columns(references, "references"), as_columns(costs, "costs")
-        check_alignment({"probabilities": probabilities, **groups, **references, "weights": weights})
+        named = {"groups": groups, "joint": joint, "references": references, "costs": costs}
+        index = check_alignment({"probabilities": probabilities, **named, "weights": weights})
         checker = _Checker(labels, matrix, normalize)
         known = checker.add_margins({name: checker.group(name, column) for name, column in groups.items()})
         super().__init__(
@@ -283,7 +287,7 @@ class Evidence(RowData):
             references={name: checker.reference(name, column) for name, column in references.items()},
             costs={name: checker.cost(name, array) for name, array in costs.items()},
             weights=None if weights is None else checker.weights(weights),
-            index=get_index(probabilities),
+            index=index,
         )
 
 

@@ -1,4 +1,4 @@
-"""Rows as they turned out: labels and groups that were seen, in place of their probabilities.
+"""Rows as they turned out: labels, groups and costs that were seen, in place of what was predicted.
 
 Some rows may show neither. For an event e that refers to attributes which only some rows show, the rows have
 prediction-powered outcomes (Angelopoulos et al., 2023)
@@ -27,16 +27,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import as_columns, fill_missing
+from bylaw.data.arrays import as_columns, as_matrix, check_alignment, fill_missing, own
 from bylaw.data.evidence import Evidence, RowData, encode_values
 from bylaw.data.groups import GroupProbabilities, KnownGroup, Part, PartlyKnownGroup, factorize
 from bylaw.data.substitution import substitute
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.language.expressions import LABEL, Conditions
+from bylaw.language.expressions import LABEL, Conditions, CostColumn
 
+KNOWN = "known"  # in place of an outcome: a cost that does not depend on what turns out, such as a price list
 Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
 Mask = NDArray[np.bool_]
 Names = frozenset[str]
+
+
+def name_cost(name: str) -> str:
+    """A cost of `custom(name)` among the attributes that rows show."""
+    return f"custom({name!r})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +105,7 @@ class ObservedRows(RowData):
     """
 
     predicted: Evidence = field(kw_only=True)  # what was known of the same rows beforehand
-    observed: Names = field(kw_only=True)  # attributes that some rows show; "label" among them
+    observed: Names = field(kw_only=True)  # attributes that some rows show; "label" and costs among them
     partly: PartlySeen | None = field(kw_only=True, default=None)  # None: what rows show, all of them show
     places: NDArray[np.intp] | None = field(
         kw_only=True, default=None
@@ -143,6 +149,20 @@ class ObservedRows(RowData):
         where: Any = slice(None) if self.places is None else self.places
         outcome = self.partly.view(names).event_probability(event, where)
         return self.partly.correction(names)[where] * outcome
+
+    def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
+        """(n_rows,): what one action costs where the event holds; prediction-powered, too. `costs` (n_rows,)
+        are those that were observed, and mean nothing where they were not."""
+        name = name_cost(source.name)
+        names = self.find_partly_seen([name, *(name for name, _ in event)])
+        if self.partly is None or name not in names:
+            return super().weigh_cost(event, source, costs)
+        predicted, before = self.predicted.costs.get(source.name), np.zeros(len(self))
+        if predicted is not None:
+            before = super().event_probability(event) * predicted[:, source.item]
+        where: Any = slice(None) if self.places is None else self.places
+        after = self.partly.view(names).event_probability(event, where) * costs
+        return before + self.partly.correction(names)[where] * (after - before)
 
     def find_partly_seen(self, names: Iterable[str]) -> Names:
         """Those of these attributes that only some rows show."""
@@ -197,6 +217,8 @@ class HeldOut:
         that any row can have; where weights differ, nothing is certified without it.
     seen_weights : array of shape (n_rows,), optional
         1 / P(seen | x) of rows that show labels or groups which others lack, where that depends on x.
+    outcomes : dict, optional
+        what costs in `custom` turned out to be, as in `audit`; those of the evidence are predictions.
 
     Examples
     --------
@@ -210,12 +232,18 @@ class HeldOut:
     limits: Limits = field(default_factory=dict)
     largest_weight: float | None = None
     seen_weights: Any = None
+    outcomes: Mapping[str, Any] | None = None
 
 
 def observe(
-    evidence: Evidence, labels: Any = None, groups: Any = None, seen_weights: Any = None
+    evidence: Evidence,
+    labels: Any = None,
+    groups: Any = None,
+    seen_weights: Any = None,
+    outcomes: Mapping[str, Any] | None = None,
+    taken: Floats | None = None,
 ) -> ObservedRows:
-    """The rows with observed labels and groups in place of their probabilities.
+    """The rows with observed labels, groups and costs in place of those predicted.
 
     Values may be missing: None, NaN, NaT, NA, null, or masked. An attribute that no row shows counts as not
     given.
@@ -230,6 +258,11 @@ def observe(
     seen_weights : array of shape (n_rows,), optional
         1 / P(seen | x), up to a factor, of the rows that show labels or groups which others lack; on the
         others it is not read. By default, the rows that show them are a random sample of all.
+    outcomes : dict, optional
+        {name: what the cost of each action turned out to be, (n_rows, n_actions), or "known" where it does
+        not depend on what turns out}. Rows with a missing value count as not seen.
+    taken : array of shape (n_rows, n_actions), optional
+        one-hot, the decisions that were taken: outcomes of others may be missing, and mean nothing then.
 
     Returns
     -------
@@ -249,17 +282,25 @@ def observe(
     array([1.75, 0.75])
     """
     seen: dict[str, Mask] = {}
-    codes = None if labels is None else _read_labels(evidence, labels, seen)
     columns = as_columns(groups, "groups")
+    costs = as_columns(outcomes, "outcomes")
+    given = {"labels": labels, "groups": columns, "seen_weights": seen_weights, "outcomes": costs}
+    check_alignment(given, evidence.index)
+    codes = None if labels is None else _read_labels(evidence, labels, seen)
     found = {name: _read_group(evidence, name, column, seen) for name, column in columns.items()}
     known = {name: group for name, group in found.items() if group is not None}
+    turned_out = {name: _read_outcome(evidence, name, cost, seen, taken) for name, cost in costs.items()}
+    turned_out = {name: cost for name, cost in turned_out.items() if cost is not None}
     weights = None if seen_weights is None else _read_seen_weights(evidence, seen_weights, seen)
     partly = PartlySeen(_guess_groups(evidence, known, seen), codes, known, seen, weights)
     rows = partly.view(frozenset())
+    columns = {f.name: getattr(rows, f.name) for f in fields(RowData)}
+    arrays = {name: cost for name, cost in turned_out.items() if not isinstance(cost, str)}
+    seen_names = {*known, *map(name_cost, turned_out), *([] if codes is None else [LABEL])}
     return ObservedRows(
-        **{f.name: getattr(rows, f.name) for f in fields(RowData)},
+        **{**columns, "costs": {**rows.costs, **arrays}},
         predicted=evidence,
-        observed=frozenset(known) | ({LABEL} if codes is not None else set()),
+        observed=frozenset(seen_names),
         partly=partly if seen else None,
     )
 
@@ -308,6 +349,35 @@ def _split_missing(evidence: Evidence, column: Any, what: str) -> PartlyKnownGro
     return PartlyKnownGroup(factorize(fill_missing(vector, missing), what), ~missing)
 
 
+def _read_outcome(
+    evidence: Evidence, name: str, cost: Any, seen: dict[str, Mask], taken: Floats | None
+) -> Floats | str | None:
+    """What a cost turned out to be, (n_rows, n_actions), or `KNOWN`; None if all rows are missing."""
+    what = f"outcomes[{name!r}]"
+    if isinstance(cost, str):
+        if cost != KNOWN:
+            raise OptionError(
+                f"{what} takes an array of shape (rows, actions), or {KNOWN!r} where the cost does not "
+                f"depend on what turns out, not {cost!r}"
+            )
+        return KNOWN
+    masked = np.ma.filled(cost.astype(np.float64), np.nan) if isinstance(cost, np.ma.MaskedArray) else cost
+    matrix = as_matrix(masked, what)[0]
+    if matrix.ndim != 2 or len(matrix) != len(evidence):
+        raise EvidenceError(
+            f"{what} must have shape (rows, actions) with {len(evidence)} rows, not {matrix.shape}"
+        )
+    if np.isinf(matrix).any():
+        raise EvidenceError(f"{what} must be finite, or missing (NaN) where it is not known")
+    gaps = np.isnan(matrix)
+    needed = gaps if taken is None or taken.shape != matrix.shape else gaps & (taken > 0)
+    missing: Mask = np.asarray(needed.any(axis=1))
+    if missing.all() or gaps.all():
+        return None
+    _note_missing(name_cost(name), missing, seen)
+    return own(np.where(gaps | missing[:, None], matrix[~gaps & ~missing[:, None]][0], matrix), None)
+
+
 def _read_seen_weights(evidence: Evidence, seen_weights: Any, seen: Mapping[str, Mask]) -> Floats:
     """Ones where nothing was seen that others lack."""
     if not seen:
@@ -329,7 +399,7 @@ def _read_seen_weights(evidence: Evidence, seen_weights: Any, seen: Mapping[str,
 def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Mapping[str, Mask]) -> Evidence:
     """The evidence, with the frequencies among the rows that show it for a group that it knows nothing of."""
     guessed = {}
-    for name in [name for name in seen if name != LABEL and name not in evidence.groups]:
+    for name in [name for name in seen if name in known and name not in evidence.groups]:
         group, weights = known[name], evidence.row_weights * seen[name]
         counts = np.bincount(group.codes, weights, minlength=len(group.values))
         if not counts.sum() > 0:

@@ -317,10 +317,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self._check_options()
         model = ensure_probabilities(self.estimator, "estimator")
         X = self._check_features(X, reset=True)
-        labels, classes, labelled = read_labels(model, X, y)
-        problem = self._make_problem(classes)
-        self._check_combinations(model, problem)
-        weights = None if sample_weight is None else read_weights(sample_weight, X)
         own = {
             "sensitive_features": sensitive_features,
             "reference": reference,
@@ -328,6 +324,13 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             "unlabelled_sensitive_features": unlabelled_sensitive_features,
             "seen_weights": seen_weights,
         }
+        rows = {"X": X, "y": y, "sensitive_features": sensitive_features, "reference": reference}
+        check_alignment({**rows, "sample_weight": sample_weight, "seen_weights": seen_weights, **params})
+        check_alignment({name: own[name] for name in ("unlabelled", "unlabelled_sensitive_features")})
+        labels, classes, labelled = read_labels(model, X, y)
+        problem = self._make_problem(classes)
+        self._check_combinations(model, problem)
+        weights = None if sample_weight is None else read_weights(sample_weight, X)
         routes = Routes(self, weights, params, {name: v for name, v in own.items() if v is not None})
         hidden = find_hidden_names(self.group_estimator, problem)
         groups = read_partial_groups(sensitive_features, problem.attributes, X, hidden)
@@ -671,6 +674,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Of new rows; with these earlier models, and those that the rules compare with."""
         check_is_fitted(self)
         X = self._check_features(X, reset=False)
+        index = check_alignment({"X": X, "sensitive_features": sensitive_features, "reference": reference})
         problem, attributes = self.policy_.problem, self.policy_.feature_map.attributes
         hidden = {name for group in self.trained_.hidden for name in group.names}
         known = [name for name in problem.attributes if name not in hidden]
@@ -680,7 +684,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         names = list(dict.fromkeys((*problem.references, *compared)))
         sources = {**self.references_, **select_references(reference, names)}
         references = read_references(sources, names, X, sensitive_features, problem.attributes)
-        return self.trained_.make_evidence(X, groups, references)
+        return self.trained_.make_evidence(X, groups, references).with_columns(index=index)
 
     def _check_features(self, X: Any, reset: bool) -> Any:
         """X as it is, for the models to read, if its columns are those of the fit."""
@@ -858,6 +862,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         seen_weights: Any = None,
         rules: Any = None,
         decisions: Any = None,
+        outcomes: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         largest_weight: float | None = None,
         confidence: float = 0.95,
@@ -879,6 +884,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             what to test instead of the rules of the fit.
         decisions : array of shape (n_rows,), optional
             decisions that were made, to test instead of the policy's probabilities.
+        outcomes : dict, optional
+            what costs in `custom` turned out to be, by name, or "known"; as in `bylaw.audit`.
         limits : dict, optional
             the least and the most of costs in `custom`, by name.
         largest_weight : float, optional
@@ -921,6 +928,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             seen_weights=seen_weights,
             rules=rules,
             decisions=decisions,
+            outcomes=outcomes,
             limits=limits,
             largest_weight=largest_weight,
             confidence=confidence,
@@ -981,10 +989,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         query: Problem | None,
     ) -> tuple[Evidence, dict[str, PartlyKnownGroup]]:
         """What is known of these rows at decision time, and the true groups."""
-        check_alignment({"X": X, "y": y})
         stated = self.policy_.problem
         query = query or stated
         evidence = self._make_evidence(X, sensitive_features, reference, query.references)
+        index = check_alignment({"y": y, "sample_weight": weights}, evidence.index)
+        evidence = evidence.with_columns(index=index)
         names = list(dict.fromkeys((*stated.attributes, *query.attributes)))
         if weights is not None:
             evidence = evidence.with_columns(weights=read_weights(weights, X))

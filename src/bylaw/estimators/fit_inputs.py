@@ -17,7 +17,6 @@ from bylaw.data.arrays import (
     as_numbers,
     as_partial_vector,
     as_vector,
-    check_alignment,
     fill_missing,
     is_frame,
     select_columns,
@@ -55,7 +54,6 @@ def read_labels(
                 "estimator. Without labels, wrap a trained estimator with predict_proba in FrozenEstimator"
             )
         return None, np.asarray(model.classes_), None
-    check_alignment({"X": X, "y": y})
     labels, seen = _split_missing(y)
     check_row_count(labels, X, "y")
     if seen is not None and not seen.any() and is_frozen(model):
@@ -141,7 +139,6 @@ def read_partial_groups(
     if isinstance(name, str) and names and name not in names:
         raise EvidenceError(f"{called} is named {name!r}, and the rules refer to {list(names)}; rename it")
     columns = select_columns(sensitive_features, names, called)
-    check_alignment({"X": X, **columns})
     groups = {}
     for name, column in columns.items():
         what = f"{called}[{name!r}]"
@@ -168,7 +165,6 @@ def check_groups_known(attributes: Sequence[str], found: Collection[str], sensit
 
 
 def read_weights(sample_weight: Any, X: Any) -> Floats:
-    check_alignment({"X": X, "sample_weight": sample_weight})
     weights = as_numbers(sample_weight, "sample_weight")
     check_row_count(weights, X, "sample_weight")
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
@@ -180,7 +176,6 @@ def read_seen_weights(seen_weights: Any, X: Any) -> Floats | None:
     """1 / P(seen | x), which may be missing on rows that show nothing; `observe` checks the others."""
     if seen_weights is None:
         return None
-    check_alignment({"X": X, "seen_weights": seen_weights})
     column, missing = as_partial_vector(seen_weights, "seen_weights")
     check_row_count(column, X, "seen_weights")
     try:
@@ -229,7 +224,6 @@ def read_references(
                 f"the rules compare with {name!r}: pass reference= its labels of these rows, or fit with the "
                 "fitted model itself as reference"
             )
-        check_alignment({"X": X, what: source})
         labels = _predict_reference(source, X, sensitive_features) if _is_model(source) else source
         columns[name] = as_vector(labels, what)
         check_row_count(columns[name], X, what)

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import as_columns, as_vector, is_frame
+from bylaw.data.arrays import as_columns, as_vector, check_alignment, is_frame
 from bylaw.data.groups import factorize
 from bylaw.errors import EvidenceError
 from bylaw.estimators.cross_fitting import clone_unfitted, ensure_probabilities
@@ -79,10 +79,11 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         EvidenceError
-            if a column has missing values, or another length than the others.
+            if a column has missing values, or another length or another index of pandas than the others.
         OptionError
             if the estimator has neither `predict_proba` nor `decision_function`.
         """
+        check_alignment({"X": X, "columns": columns, **params})
         codes, self.values_ = encode_combinations(columns)
         self.shape_ = tuple(map(len, self.values_))
         model = ensure_probabilities(self.estimator, "estimator")

@@ -22,6 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_choice, check_positive, check_whole
+from bylaw.data.arrays import check_alignment
 from bylaw.errors import EvidenceError, OptionError
 
 # Kernels of the distance in bandwidths, and where they end.
@@ -118,8 +119,9 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         OptionError
             if an option is out of range.
         EvidenceError
-            if there is only one class.
+            if there is only one class, or X, y and sample_weight have different indexes of pandas.
         """
+        check_alignment({"X": X, "y": y, "sample_weight": sample_weight})
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self._check_options()

@@ -59,9 +59,8 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
     """The least cautious policy that the held-out rows certify."""
     delta, accepted, failure = 1 - confidence, None, None
     feature_map = correction.dual.form.feature_map
-    outcome = observe(
-        feature_map.admit(held_out.evidence), held_out.labels, held_out.groups, held_out.seen_weights
-    )
+    admitted, weights = feature_map.admit(held_out.evidence), held_out.seen_weights
+    outcome = observe(admitted, held_out.labels, held_out.groups, weights, held_out.outcomes)
     prints = fingerprint_evidence(feature_map, held_out.evidence)
     fitted = make_fingerprint(block.features for block in correction.dual.blocks)
     if shares_rows(prints, (fitted,)):

@@ -59,6 +59,10 @@ class Diagnosis:
     `least_violation` on average, whatever the policy."""
     least_violation: float = 0.0
     """So at least one rule of the conflict is missed by this much."""
+    slack: float = 0.0
+    """If the rules can hold: some policy satisfies all of them by this much, and hardly any by more (Slater's
+    condition asks for some slack). In the solver's unit, shares of rows, and costs relative to their size;
+    infinite without rules. `policy.guarantee.most_slack` is a bound on it."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -67,7 +71,8 @@ class Diagnosis:
 
     def _lines(self) -> Iterator[str]:
         if self.feasible:
-            yield "the rules can hold together on these rows."
+            by = f", with room of {self.slack:.3g}" if 0 < self.slack < math.inf else ""
+            yield f"the rules can hold together on these rows{by}."
         else:
             yield (
                 "the rules conflict on these rows: any policy misses at least one of these by "
@@ -128,7 +133,16 @@ def diagnose(
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
     form = compile_problem(problem, as_evidence(evidence))
     dual = Dual(form, make_blocks(form, evidence), beta=1.0)
-    return examine(dual, problem, evidence, costs=relaxation_costs)
+    found = examine(dual, problem, evidence, costs=relaxation_costs)
+    return replace(found, slack=measure_slack(dual)) if found.feasible else found
+
+
+def measure_slack(dual: Dual) -> float:
+    """By how much some policy satisfies all rules, in units of the solver; at least zero."""
+    if not dual.n_rules:
+        return math.inf
+    analysis = _ConflictAnalysis(dual, None)
+    return max(-analysis.solve(_worst(np.arange(dual.n_rules), dual.n_rules), _settled).upper, 0.0)
 
 
 def examine(

@@ -109,4 +109,13 @@ def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | 
         smoothness=2 * dual.beta * sigma2,
         mean_norm=mean_norm,
         entropy=dual.form.action_space.entropy,
+        rows=float(dual.n_rows),
+        most_slack=_bound_slack(dual, solution),
     )
+
+
+def _bound_slack(dual: Dual, solution: Solution) -> float:
+    """No policy satisfies all rules by more: for one that does by s, the least Lagrangian, -F(lambda), is at
+    most its cost less s ||lambda||_1."""
+    total = float(np.abs(solution.multipliers).sum())
+    return max(dual.highest_cost + solution.value, 0.0) / total if total else math.inf

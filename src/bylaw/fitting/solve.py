@@ -17,6 +17,7 @@ from bylaw.calibration.calibration import (
     calibrate_held_out,
     fit_calibration,
 )
+from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
@@ -144,7 +145,7 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
-    as_evidence(evidence)
+    _check_rows(evidence, labels, groups, seen_weights)
     check_positive(tol, "tol")
     if margin != "auto":
         check_margin(margin)
@@ -183,6 +184,12 @@ def solve(
         polish=not full_batch,
     )
     return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence), calibration)
+
+
+def _check_rows(evidence: Any, labels: Any, groups: Any, seen_weights: Any) -> None:
+    """Also where none of it is used."""
+    index = as_evidence(evidence).index
+    check_alignment({"labels": labels, "groups": groups, "seen_weights": seen_weights}, index)
 
 
 def _add_calibration(policy: Policy, calibration: Calibration | None) -> Policy:

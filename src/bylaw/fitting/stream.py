@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from os import PathLike
@@ -233,6 +234,8 @@ class Stream:
             fit.guarantee,
             gradient_mapping=float(np.linalg.norm(mapping)),
             multiplier_norm=float(np.linalg.norm(fit.optimizer_state.answer)),
+            rows=float(fit.fingerprint.rows),
+            most_slack=math.nan if fit.optimizer_state.answer.any() else math.inf,
         )
 
 

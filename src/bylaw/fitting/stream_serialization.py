@@ -17,6 +17,7 @@ from bylaw.policy.fingerprint import Fingerprint
 from bylaw.policy.serialization import (
     feature_map_to_dict,
     frequencies_to_list,
+    guarantee_to_dict,
     problem_to_dict,
     read_feature_map,
     read_frequencies,
@@ -48,7 +49,7 @@ def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
         "mean_weight": fit.mean_weight,
         "value": fit.value,
         "fingerprint": fit.fingerprint.to_dict(),
-        "guarantee": asdict(fit.guarantee),
+        "guarantee": guarantee_to_dict(fit.guarantee),
         "walk": fit.optimizer_state.state(),
     }
 
@@ -89,6 +90,7 @@ def _fields(root: Node) -> dict[str, Any]:
     optimizer = OPTIMIZERS[name](None if node.value is None else node.positive())
     if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
         raise BadValueError("its rows, the rows it has seen and its warm-up contradict each other")
+    fingerprint = Fingerprint.from_node(root["fingerprint"])
     return {
         "problem": problem,
         "rows": root["rows"].count(),
@@ -99,8 +101,8 @@ def _fields(root: Node) -> dict[str, Any]:
         "form": form,
         "mean_weight": root["mean_weight"].positive(),
         "value": root["value"].number(),
-        "fingerprint": Fingerprint.from_node(root["fingerprint"]),
-        "guarantee": read_guarantee(root["guarantee"], beta),
+        "fingerprint": fingerprint,
+        "guarantee": read_guarantee(root["guarantee"], beta, (fingerprint,)),
         "optimizer_state": optimizer.resume(root["walk"], len(form.bounds)),
     }
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.arrays import as_matrix
+from bylaw.data.arrays import as_matrix, check_alignment
 from bylaw.data.evidence import RowData, check_cost
 from bylaw.data.groups import Group, KnownGroup
-from bylaw.data.outcomes import ObservedRows
+from bylaw.data.outcomes import ObservedRows, name_cost
 from bylaw.errors import EvidenceError, Remedy, RuleError
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import (
@@ -111,9 +111,11 @@ def evaluate_cost(
     name: str, function: Callable[..., Any] | None, rows: RowData, space: ActionSpace
 ) -> Floats:
     """(n_rows, n_actions): the cost array of `custom(name)`, or what its function makes of the rows."""
-    if function is not None:
+    if function is not None and not _is_observed(name, rows):
         known = rows.predicted if isinstance(rows, ObservedRows) else rows
-        matrix = check_cost(as_matrix(function(known), f"custom({name!r})")[0], name, len(rows))
+        found, what = function(known), f"custom({name!r})"
+        check_alignment({what: found}, rows.index)
+        matrix = check_cost(as_matrix(found, what)[0], name, len(rows))
     elif name in rows.costs:
         matrix = rows.costs[name]
     else:
@@ -125,6 +127,11 @@ def evaluate_cost(
             f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, {list(space.actions)}"
         )
     return matrix
+
+
+def _is_observed(name: str, rows: RowData) -> bool:
+    """Whether there is an array of what a cost turned out to be."""
+    return isinstance(rows, ObservedRows) and name_cost(name) in rows.observed and name in rows.costs
 
 
 def _source_names(features: Sequence[Feature], kind: type[Source]) -> list[str]:

@@ -62,13 +62,13 @@ def _sum_terms(
         event = add_label(atom.conditions, term.label)
         if event is None:
             continue
-        paid = term.coefficient * rows.event_probability(event)
         if isinstance(term.source, CostColumn):
             assert costs is not None
-            paid = paid * costs[:, term.source.item]
-        elif term.source is not None:
-            paid = paid * rows.column(term.source)
-        total += paid * probabilities[:, space.position(term.action)]
+            paid = rows.weigh_cost(event, term.source, costs[:, term.source.item])
+        else:
+            paid = rows.event_probability(event)
+            paid = paid if term.source is None else paid * rows.column(term.source)
+        total += term.coefficient * paid * probabilities[:, space.position(term.action)]
     return total
 
 

@@ -70,19 +70,63 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The terms of the paper's Lemma "hat_grad_map_stat", on the fitted rows (for a stream, which
-    holds no others, the gradient mapping on its last batch).
+    """The terms of the paper's Lemma "hat_grad_map_stat" on the fitted rows, and what sampling adds on new
+    ones. For a stream, which holds no rows, the gradient mapping is that on its last batch.
 
-    Two terms are about the model and not about the solver, and cannot be known from scores
-    alone: delta_loss = E max_a abs(l - l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in
-    the estimated loss and rules. The bounds here are what is added to them.
+    The lemma bounds a policy by the gradient mapping, ||G||, of the population. Known is that of the fitted
+    rows, a sample of n. As projections do not widen, and each rule's rate is a mean,
+
+        ||G|| <= ||G on the fitted rows|| + ||v - v on the fitted rows||,
+        E||v - v on n rows|| <= sigma / sqrt(n)
+
+    for the violations v of a policy chosen beforehand; for one chosen on the same rows it is the order of
+    magnitude (the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)). It is no certificate:
+    held-out rows give one.
+
+    Two more terms are about the model and cannot be known from scores alone: delta_loss = E max_a abs(l -
+    l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in the estimated loss and rules. All bounds
+    here are what is added to them. Rules are in the solver's unit: shares of rows, and costs relative to
+    their size.
 
     Attributes
     ----------
-    gradient_mapping, multiplier_norm, alpha, beta, sigma, smoothness, mean_norm, entropy : float
-        the terms; see the page on the method.
+    gradient_mapping : float
+        ||G_alpha(lambda)||, where G_alpha(lambda) = (lambda - (lambda - alpha grad F(lambda))_+) / alpha.
+    multiplier_norm : float
+        ||lambda||_2.
+    alpha : float
+        the step of the gradient mapping: E[largest - smallest loss of a row].
+    beta : float
+        the inverse temperature.
+    sigma : float
+        sigma^2 = E max_a ||c(x, a)||^2, c the rules' costs less their bounds; with weights w at least
+        n sum w^2 max_a ||c||^2 / (sum w)^2, so that sigma^2 / n is the variance of weighted means.
+    smoothness : float
+        L = 2 beta sigma^2.
+    mean_norm : float
+        E max_a ||c(x, a)||.
+    entropy : float
+        log|A|, or K log 2 for sets.
+    rows : float
+        n, of the fitted rows; nan where it is not known.
+    most_slack : float
+        (E[largest loss of a row] + F(lambda)) / ||lambda||_1: no policy satisfies all rules by more (Slater's
+        condition asks for some that is above zero). Infinite if no rule binds, nan if it is not known.
+        `diagnose(problem, evidence).slack` is the slack itself.
     violation, excess_cost : float
-        the bounds that they give.
+        the bounds on the fitted rows.
+    sampling : float
+        sigma / sqrt(n).
+    violation_on_new_rows, excess_cost_on_new_rows : float
+        the same with ||G|| + sampling in place of ||G||: what to expect on new rows.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> evidence = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]])
+    >>> terms = solve(Problem(error(), [rejected() <= 0.4]), evidence).guarantee
+    >>> round(terms.sigma, 3), terms.rows, round(terms.sampling, 3)  # 0.6 for a rejected row, 0.6 / sqrt(4)
+    (0.6, 4.0, 0.3)
     """
 
     gradient_mapping: float  # ||G_alpha(lambda)||
@@ -93,27 +137,60 @@ class Guarantee:
     smoothness: float  # L = 2 beta sigma^2
     mean_norm: float  # E||C(x)||_{1->2}
     entropy: float  # log|A|, or K log 2 for sets
+    rows: float = math.nan  # n
+    most_slack: float = math.nan  # of Slater's condition
 
     @property
     def violation(self) -> float:
-        """Euclidean norm of all violations; delta_constr comes on top."""
+        """On the fitted rows, the Euclidean norm of all violations is at most ||G||; delta_constr comes on
+        top."""
         return self.gradient_mapping
 
     @property
     def excess_cost(self) -> float:
-        """Cost beyond the best policy that satisfies the rules; 2 delta_loss + delta_constr ||lambda||
-        comes on top."""
+        """On the fitted rows, the cost beyond the best policy that satisfies the rules is at most
+        (||lambda|| + alpha E||C||) ||G|| + 2 entropy / beta; 2 delta_loss + delta_constr ||lambda|| comes on
+        top."""
+        return self._bound_cost(self.gradient_mapping)
+
+    @property
+    def sampling(self) -> float:
+        """sigma / sqrt(n): by how much more than on the fitted rows all rules together may be missed on new
+        ones."""
+        return self.sigma / math.sqrt(self.rows) if self.rows else math.nan
+
+    @property
+    def violation_on_new_rows(self) -> float:
+        """||G|| + sigma / sqrt(n): the norm of all violations to expect there; delta_constr comes on top."""
+        return self.gradient_mapping + self.sampling
+
+    @property
+    def excess_cost_on_new_rows(self) -> float:
+        """(||lambda|| + alpha E||C||) (||G|| + sigma / sqrt(n)) + 2 entropy / beta, likewise."""
+        return self._bound_cost(self.violation_on_new_rows)
+
+    def _bound_cost(self, mapping: float) -> float:
         reach = self.multiplier_norm + self.alpha * self.mean_norm
-        return reach * self.gradient_mapping + 2 * self.entropy / self.beta
+        return reach * mapping + 2 * self.entropy / self.beta
 
     def __str__(self) -> str:
+        model = f"2 delta_loss + {self.multiplier_norm:.3g} delta_constr"
+        new = (
+            ""
+            if math.isnan(self.sampling)
+            else f"on new rows, by the sampling of {self.rows:,.0f} rows, expect about\n"
+            f"  violation      {self.violation_on_new_rows:.3g} + delta_constr\n"
+            f"  excess cost    {self.excess_cost_on_new_rows:.3g} + {model}\n"
+        )
         return (
-            f"violation   <= {self.violation:.3g} + delta_constr\n"
-            f"excess cost <= {self.excess_cost:.3g} + 2 delta_loss "
-            f"+ {self.multiplier_norm:.3g} delta_constr\n"
+            "on the fitted rows\n"
+            f"  violation   <= {self.violation:.3g} + delta_constr\n"
+            f"  excess cost <= {self.excess_cost:.3g} + {model}\n"
+            f"{new}"
             f"with ||G|| = {self.gradient_mapping:.3g}, ||lambda|| = {self.multiplier_norm:.3g}, "
             f"alpha = {self.alpha:.3g}, sigma = {self.sigma:.3g}, L = {self.smoothness:.3g}, "
-            f"beta = {self.beta:.4g}, entropy/beta = {self.entropy / self.beta:.3g}; delta_loss and "
+            f"beta = {self.beta:.4g}, entropy/beta = {self.entropy / self.beta:.3g}, "
+            f"sigma/sqrt(n) = {self.sampling:.3g}, slack <= {self.most_slack:.3g}; delta_loss and "
             "delta_constr are the model's errors in the loss and in the rules"
         )
 

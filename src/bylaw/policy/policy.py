@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bylaw._base.json_reader import write_json
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import Calibration
-from bylaw.data.arrays import own
+from bylaw.data.arrays import check_alignment, own
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
@@ -55,7 +55,7 @@ class Policy:
     solution : Solution
         status, gradient mapping, steps.
     guarantee : Guarantee
-        the terms of the paper's bounds on the fitted rows.
+        the terms of the paper's bounds on the fitted rows, and what sampling adds on new ones.
     certificate : Certificate or None
         that the rules hold on new rows, if it was asked for.
     fitted_rates : FittedRates or None
@@ -266,6 +266,7 @@ class Policy:
         np.True_
         """
         sampler = self._make_sampler(rng, ids, method, key)
+        check_alignment({"ids": ids}, as_evidence(evidence).index)
         return self.action_space.sample(self.probabilities(evidence).T, sampler)
 
     def _make_sampler(self, rng: Any, ids: Any, method: str, key: str | None) -> Sampler:
@@ -327,6 +328,7 @@ class Policy:
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
+        check_alignment({"probabilities": probabilities}, evidence.index)
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
         per_row = compute_row_rates(rate, evidence, chances, self.action_space)
         return float(np.average(per_row, weights=evidence.weights))

@@ -28,7 +28,7 @@ from bylaw.formulation.solution import (
 from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint
+from bylaw.policy.fingerprint import Fingerprint, Fingerprints
 from bylaw.policy.provenance import Card
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "card": policy.card.to_dict(),
         **problem_to_dict(policy.problem),
         **decision_rule_to_dict(policy.feature_map, policy.score_matrix, policy.beta, policy.calibration),
-        "guarantee": asdict(policy.guarantee),
+        "guarantee": guarantee_to_dict(policy.guarantee),
         "multipliers": [price._asdict() for price in policy.rule_prices],
         "frequencies": frequencies_to_list(policy.frequencies),
         "fingerprints": [part.to_dict() for part in policy.fingerprints],
@@ -138,15 +138,16 @@ def _fields(root: Node) -> dict[str, Any]:
         if not np.isfinite(root["beta"].positive() * score_matrix).all():
             raise BadValueError("its beta and weights are too large together")
     calibration = _calibration(root, feature_map)
+    fingerprints = tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list())
     content = {
         "problem": read_problem(root, space),
         "feature_map": feature_map,
         "score_matrix": score_matrix,
         "rule_prices": tuple(prices),
         "solution": _solution(root["solution"], np.array([price.multiplier for price in prices])),
-        "guarantee": read_guarantee(root["guarantee"], root["beta"].positive()),
+        "guarantee": read_guarantee(root["guarantee"], root["beta"].positive(), fingerprints),
         "frequencies": read_frequencies(root["frequencies"], feature_map),
-        "fingerprints": tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list()),
+        "fingerprints": fingerprints,
         "certificate": _certificate(root["certificate"]),
         "fitted_rates": _fitted_rates(root["fitted_rates"]) if "fitted_rates" in root.value else None,
         "card": Card.from_node(root["card"]),
@@ -259,6 +260,19 @@ def _fitted_rates(node: Node) -> FittedRates:
     return FittedRates(rules, node["chance"].positive(zero=True), rows, node["softness"].positive())
 
 
-def read_guarantee(node: Node, beta: float) -> Guarantee:
-    terms = {f.name: node[f.name].positive(zero=True) for f in fields(Guarantee) if f.name != "beta"}
-    return Guarantee(**terms, beta=beta)
+def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
+    """Without the number of rows, which the fingerprint has, and without a slack that is not known."""
+    terms = asdict(guarantee)
+    left_out = ["rows"] if math.isfinite(guarantee.most_slack) else ["rows", "most_slack"]
+    return {name: value for name, value in terms.items() if name not in left_out}
+
+
+def read_guarantee(node: Node, beta: float, fingerprints: Fingerprints) -> Guarantee:
+    """The first fingerprint is that of the fitted rows."""
+    names = [f.name for f in fields(Guarantee) if f.name not in ("beta", "rows", "most_slack")]
+    terms = {name: node[name].positive(zero=True) for name in names}
+    slack = math.nan if terms["multiplier_norm"] else math.inf
+    if "most_slack" in node.value:
+        slack = node["most_slack"].positive(zero=True)
+    rows = float(fingerprints[0].rows) if fingerprints else math.nan
+    return Guarantee(**terms, beta=beta, rows=rows, most_slack=slack)

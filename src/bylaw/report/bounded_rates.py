@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, replace
 
 from bylaw.auditing.audit import Audit
+from bylaw.auditing.costs import find_predicted_costs, list_costs
 from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, judge_estimate
+from bylaw.data.outcomes import name_cost
 from bylaw.formulation.row_rates import count_effective
 from bylaw.language.expressions import LABEL, Rate, Rule
 from bylaw.report.number_format import Unit, find_unit
@@ -29,6 +31,7 @@ class BoundedRate:
     rows: float = math.nan
     rows_needed: float = math.nan
     reason: str = ""
+    is_predicted: bool = False  # costs in it are those that were predicted
 
     @property
     def unit(self) -> Unit:
@@ -48,7 +51,8 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
     rates: dict[frozenset, BoundedRate] = {}
     for (rule, _, place), found in zip(stated, judged, strict=True):
         rate = rule.left - rule.right
-        bounded = _make_bounded_rate(place, replace(rate, constant=0.0), found)
+        predicted = bool(find_predicted_costs(rate, rows.seen))
+        bounded = _make_bounded_rate(place, replace(rate, constant=0.0), found, predicted)
         mirrored = frozenset((atom, -c) for atom, c in rate.terms)
         key = frozenset(rate.terms)
         if mirrored in rates:  # a - b and b - a are one
@@ -64,13 +68,14 @@ def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
     space = rows.policy.action_space
     names = {name for event in events for name, _ in event}
     names |= {LABEL for atom, _ in rule.excess.terms if atom.needs_label(space)}
+    names |= {name_cost(name) for name in list_costs(rule.excess)}
     shown = rows.seen.restrict(names)
     effective = min(count_effective(shown.row_weights, shown.event_probability(event)) for event in events)
     return judge_estimate(rule, rows.measure(rule.excess), effective, rows.policy, rows.seen)
 
 
-def _make_bounded_rate(place: int, rate: Rate, judged: RuleAudit) -> BoundedRate:
-    ends = {"high" if judged.sense == "<=" else "low": judged.target}
+def _make_bounded_rate(place: int, rate: Rate, judged: RuleAudit, predicted: bool) -> BoundedRate:
+    high, low = (judged.target, -math.inf) if judged.sense == "<=" else (math.inf, judged.target)
     return BoundedRate(
         place,
         rate,
@@ -82,7 +87,9 @@ def _make_bounded_rate(place: int, rate: Rate, judged: RuleAudit) -> BoundedRate
         rows=judged.rows,
         rows_needed=judged.rows_needed,
         reason=judged.reason,
-        **ends,
+        low=low,
+        high=high,
+        is_predicted=predicted,
     )
 
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bylaw.auditing.audit import Audit
+from bylaw.auditing.costs import find_predicted_costs
 from bylaw.auditing.verdicts import Verdict, find_worst
 from bylaw.language.expressions import LABEL, Rate
 from bylaw.language.parser import Statement
+from bylaw.language.problem import ExpandedRule
 from bylaw.policy.policy import Policy
 from bylaw.report.action_words import ActionWords
 from bylaw.report.bounded_rates import BoundedRate
@@ -87,6 +89,13 @@ class ReportContext:
         """How the rates of the rules were measured."""
         seen = self.judged.seen
         expanded = self.policy.problem.expand(seen.classes, seen.group_values)
+        costs = [name for found in expanded for name in find_predicted_costs(found.rule.excess, seen)]
+        listed = join_words([f"“{name}”" for name in dict.fromkeys(costs)])
+        return f"{self._rate_measurement(expanded)}{f', with {listed} as predicted' if costs else ''}"
+
+    def _rate_measurement(self, expanded: Sequence[ExpandedRule]) -> str:
+        """By labels and groups."""
+        seen = self.judged.seen
         conditions = [atom.conditions for found in expanded for atom in found.rule.atoms()]
         named = {name for event in conditions for name, _ in event}
         if partly := sorted(seen.find_partly_seen(named - {LABEL})):

@@ -199,6 +199,7 @@ def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
         limits=held_out.limits,
         largest_weight=held_out.largest_weight,
         seen_weights=held_out.seen_weights,
+        outcomes=held_out.outcomes,
         confidence=confidence,
     )
 

@@ -190,7 +190,7 @@ class ReportRows:
 def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRows:
     """Rows with all that a report measures on them."""
     evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
-    seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights)
+    seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights, rows.outcomes)
     prints = fingerprint_evidence(policy.feature_map, evidence)
     return ReportRows(
         policy=policy,

@@ -58,6 +58,7 @@ def run_audit(
     ] = "refuse",
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
+    outcomes: options.Outcomes = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -74,7 +75,15 @@ def run_audit(
       bylaw audit policy.json log.csv --label y --decisions decision --json > audit.json
     """
     from bylaw.auditing.audit import audit
-    from bylaw.cli.inputs import find_policy_roles, list_group_values, parse_limits, read_rows, read_rules
+    from bylaw.cli.inputs import (
+        find_policy_roles,
+        join_problems,
+        list_group_values,
+        parse_limits,
+        read_outcomes,
+        read_rows,
+        read_rules,
+    )
     from bylaw.policy.policy import Policy
 
     judging = _check_judging(confidence, method, fitted_rows)
@@ -85,12 +94,14 @@ def run_audit(
     limits = parse_limits(limit, (others or chosen).problem)
     rows = read_rows(table, find_policy_roles(chosen, table, flags, others=others), list_group_values(chosen))
     rows.check_seen_weights(flags)
+    judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
     found = audit(
         chosen,
         rows.evidence,
         **rows.outcomes,
         rules=None if others is None else list(others.problem.rules),
         decisions=None if decisions is None else _read_decisions(table, decisions, chosen),
+        outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes),
         limits=limits,
         largest_weight=largest_weight,
         **judging,
@@ -141,10 +152,12 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
             tell(f"  worst: {worst.rule}")
         if not math.isnan(worst.estimate):
             sure = f"{100 * found.confidence:g} % bounds {worst.lower:.4f} to {worst.upper:.4f}"
-            tell(f"  estimate {worst.estimate:.4f}{'' if math.isnan(worst.lower) else f', {sure}'}")
+            shown = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
+            tell(f"  estimate {shown}{'' if math.isnan(worst.lower) else f', {sure}'}")
     kind = "observed" if found.cost_observed else "predicted"
+    before = "not known" if math.isnan(found.cost_before) else f"{found.cost_before:.4g}"
     tell(
-        f"{found.rows:,} rows; {found.objective}, {kind}: {found.cost_before:.4g} without rules, "
+        f"{found.rows:,} rows; {found.objective}, {kind}: {before} without rules, "
         f"{found.cost_after:.4g} with them"
     )
     for name, count in found.seen_rows.items():

@@ -48,6 +48,7 @@ def run_fit(
     ] = None,
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
+    outcomes: options.Outcomes = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -65,29 +66,41 @@ def run_fit(
 
       bylaw fit scores.csv --rule "rejected() <= 0.1" --label y --calibrate auto -o policy.json
     """
-    from bylaw.cli.inputs import check_outputs, parse_limits, read_fitting_rows, read_rows, read_rules
+    from bylaw.cli.inputs import check_outputs, parse_limits, read_fitting_rows, read_rules
 
     check_outputs([output, report], [table, rules, certify, held_out])
     if report is None and held_out is not None:
         raise OptionError("--held-out has no effect without --report; to tighten the policy, use --certify")
     if certify is None and held_out is None:
-        idle = {"--confidence": confidence, "--limit": limit, "--largest-weight": largest_weight}
+        idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
+        idle["--largest-weight"] = largest_weight
         options.refuse_idle(idle, "--certify or --held-out")
     sure = options.check_confidence(confidence)
     file = _set_calibration(_set_margin(read_rules(rules, rule, minimize), margin, certify), calibrate)
     limits = parse_limits(limit, file.problem)
     rows = read_fitting_rows(table, file, flags)
     rows.check_seen_weights(flags)
-    others = (
-        None if path is None else read_rows(path, rows.roles, rows.evidence.group_values)
+    proof, judges = (
+        _read_held_out(path, rows, file, outcomes, limits=limits, largest_weight=largest_weight)
         for path in (certify, held_out)
     )
-    proof, judges = (other and other.hold_out(limits, largest_weight) for other in others)
     policy = _solve(table, file, rows, proof, sure)
     policy.save(output)
     if report is not None:
         _write_report(policy, rows, judges, sure, output, report)
     (_show_json if as_json else _show_text)(policy, rows, output, report)
+
+
+def _read_held_out(
+    path: Path | None, rows: InputRows, file: RulesFile, outcomes: Any, **known: Any
+) -> HeldOut | None:
+    """The rows of another table with the columns of the fitted one, and what costs turned out to be."""
+    from bylaw.cli.inputs import read_outcomes, read_rows
+
+    if path is None:
+        return None
+    found = read_outcomes(path, outcomes, file.problem, rows.evidence.classes)
+    return read_rows(path, rows.roles, rows.evidence.group_values).hold_out(found, **known)
 
 
 def _set_margin(file: RulesFile, margin: float | None, certify: Path | None) -> RulesFile:
@@ -151,7 +164,7 @@ def _write_report(
 
 
 def _show_json(policy: Policy, rows: InputRows, output: Path, report: Path | None) -> None:
-    before, after = _compute_costs(policy, rows)
+    (before, after), observed = _compute_costs(policy, rows)
     show_json(
         {
             "policy": str(output),
@@ -160,7 +173,7 @@ def _show_json(policy: Policy, rows: InputRows, output: Path, report: Path | Non
             "rows": len(rows.evidence),
             "seen_rows": dict(rows.seen_rows),
             "minimize": str(policy.problem.minimize),
-            "cost_observed": rows.labels is not None,
+            "cost_observed": observed,
             "cost_before": before,
             "cost_after": after,
             "prices": policy.prices,
@@ -175,9 +188,9 @@ def _show_json(policy: Policy, rows: InputRows, output: Path, report: Path | Non
 
 
 def _show_text(policy: Policy, rows: InputRows, output: Path, report: Path | None) -> None:
-    before, after = _compute_costs(policy, rows)
+    (before, after), observed = _compute_costs(policy, rows)
     what = policy.problem.minimize
-    how = "predicted" if rows.labels is None else "observed"
+    how = "observed" if observed else "predicted"
     tell(f"{len(rows.evidence):,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
     for column, count in rows.seen_rows.items():
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
@@ -191,9 +204,10 @@ def _show_text(policy: Policy, rows: InputRows, output: Path, report: Path | Non
     tell(f"policy: {output}" + (f"   report: {report}" if report else ""))
 
 
-def _compute_costs(policy: Policy, rows: InputRows) -> tuple[float, float]:
-    """Of the baseline and of the policy: as observed, where there are labels."""
-    from bylaw.auditing.costs import compare_costs
+def _compute_costs(policy: Policy, rows: InputRows) -> tuple[tuple[float, float], bool]:
+    """Of the baseline and of the policy, and whether they are as observed: where there are labels."""
+    from bylaw.auditing.costs import compare_costs, is_observed
     from bylaw.data.outcomes import observe
 
-    return compare_costs(policy, observe(policy.calibrate(rows.evidence), **rows.outcomes))
+    seen = observe(policy.calibrate(rows.evidence), **rows.outcomes)
+    return compare_costs(policy, seen), is_observed(policy.problem.minimize, seen, policy.action_space)

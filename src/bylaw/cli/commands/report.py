@@ -32,6 +32,7 @@ def run_report(
     confidence: options.Confidence = None,
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
+    outcomes: options.Outcomes = None,
     *,
     flags: Flags,
 ) -> None:
@@ -41,13 +42,20 @@ def run_report(
 
       bylaw report policy.json scores.parquet --held-out new.parquet -o report.html
     """
-    from bylaw.cli.inputs import check_outputs, find_policy_roles, list_group_values, parse_limits, read_rows
+    from bylaw.cli.inputs import (
+        check_outputs,
+        find_policy_roles,
+        list_group_values,
+        parse_limits,
+        read_outcomes,
+        read_rows,
+    )
     from bylaw.policy.policy import Policy
 
     check_outputs([output], [policy, table, held_out])
     if held_out is None:
-        idle = {"--confidence": confidence, "--limit": limit, "--largest-weight": largest_weight}
-        options.refuse_idle(idle, "--held-out")
+        idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
+        options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--held-out")
     sure = options.check_confidence(confidence)
     chosen = Policy.load(policy)
     limits = parse_limits(limit, chosen.problem)
@@ -58,7 +66,10 @@ def run_report(
     )
     if not any(other.seen_rows for other in others):
         rows.check_seen_weights(flags)
-    judges = others[0].hold_out(limits, largest_weight) if others else None
+    judges = None
+    if held_out is not None:
+        found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes)
+        judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
     make_report(chosen, rows, judges, sure, title=title).save(output)
     tell(f"report: {output}")
 

@@ -47,11 +47,16 @@ def _word_facts(policy: Policy) -> dict[str, str]:
         "made": policy.card.created,
         "fitted on": f"{policy.card.source or 'rows in memory'}, {rows}",
         "versions": ", ".join(f"{name} {number}" for name, number in policy.card.versions.items()),
-        "solved to": f"{policy.guarantee.violation:.2g}",
+        "solved to": f"{policy.guarantee.violation:.2g} on the fitted rows{_word_sampling(policy)}",
         "calibration": "none" if policy.calibration is None else policy.calibration.describe(),
         "certificate": "none" if policy.certificate is None else str(policy.certificate),
         "hash": policy.digest,
     }
+
+
+def _word_sampling(policy: Policy) -> str:
+    sampling = policy.guarantee.sampling
+    return "" if math.isnan(sampling) else f"; on new rows, about {sampling:.2g} more by their sampling"
 
 
 def _list_facts(policy: Policy) -> dict[str, Any]:
@@ -63,6 +68,7 @@ def _list_facts(policy: Policy) -> dict[str, Any]:
         **policy.card.to_dict(),
         "rows": [part.rows for part in policy.fingerprints],
         "solved_to": policy.guarantee.violation,
+        "sampling": None if math.isnan(policy.guarantee.sampling) else policy.guarantee.sampling,
         "certificate": None if policy.certificate is None else asdict(policy.certificate),
         "calibration": None if policy.calibration is None else policy.calibration.to_dict(),
         "prices": policy.prices,

@@ -255,10 +255,13 @@ def _is_solved(context: ReportContext) -> bool:
 
 
 def _write_violation(context: ReportContext) -> str:
-    violation = context.policy.guarantee.violation
+    return _write_size(max(context.policy.guarantee.violation, _LEAST_VIOLATION), context)
+
+
+def _write_size(violation: float, context: ReportContext) -> str:
     if all(bounded.unit != "plain" for bounded in context.bounded_rates):
-        return format_points(max(violation, _LEAST_VIOLATION))
-    return round_number(max(violation, _LEAST_VIOLATION), 2)
+        return format_points(violation)
+    return round_number(violation, 2)
 
 
 def _count(context: ReportContext, verdict: Verdict) -> int:
@@ -299,7 +302,10 @@ def _describe_proof_gap(context: ReportContext) -> str:
     certificate = context.policy.certificate
     if context.audit is None:
         only = "; only the certificate above covers new cases." if certificate else "."
-        return f"That the rules hold on new cases. No held-out cases were given to test it{only}"
+        return (
+            f"That the rules hold on new cases. No held-out cases were given to test it{only}"
+            f"{_describe_sampling(context)}"
+        )
     if context.verdict is not Verdict.UNDECIDED:
         return ""
     which = "every" if _count(context, Verdict.CERTIFIED) else "any"
@@ -308,6 +314,17 @@ def _describe_proof_gap(context: ReportContext) -> str:
     return (
         f"That {which} rule holds on new cases{alone}. “Undecided” is no evidence that a rule holds, and "
         f"none that it does not.{stands}"
+    )
+
+
+def _describe_sampling(context: ReportContext) -> str:
+    """What the number of fitted rows leads to expect."""
+    policy = context.policy
+    if not policy.problem.rules or math.isnan(policy.guarantee.sampling):
+        return ""
+    return (
+        f" The policy was chosen on {format_count(policy.guarantee.rows)} cases, a sample: on others, all "
+        f"rules together may be missed by about {_write_size(policy.guarantee.sampling, context)} more."
     )
 
 
@@ -338,7 +355,7 @@ def write_fingerprint(context: ReportContext) -> Html:
         ("Cases judged in this report", f"{format_count(len(context.judged))}{held_out}"),
         ("Solver", policy.solution.status.name.lower().replace("_", " ")),
         ("Inverse temperature (beta)", round_number(policy.beta, 4)),
-        ("Bounds met by the solver to within", f"{policy.guarantee.violation:.1e}"),
+        ("Bounds met on the cases it was chosen on, to within", f"{policy.guarantee.violation:.1e}"),
     ]
     listing = tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="entries")
     lines = [tag("div", name, class_="signature") for name in ("Name", "Date", "Signature")]

@@ -124,7 +124,8 @@ def _make_card(bounded: BoundedRate, scale: Scale, context: ReportContext) -> Ht
 
 def _write_numbers(bounded: BoundedRate, context: ReportContext) -> str:
     if bounded.reason:
-        return f"Not judged: {bounded.reason}."
+        shown = f" Allowed: {_write_range(bounded)}. Estimate: {_write_estimate(bounded)}."
+        return f"Not judged: {bounded.reason}.{shown if bounded.is_predicted else ''}"
     said = f"Allowed: {_write_range(bounded)}. Estimate: {_write_estimate(bounded)}"
     if math.isfinite(bounded.lower):
         said += f", between {' and '.join(_write_interval(bounded))}"
@@ -147,7 +148,10 @@ def _write_range(bounded: BoundedRate) -> str:
 
 
 def _write_estimate(bounded: BoundedRate) -> str:
-    return format_beside(bounded.estimate, (bounded.low, bounded.high), bounded.unit)
+    estimate = format_beside(bounded.estimate, (bounded.low, bounded.high), bounded.unit)
+    return (
+        f"{estimate} as predicted" if bounded.is_predicted and math.isfinite(bounded.estimate) else estimate
+    )
 
 
 def _write_interval(bounded: BoundedRate) -> list[str]:
