@@ -97,6 +97,19 @@ def check_text(text: str, what: str, error: type[BylawError] = OptionError) -> s
     return text
 
 
+def check_key(key: Any) -> str:
+    """The key of draws by id: an empty one would be a secret that was never set."""
+    if not isinstance(key, str):
+        raise OptionError(f"key must be text, not of type {type(key).__name__}")  # a secret is not shown
+    if not key:
+        raise OptionError("key is empty: was the secret never set?")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise OptionError("key has half of a character (a lone surrogate)") from None
+    return str.__str__(key)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
