@@ -29,7 +29,7 @@ def test_every_character_that_unicode_calls_directional_or_a_control_is_shown():
     for code in range(sys.maxunicode + 1):
         letter = chr(code)
         steers = unicodedata.bidirectional(letter) in (
-            "LRE RLE LRO RLO PDF LRI RLI FSI PDI".split()
+            ["LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"]
         ) or unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")
         assert (make_visible(letter) != letter) >= steers
 

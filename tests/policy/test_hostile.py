@@ -1,4 +1,4 @@
-"""Names of NumPy's types come back from files; hostile ids, keys and files are refused by bylaw's own errors."""
+"""Names of NumPy's types come back from files; hostile ids, keys and files are refused."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def _name_file(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise EvidenceError(f"there is no file {path}") from None
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as problem:
+    except (pyarrow.ArrowException, OSError, UnicodeError) as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise EvidenceError(f"{path} cannot be read as {detect_format(path)}: {reason}") from None
 
