@@ -10,8 +10,10 @@ import pytest
 
 from bylaw import Columns, Evidence, OptionError, Problem, error, miscoverage, rejected, size, solve
 from bylaw.export import onnx_model, to_python, to_sql
-from helpers.databases import in_duckdb
-from helpers.hostile import HIDDEN, SURROGATES, hostile_policy, hostile_rows
+from bylaw.export.python_module import _write_comment
+from bylaw.export.sql_dialects import write_comment
+from helpers.databases import in_duckdb, in_postgres, postgres_server
+from helpers.hostile import CONTROLS, DIRECTIONS, HIDDEN, SURROGATES, UNSEEN, hostile_policy, hostile_rows
 
 DIALECTS = ["duckdb", "postgres", "bigquery", "snowflake", "spark"]
 SECRET = "5f0c3a1b97e24d6c8b5f0c3a1b97e24d"
@@ -37,6 +39,14 @@ def test_comments_of_sql_hold_nothing_that_reorders_them(dialect):
     comments = [line for line in statement.splitlines() if line.lstrip().startswith("--")]
     assert len(comments) > 4
     assert not any(HIDDEN.search(line) for line in comments)
+
+
+@pytest.mark.parametrize("write", [write_comment, _write_comment])
+@pytest.mark.parametrize("text", [*DIRECTIONS, *CONTROLS, *UNSEEN])
+def test_a_comment_is_one_line_of_what_can_be_seen(write, text):
+    line = write(f"before {text} after")
+    assert not HIDDEN.search(line)
+    assert len(line.splitlines()) == 1
 
 
 def test_decisions_of_sql_are_exact():
@@ -110,6 +120,20 @@ def test_a_secret_key_is_a_parameter_of_sql(sets, placeholder, values):
     assert (expected != policy.decide(evidence, ids=frame["id"])).any()
     decided = answers[[f"in_{label}" for label in policy.actions]] if sets else answers["decision"]
     assert (decided.to_numpy() == expected).all()
+
+
+@pytest.mark.slow
+def test_a_secret_key_is_a_parameter_of_postgres():
+    policy, evidence, frame = made_of(False)
+    columns = Columns(["p_0", "p_1"], classes=evidence.classes)
+    expected = policy.decide(evidence, ids=frame["id"], key=SECRET).tolist()
+    options = {"dialect": "postgres", "table": "rows", "id_column": "id"}
+    with postgres_server() as connection:
+        in_postgres(connection, "SELECT 1 AS one", frame)  # makes the table
+        for placeholder, values in (("%s", [SECRET]), ("%(key)s", {"key": SECRET})):
+            statement = to_sql(policy, columns, **options, key_parameter=placeholder)
+            rows = sorted(connection.execute(statement, values).fetchall())
+            assert [row[-1] for row in rows] == expected
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

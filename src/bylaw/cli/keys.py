@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +36,7 @@ def read_key(key: str | None, path: Path | None) -> str | None:
         raise OptionError(
             f"--key-file: {path} has {len(secret)} bytes, and a secret has {LEAST_BYTES} at least; {_HOW}"
         )
-    if path.stat().st_mode & stat.S_IROTH:
+    if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
         warn(f"--key-file: everybody on this machine can read {path}; chmod 600 it")
     try:
         return secret.decode()
