@@ -16,7 +16,7 @@ LEVEL = 0.05
 
 
 def mean(values, low=0.0, high=1.0):
-    return BettingTest([Sample.of_values(np.asarray(values, float), low, high)], exclusive=True)
+    return BettingTest([Sample.of_values(np.asarray(values, float), low, high)], disjoint=True)
 
 
 def gap(inside, values, nested=False):
@@ -24,7 +24,7 @@ def gap(inside, values, nested=False):
     sizes = np.asarray(inside, float)
     others = np.ones(len(sizes)) if nested else 1 - sizes
     samples = [Sample(sizes, sizes * values, 0.0, 1.0), Sample(others, -others * values, -1.0, 0.0)]
-    return BettingTest(samples, exclusive=not nested)
+    return BettingTest(samples, disjoint=not nested)
 
 
 def limit(repetitions, level=LEVEL):
@@ -118,7 +118,7 @@ def test_rare_events_among_many_rows():
 
 def test_constant_values_and_single_rows():
     assert mean(np.zeros(1)).bounds(LEVEL) == (0.0, 1.0)
-    fixed = BettingTest([Sample.of_values(np.full(5, 0.25), 0.25, 0.25)], exclusive=True)
+    fixed = BettingTest([Sample.of_values(np.full(5, 0.25), 0.25, 0.25)], disjoint=True)
     assert fixed.bounds(LEVEL) == (0.25, 0.25)
     assert fixed.p_value(0.25, LEVEL) == 0.0
     assert fixed.p_value(0.24, LEVEL) == 1.0

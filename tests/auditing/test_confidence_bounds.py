@@ -16,7 +16,7 @@ LEVEL = 0.05
 
 
 def make(values, method, low=0.0, high=1.0):
-    return make_test([Sample.of_values(np.asarray(values, float), low, high)], method, exclusive=True)
+    return make_test([Sample.of_values(np.asarray(values, float), low, high)], method, disjoint=True)
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -90,7 +90,7 @@ def test_a_sum_over_many_events_is_bounded_event_by_event():
     rng = np.random.default_rng(3)
     group, values = rng.integers(0, 8, 4000), (rng.random(4000) < 0.2).astype(float)
     samples = [Sample((group == g) * 1.0, (group == g) * values, 0.0, 1.0) for g in range(8)]
-    test = make_test(samples, "betting", exclusive=True)
+    test = make_test(samples, "betting", disjoint=True)
     assert isinstance(test, SeparateTests)
     lower, upper = test.bounds(LEVEL)
     assert lower < 8 * 0.2 < upper
@@ -106,7 +106,7 @@ def test_clopper_pearson_refuses_chances():
 def test_weights_are_for_betting(method):
     weighted = Sample(np.array([0.5, 1.0]), np.array([0.0, 1.0]), 0.0, 1.0)
     with pytest.raises(OptionError, match=f"{method} takes no weights; use method='betting'") as caught:
-        make_test([weighted], method, exclusive=True)
+        make_test([weighted], method, disjoint=True)
     assert caught.value.remedy == Remedy("choose_method", "betting")
 
 

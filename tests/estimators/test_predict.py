@@ -8,6 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from bylaw import (
     ConstrainedClassifier,
+    OptionError,
     demographic_parity,
     disagreement,
     miscoverage,
@@ -61,6 +62,19 @@ def test_draws_by_seed_and_by_id():
     assert np.array_equal(refitted, drawn)
     free = fitted.set_params(random_state=None)
     assert not np.array_equal(free.predict(X), free.predict(X))
+
+
+def test_a_secret_key_goes_before_the_seed():
+    fitted = classifier(["rejected() <= 0.2"], beta=5.0).fit(X, Y)
+    ids = [f"row {i}" for i in range(N)]
+    evidence = fitted._make_evidence(X, None, None)
+    expected = fitted.policy_.decide(evidence, ids=ids, key="a secret")
+    assert fitted.predict(X, ids=ids, key="a secret").tolist() == expected.tolist()
+    assert not np.array_equal(fitted.predict(X, ids=ids), expected)
+    with pytest.raises(OptionError, match="no effect without ids"):
+        fitted.predict(X, key="a secret")
+    with pytest.raises(OptionError, match="never set"):
+        fitted.predict(X, ids=ids, key="")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ def write_atomically(path: Path) -> Iterator[Path]:
             f"cannot write {path}: it is {'a folder' if path.is_dir() else 'no ordinary file'}"
         )
     path = path.resolve()  # a link stays, and what it leads to is replaced
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".bylaw-{secrets.token_hex(8)}.partial")  # of this call alone
     unnamed = _unnamed_file(path.parent)
     try:
         yield partial if unnamed is None else Path(f"/proc/self/fd/{unnamed}")

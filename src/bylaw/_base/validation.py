@@ -64,21 +64,50 @@ def check_choice(value: Any, what: str, choices: Collection[Any]) -> Any:
     raise OptionError(f"{what} must be one of {list(choices)}, not {value!r}")
 
 
-def as_scalar(value: Any, what: str) -> Value:
+def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Value:
     """A label or group value as a plain Python scalar, so that text and JSON can carry it."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return str.__str__(value)  # members of enumerations become plain, too
+        return check_text(str.__str__(value), what, error)  # members of enumerations become plain, too
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
-    raise RuleError(
+    raise error(
         f"{what} {value!r} must be a string, a bool or a finite number; convert it, for instance with str()"
     )
+
+
+def as_name(name: Any, what: str, error: type[BylawError] = RuleError) -> str:
+    """The name of a column, as plain text that is not empty."""
+    if not isinstance(name, str) or not name:
+        raise error(f"{what} must be text that is not empty, not {name!r}")
+    return check_text(str.__str__(name), what, error)
+
+
+def check_text(text: str, what: str, error: type[BylawError] = OptionError) -> str:
+    """Text that files and databases can hold: no lone surrogates, which are halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise error(f"{what} {text!r} has half of a character (a lone surrogate); correct it") from None
+    return text
+
+
+def check_key(key: Any) -> str:
+    """The key of draws by id: an empty one would be a secret that was never set."""
+    if not isinstance(key, str):
+        raise OptionError(f"key must be text, not of type {type(key).__name__}")  # a secret is not shown
+    if not key:
+        raise OptionError("key is empty: was the secret never set?")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise OptionError("key has half of a character (a lone surrogate)") from None
+    return str.__str__(key)
 
 
 def _is_number(value: Any) -> bool:

@@ -97,14 +97,14 @@ class BettingTest:
     ----------
     samples : sequence of Sample
         of the same rows, one for each event.
-    exclusive : bool
+    disjoint : bool
         no row is in two of the events.
     """
 
-    def __init__(self, samples: Sequence[Sample], exclusive: bool) -> None:
+    def __init__(self, samples: Sequence[Sample], disjoint: bool) -> None:
         # The rarest event has the free mean. That depends on who is in the events, not on their values.
         self.samples = sorted(samples, key=lambda sample: sample.sizes.sum())
-        self.exclusive = exclusive
+        self.disjoint = disjoint
         self.low = np.array([s.lowest for s in self.samples])
         self.high = np.array([s.highest for s in self.samples])
         columns = [s.sizes for s in self.samples] + [s.amounts for s in self.samples]
@@ -244,7 +244,7 @@ class BettingTest:
         be taken as given, and the mean of a_e is known beforehand."""
         n, blocks = len(self.samples), self.blocks
         alike = all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in self.samples)
-        if self.exclusive and alike and not self.predicted:
+        if self.disjoint and alike and not self.predicted:
             known = blocks.n_rows / blocks.sums[:, :n].sum(axis=0)
             return np.broadcast_to(known, (len(blocks.sums), n))
         return (blocks.rows_before + 1) / (blocks.sums_before[:, :n] + 0.5)
@@ -265,7 +265,7 @@ class BettingTest:
         up = np.where(sign[:, None] > 0, self.high, -self.low)[:, None]
         down = np.where(sign[:, None] > 0, self.low, -self.high)[:, None]
         loss, most = kappa * np.maximum(up - means, 0), kappa * np.maximum(means - down, 0)
-        together = np.max if self.exclusive else np.sum
+        together = np.max if self.disjoint else np.sum
         loss, most = (together(part, axis=3).max(axis=2) for part in (loss, most))
         return np.maximum(loss, _LEAST), most
 

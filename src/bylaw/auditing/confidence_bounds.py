@@ -151,13 +151,13 @@ class SeparateTests:
 
 
 METHODS: Mapping[str, Callable[[Sample], Test]] = {
-    "betting": lambda sample: BettingTest([sample], exclusive=True),
+    "betting": lambda sample: BettingTest([sample], disjoint=True),
     "hoeffding_bentkus": HoeffdingBentkus,
     "clopper_pearson": ClopperPearson,
 }
 
 
-def make_test(samples: Sequence[Sample], method: str, exclusive: bool) -> Test:
+def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
     """A test of the sum of the samples' means.
 
     Parameters
@@ -166,11 +166,11 @@ def make_test(samples: Sequence[Sample], method: str, exclusive: bool) -> Test:
         of the same rows in random order, each with a row of its event.
     method : str
         one of `METHODS`.
-    exclusive : bool
+    disjoint : bool
         no row is in two of the events.
     """
     if method == "betting" and len(samples) <= MOST_EVENTS:
-        return BettingTest(samples, exclusive)
+        return BettingTest(samples, disjoint)
     tests = [METHODS[method](sample) for sample in samples]
     return tests[0] if len(tests) == 1 else SeparateTests(tests)
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bylaw._base.visible_text import make_visible
 from bylaw.auditing.reliability import CLOSE, Reliability
 from bylaw.auditing.verdicts import RuleAudit, is_out_of_reach
 from bylaw.errors import join_remedy
@@ -31,7 +32,7 @@ def format_text(audit: Audit) -> str:
         )
     if more := len(audit.rules) - len(shown):
         lines.append(f"  ... and {more} more rules, see to_frame()")
-    return "\n".join([*lines, "", *_list_remarks(audit)])
+    return "\n".join(make_visible(line) for line in [*lines, "", *_list_remarks(audit)])
 
 
 def format_html(audit: Audit) -> str:
@@ -45,7 +46,7 @@ def format_html(audit: Audit) -> str:
     more = len(audit.rules) - min(len(audit.rules), _SHOWN_RULES)
     remarks = [*([f"and {more} more rules"] if more else []), *_list_remarks(audit)]
     title = "<br>".join(html.escape(line) for line in [_format_headline(audit), *_format_subtitle(audit)])
-    return (
+    return make_visible(
         f"<table><caption style='text-align:left'>{title}</caption>"
         "<thead><tr><th>verdict</th><th style='text-align:left'>rule</th>"
         f"<th style='text-align:left'>observed</th></tr></thead><tbody>{rows}</tbody></table>"

@@ -37,7 +37,7 @@ class Hypothesis:
     """That a rate, a sum of means and a constant, is at most zero."""
 
     samples: tuple[Sample, ...]  # of the same rows, one for each event
-    exclusive: bool  # no row is in two events
+    disjoint: bool  # no row is in two events
     rows: float  # effective sample size; of several samples, that of the smallest
     constant: float
 
@@ -47,7 +47,7 @@ class HypothesisTest:
 
     def __init__(self, hypothesis: Hypothesis, method: str) -> None:
         self.constant = hypothesis.constant
-        self.test = make_test(hypothesis.samples, method, hypothesis.exclusive)
+        self.test = make_test(hypothesis.samples, method, hypothesis.disjoint)
 
     @property
     def estimate(self) -> float:
@@ -112,9 +112,9 @@ class HeldOutSample:
                 return Untestable(f"there is no row with {format_conditions(event)}")
         parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
         samples = [self._sample(part, event) for event, part in zip(events, parts, strict=True)]
-        exclusive = all(_are_exclusive(one, other) for one, other in itertools.combinations(events, 2))
+        disjoint = all(_are_disjoint(one, other) for one, other in itertools.combinations(events, 2))
         rows = min(self._effective_rows(self.among(event)) for event in events)
-        return Hypothesis(tuple(samples), exclusive, rows, excess.constant)
+        return Hypothesis(tuple(samples), disjoint, rows, excess.constant)
 
     def restrict(self, rate: Rate) -> HeldOutSample:
         """The rows that show all that a rate refers to: no test goes by predictions."""
@@ -292,7 +292,7 @@ def _drop_conditions(rate: Rate) -> Rate:
     return sum(terms, Rate((), rate.constant))
 
 
-def _are_exclusive(one: Conditions, other: Conditions) -> bool:
+def _are_disjoint(one: Conditions, other: Conditions) -> bool:
     """No row is in both."""
     other_values = dict(other)
     return any(name in other_values and other_values[name] != value for name, value in one)

@@ -11,6 +11,7 @@ import numpy as np
 from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import check_choice
+from bylaw._base.visible_text import make_visible
 from bylaw.calibration.maps import METHODS, CalibrationMap
 from bylaw.calibration.selection import Codes, Selected, select_maps
 from bylaw.data.evidence import Evidence
@@ -165,7 +166,7 @@ class Calibration:
             parts.append(f"labels: {', '.join(methods)}{f' by {self.by}' if self.by else ''}")
         parts += [f"{name}: {found.map.method}" for name, found in self.groups.items()]
         parts += [f"{name} and label: {found.map.method}" for name, found in self.joint.items()]
-        return ", ".join(parts)
+        return make_visible(", ".join(parts))
 
     def __repr__(self) -> str:
         return f"Calibration({self.describe()})"

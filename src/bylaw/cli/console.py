@@ -1,6 +1,6 @@
 """Output of commands: tables for people, one JSON object for machines; errors and progress on standard error.
 
-Whatever comes from files is shown as plain text, without markup and without control characters.
+Whatever comes from files is shown as plain text, without markup; characters that nobody sees, as escapes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bylaw._base.visible_text import escape_json, make_visible
 from bylaw.cli.remedies import describe_problem
 
 _NUMBER = re.compile(r"[-+]?[\d.]|nan$|$")
@@ -35,8 +35,7 @@ _aside = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 def make_plain(text: Any, style: str = "") -> Text:
     """Text that cannot steer a terminal."""
-    kept = (c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\ufffd" for c in str(text))
-    return Text("".join(kept), style=style)
+    return Text(make_visible(str(text), keep="\n\t"), style=style)
 
 
 def tell(text: Any, style: str = "") -> None:
@@ -47,7 +46,7 @@ def tell(text: Any, style: str = "") -> None:
 
 def show_json(content: Any) -> None:
     """Print for machines: nothing else goes to standard output."""
-    print_raw(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str))
+    print_raw(escape_json(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)))
 
 
 def print_raw(text: str) -> None:
@@ -70,7 +69,7 @@ def show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) 
         numbers = all(_NUMBER.match(str(row[i])) for row in rows)
         table.add_column(make_plain(head), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(make_plain, row))
+        table.add_row(*(Text(make_visible(str(cell))) for cell in row))
     _out.print(table)
     _flush()
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats, Value
-from bylaw._base.validation import as_scalar
+from bylaw._base.validation import as_name, as_scalar
+from bylaw._base.visible_text import make_visible
 from bylaw.data.arrays import (
     RowIndex,
     as_columns,
@@ -37,6 +38,7 @@ from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.expressions import LABEL, Conditions, CostColumn, Groups, Source, shorten
 
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
+LEAST_WEIGHT = 1e-50  # of a row that counts; its inverse is the most
 REJECTED = "reject"  # the label of an earlier model's rejections
 _AGREES_WITH_NOTHING = -1
 _NOWHERE = -2
@@ -69,7 +71,7 @@ class RowData:
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} rows", f"{len(self.classes)} classes"]
-        parts += [f"{k}: {shorten(v)}" for k, v in self.group_values.items()]
+        parts += [f"{make_visible(k)}: {shorten(v)}" for k, v in self.group_values.items()]
         parts += [f"reference {name!r}" for name in self.references]
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -273,8 +275,8 @@ class Evidence(RowData):
         matrix, names = as_matrix(probabilities, "probabilities")
         labels, matrix = check_classes(classes, names, matrix)
         matrix = own(check_probabilities(matrix, "probabilities", normalize), probabilities)
-        groups, joint = as_columns(groups, "groups"), as_columns(joint, "joint")
-        references, costs = as_columns(references, "references"), as_columns(costs, "costs")
+        groups, joint = _name_columns(groups, "groups"), _name_columns(joint, "joint")
+        references, costs = _name_columns(references, "references"), _name_columns(costs, "costs")
         named = {"groups": groups, "joint": joint, "references": references, "costs": costs}
         index = check_alignment({"probabilities": probabilities, **named, "weights": weights})
         checker = _Checker(labels, matrix, normalize)
@@ -289,6 +291,17 @@ class Evidence(RowData):
             weights=None if weights is None else checker.weights(weights),
             index=index,
         )
+
+
+def _name_columns(columns: Any, what: str) -> dict[Any, Any]:
+    """Columns by plain names, or by tuples of them."""
+    return {_as_plain_name(name, what): column for name, column in as_columns(columns, what).items()}
+
+
+def _as_plain_name(name: Any, what: str) -> Any:
+    if isinstance(name, tuple):
+        return tuple(_as_plain_name(part, what) for part in name)
+    return as_name(name, f"a name in {what}", EvidenceError)
 
 
 def _restore(cls: type[Any], state: dict[str, Any]) -> Any:
@@ -316,7 +329,7 @@ class _Checker:
             return column
         if isinstance(name, tuple):
             return self._combination(name, column, what)
-        if not isinstance(name, str) or not name or name == LABEL:
+        if name == LABEL:
             raise EvidenceError(f"{what}: a group is named by a string other than {LABEL!r}")
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
             matrix, names = as_matrix(column, what)
@@ -326,7 +339,7 @@ class _Checker:
                     "{value: probabilities}, or one value per row"
                 )
             self.check_length(len(matrix), what)
-            values = tuple(as_scalar(value, f"a value of {what}") for value in names)
+            values = tuple(as_scalar(value, f"a value of {what}", EvidenceError) for value in names)
             return GroupProbabilities(values, own(check_probabilities(matrix, what, self.normalize), column))
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
@@ -338,7 +351,9 @@ class _Checker:
         ):
             raise EvidenceError(f"{what} takes a dict from tuples of values to columns of probabilities")
         self.check_length(len(matrix := as_matrix(column, what)[0]), what)
-        values = tuple(tuple(as_scalar(v, f"a value of {what}") for v in value) for value in column)
+        values = tuple(
+            tuple(as_scalar(v, f"a value of {what}", EvidenceError) for v in value) for value in column
+        )
         return GroupProbabilities(values, own(check_probabilities(matrix, what, self.normalize), column))
 
     def add_margins(self, groups: dict[Any, Group]) -> dict[Any, Group]:
@@ -404,7 +419,19 @@ class _Checker:
             raise EvidenceError("weights must be finite and not negative")
         if not vector.any():
             raise EvidenceError("all weights are zero; there is nothing to learn from")
-        return own(vector, weights)
+        return own(check_sizes(vector, "weights"), weights)
+
+
+def check_sizes(weights: Floats, what: str) -> Floats:
+    """Weights, some of them positive, whose sums and squares are numbers."""
+    positive = weights[weights > 0]
+    if positive.min() < LEAST_WEIGHT or positive.max() > 1 / LEAST_WEIGHT:
+        raise EvidenceError(
+            f"{what} must be zero, or from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}, so that their sums and "
+            f"squares are numbers; these go from {positive.min():.3g} to {positive.max():.3g}. Only their "
+            "ratios count: divide them by their mean"
+        )
+    return weights
 
 
 def encode_values(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:

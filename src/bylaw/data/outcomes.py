@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw.data.arrays import as_columns, as_matrix, check_alignment, fill_missing, own
-from bylaw.data.evidence import Evidence, RowData, encode_values
+from bylaw.data.evidence import Evidence, RowData, check_sizes, encode_values
 from bylaw.data.groups import GroupProbabilities, KnownGroup, Part, PartlyKnownGroup, factorize
 from bylaw.data.substitution import substitute
 from bylaw.errors import EvidenceError, OptionError
@@ -393,7 +393,7 @@ def _read_seen_weights(evidence: Evidence, seen_weights: Any, seen: Mapping[str,
             "seen_weights must be finite and positive on every row that shows a label or a group which "
             "others lack: 1 / P(seen | x)"
         )
-    return weights
+    return check_sizes(weights, "seen_weights")
 
 
 def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Mapping[str, Mask]) -> Evidence:

@@ -25,13 +25,13 @@ def check_classes(
         raise EvidenceError(f"probabilities must have shape (rows, classes), not {matrix.shape}{hint}")
     if classes is None:
         classes = names if names is not None else range(matrix.shape[1])
-    labels = tuple(as_scalar(label, "a class") for label in classes)
+    labels = tuple(as_scalar(label, "a class", EvidenceError) for label in classes)
     if len(labels) != matrix.shape[1]:
         raise EvidenceError(
             f"{len(labels)} classes are named, but probabilities has {matrix.shape[1]} columns"
         )
-    if len(set(labels)) != len(labels):
-        raise EvidenceError(f"the classes {list(labels)} are not all different")
+    if len(set(map(str, labels))) != len(labels) or len(set(labels)) != len(labels):
+        raise EvidenceError(f"the classes {list(labels)} are not all different, or are written alike")
     if len(labels) < 2:
         raise EvidenceError(
             "there is a single class, so there is nothing to decide; pass one column per class"

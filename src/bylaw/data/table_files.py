@@ -24,6 +24,7 @@ import pyarrow.parquet
 from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.data.evidence import REJECTED
+from bylaw.data.json_nesting import check_nesting
 from bylaw.data.text_values import match_value, parse_values
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.expressions import shorten
@@ -173,6 +174,7 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
 
 
 def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+    check_nesting(table.path)
     first = _first_line(table.path)
     # Otherwise text that looks like a date becomes one, and what begins with whole numbers stays with them.
     texts = [name for name in (*table.text, *table.values) if isinstance(first.get(name), str)]
@@ -188,7 +190,7 @@ def _first_line(path: Path) -> dict[str, Any]:
     with path.open(encoding="utf-8") as file:
         try:
             found = json.loads(file.readline())
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
     return found if isinstance(found, dict) else {}
 
@@ -240,7 +242,7 @@ def _name_file(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise EvidenceError(f"there is no file {path}") from None
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as problem:
+    except (pyarrow.ArrowException, OSError, UnicodeError) as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise EvidenceError(f"{path} cannot be read as {detect_format(path)}: {reason}") from None
 

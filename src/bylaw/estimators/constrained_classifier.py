@@ -555,7 +555,13 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @_available_for(False, "the decisions are sets of labels: use predict_set")
     def predict(
-        self, X: Any, *, sensitive_features: Any = None, reference: Any = None, ids: Any = None
+        self,
+        X: Any,
+        *,
+        sensitive_features: Any = None,
+        reference: Any = None,
+        ids: Any = None,
+        key: str | None = None,
     ) -> NDArray[Any]:
         """One decision per row, sampled from `predict_proba`.
 
@@ -572,6 +578,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ids : array of shape (n_rows,), optional
             text or whole numbers: the same id gets the same decision in any batch, instead of one by
             `random_state`. For `method="sample"` only.
+        key : str, optional
+            with `ids`, the key of the hash, as in `Policy.decide`; by default `random_state`, if that is a
+            whole number, and otherwise the policy's digest. Neither is a secret: where those who are decided
+            on can choose ids, pass one.
 
         Returns
         -------
@@ -583,7 +593,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         EvidenceError
             if groups or labels of an earlier model are missing, or were not seen by `fit`.
         OptionError
-            if `ids` are given with another `method` than "sample".
+            if `ids` are given with another `method` than "sample", or a `key` without them.
 
         Examples
         --------
@@ -596,11 +606,17 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> bool((clf.predict(X[150:], ids=range(150, 200)) == first[150:]).all())
         True
         """
-        return self._decide(X, sensitive_features, reference, ids).astype(self.actions_.dtype)
+        return self._decide(X, sensitive_features, reference, ids, key).astype(self.actions_.dtype)
 
     @_available_for(True, "the decisions are not sets of labels: use predict")
     def predict_set(
-        self, X: Any, *, sensitive_features: Any = None, reference: Any = None, ids: Any = None
+        self,
+        X: Any,
+        *,
+        sensitive_features: Any = None,
+        reference: Any = None,
+        ids: Any = None,
+        key: str | None = None,
     ) -> NDArray[np.bool_]:
         """One set of labels per row, sampled from `predict_proba`.
 
@@ -610,7 +626,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ----------
         X : array or frame of shape (n_rows, n_features)
             new rows.
-        sensitive_features, reference, ids
+        sensitive_features, reference, ids, key
             as in `predict`.
 
         Returns
@@ -630,7 +646,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> clf.fit(X, y).predict_set(X).shape
         (200, 3)
         """
-        return self._decide(X, sensitive_features, reference, ids)
+        return self._decide(X, sensitive_features, reference, ids, key)
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Floats:
         """Probabilities of the decisions, not of the labels: those are `estimator_.predict_proba`.
@@ -660,10 +676,14 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         evidence = self._make_evidence(X, sensitive_features, reference)
         return self.policy_.probabilities(evidence)
 
-    def _decide(self, X: Any, sensitive_features: Any, reference: Any, ids: Any) -> NDArray[Any]:
+    def _decide(
+        self, X: Any, sensitive_features: Any, reference: Any, ids: Any, key: str | None
+    ) -> NDArray[Any]:
+        if key is not None and ids is None:
+            raise OptionError("key= has no effect without ids=")
         evidence = self._make_evidence(X, sensitive_features, reference)
         if ids is not None:
-            key = make_key(self.random_state)
+            key = make_key(self.random_state) if key is None else key
             return self.policy_.decide(evidence, ids=ids, key=key, method=self.method)  # type: ignore[arg-type]
         rng = None if self.method == "argmax" else make_generator(self.random_state)
         return self.policy_.decide(evidence, rng=rng, method=self.method)  # type: ignore[arg-type]

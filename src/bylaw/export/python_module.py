@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from bylaw._base.typing import Value
+from bylaw._base.visible_text import make_visible
 from bylaw.calibration.maps import CalibrationMap
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
@@ -191,7 +192,7 @@ def _read_runtime() -> str:
 
 
 def _write_comment(text: str) -> str:
-    return f"# {' '.join(text.replace(chr(0), ' ').split())}"
+    return f"# {make_visible(' '.join(text.replace(chr(0), ' ').split()))}"
 
 
 def _write_table(name: str, meaning: str, rows: Iterable[Any], comments: Iterable[str] = ()) -> str:

@@ -50,7 +50,10 @@ def probabilities(row: dict[str, Any]) -> list[float]:
 
 
 def decide(row: dict[str, Any], row_id: str | int, key: str = DIGEST) -> Any:
-    """The action of this id, always the same one; for sets, the list of labels that are in."""
+    """The action of this id, always the same one; for sets, the list of labels that are in. The key is
+    public unless you pass a secret of your own, as you must where people can choose their ids."""
+    if not key:
+        raise ValueError("the key is empty: was the secret never set?")
     if isinstance(row_id, bool) or not isinstance(row_id, str | int):
         raise ValueError(f"an id is text or a whole number, not {row_id!r}")
     distribution = probabilities(row)

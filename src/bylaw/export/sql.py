@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from bylaw._base.validation import check_key
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
 from bylaw.export.formulas import describe_policy, make_terms
@@ -12,6 +14,9 @@ from bylaw.export.sql_dialects import Dialect, DialectName, get_dialect, write_c
 from bylaw.export.sql_steps import SetStepBuilder, StepBuilder
 from bylaw.export.sql_text import SelectStep
 from bylaw.policy.policy import Policy
+
+_PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)
+_HERE = "\0"  # where the parameter goes: no name and no text can have it
 
 
 def to_sql(
@@ -22,6 +27,7 @@ def to_sql(
     table: str | Sequence[str],
     id_column: str | None = None,
     key: str | None = None,
+    key_parameter: str | None = None,
     keep: Sequence[str] = (),
 ) -> str:
     """A policy as one SELECT statement: `policy.probabilities` of each row, and `policy.decide` by id.
@@ -48,7 +54,11 @@ def to_sql(
     id_column : str, optional
         ids, text or whole numbers: the decision is that of `policy.decide(evidence, ids=..., key=...)`.
     key : str, optional
-        of the hash, with an `id_column`; by default the policy's digest.
+        of the hash, with an `id_column`; by default the policy's digest. It is written into the statement,
+        so it is no place for a secret.
+    key_parameter : str, optional
+        instead of `key`: the placeholder of a parameter that holds it, once in the statement, as your driver
+        writes them: "?", "$1", "$key", ":key", "@key", "%s" or "%(key)s". So a secret key is in no file.
     keep : sequence of str, default=()
         columns of the table to have in the result.
 
@@ -73,28 +83,53 @@ def to_sql(
     >>> [line for line in statement.splitlines() if line.startswith("-- subject to")]
     ['-- subject to rejected() <= 0.2']
     """
-    if key is not None and id_column is None:
-        raise OptionError("key= is for decisions by id, which need id_column=")
-    if not isinstance(key, str | None):
-        raise OptionError(f"key must be text, not {key!r}")
+    _check_key(key, key_parameter, id_column)
     if isinstance(keep, str):
         raise OptionError(f"keep takes a list of columns: keep=[{keep!r}]")
     language = get_dialect(dialect)
     carried = [column for column in dict.fromkeys([id_column, *keep]) if column is not None]
     builder = StepBuilder if policy.action_space.exclusive else SetStepBuilder
     steps = builder(policy, columns, make_terms(policy, columns), language, carried)
-    key = policy.digest if key is None else key
+    prefix = _write_prefix(policy, language, key, key_parameter)
     parts = table.split(".") if isinstance(table, str) else list(table)
     source = ".".join(language.quote_name(part) for part in parts)
-    chain = steps.build_probabilities() + ([] if id_column is None else steps.build_draws(key))
+    chain = steps.build_probabilities() + ([] if id_column is None else steps.build_draws(prefix))
     probabilities, decisions = _name_results(steps, language, carried)
     result = [f"kept_{i} AS {language.quote_name(column)}" for i, column in enumerate(carried)]
     result += [f"probability_{a} AS {language.quote_name(name)}" for a, name in enumerate(probabilities)]
     if id_column is not None:
         written = steps.write_decisions()
         result += [f"{written[i]} AS {language.quote_name(name)}" for i, name in enumerate(decisions)]
-    header = _write_header(policy, language, None if id_column is None else key)
-    return f"{header}\n{_write_statement(chain, result, source, language)}\n"
+    header = _write_header(policy, language, None if id_column is None else (key, key_parameter))
+    statement = f"{header}\n{_write_statement(chain, result, source, language)}\n"
+    return statement if key_parameter is None else _set_parameter(statement, key_parameter)
+
+
+def _check_key(key: str | None, key_parameter: str | None, id_column: str | None) -> None:
+    if (key is not None or key_parameter is not None) and id_column is None:
+        raise OptionError("key= is for decisions by id, which need id_column=")
+    if key is not None:
+        check_key(key)
+        if key_parameter is not None:
+            raise OptionError("pass either key=, which is written into the statement, or key_parameter=")
+    if key_parameter is not None and not _PLACEHOLDER.fullmatch(str(key_parameter)):
+        raise OptionError(
+            "key_parameter is a placeholder such as '?', '$1', '$key', ':key', '@key', '%s' or '%(key)s'; it "
+            "is not the key itself"
+        )
+
+
+def _write_prefix(policy: Policy, language: Dialect, key: str | None, key_parameter: str | None) -> str:
+    """The key and a slash, as an expression."""
+    if key_parameter is None:
+        return language.write_literal(f"{policy.digest if key is None else key}/")
+    return f"{language.cast(_HERE, language.text)} || {language.write_literal('/')}"
+
+
+def _set_parameter(statement: str, key_parameter: str) -> str:
+    """Drivers that write parameters with % read every other one as %%."""
+    plain = statement.replace("%", "%%") if key_parameter.startswith("%") else statement
+    return plain.replace(_HERE, key_parameter)
 
 
 def _write_statement(chain: list[SelectStep], result: list[str], source: str, language: Dialect) -> str:
@@ -141,9 +176,11 @@ def _make_unique(wanted: list[str]) -> list[str]:
     return found
 
 
-def _write_header(policy: Policy, language: Dialect, key: str | None) -> str:
+def _write_header(policy: Policy, language: Dialect, keys: tuple[str | None, str | None] | None) -> str:
     lines = [f"A policy for {language.title}, by bylaw {version('bylaw')}", *describe_policy(policy)]
     lines += ["A row with a missing value, or with one that the policy was not fitted on, gets NULL."]
-    if key is not None:
-        lines += [f"Decisions are sampled by the SHA-256 of {key!r}, a slash and the id."]
+    if keys is not None:
+        key, parameter = keys
+        what = repr(policy.digest if key is None else key) if parameter is None else "the parameter"
+        lines += [f"Decisions are sampled by the SHA-256 of {what}, a slash and the id."]
     return "\n".join(write_comment(line) for line in lines)

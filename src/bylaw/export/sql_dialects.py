@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bylaw._base.typing import Value
-from bylaw._base.validation import check_choice
+from bylaw._base.validation import check_choice, check_text
+from bylaw._base.visible_text import make_visible
 from bylaw.errors import OptionError
 
 DialectName = Literal["duckdb", "postgres", "bigquery", "snowflake", "spark"]
@@ -40,6 +41,7 @@ class Dialect:
         """A quoted identifier."""
         if not isinstance(text, str) or not text or "\0" in text:
             raise OptionError(f"a column or table is named by a text that is not empty, not {text!r}")
+        check_text(text, "the name of a column or table")
         if self.longest_name is not None and len(text.encode()) > self.longest_name:
             raise OptionError(
                 f"{self.title} cuts names after {self.longest_name} bytes, and {text!r} is longer; rename it"
@@ -53,7 +55,7 @@ class Dialect:
         if isinstance(value, str):
             if "\0" in value:
                 raise OptionError(f"{value!r} has a zero character, which databases cannot hold; rename it")
-            return self.escape_text(value)
+            return self.escape_text(check_text(value, "the text"))
         return str(value) if isinstance(value, int) else self.write_float(value)
 
     def write_float(self, value: float) -> str:
@@ -67,7 +69,7 @@ class Dialect:
 
 def write_comment(text: str) -> str:
     """One line of comment, whatever is in the text."""
-    line = " ".join(text.replace("\0", " ").split()).replace("${", "$ {")
+    line = make_visible(" ".join(text.replace("\0", " ").split())).replace("${", "$ {")
     return f"-- {line}".rstrip(" \\")  # Spark reads on after a backslash
 
 

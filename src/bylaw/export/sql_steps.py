@@ -57,15 +57,17 @@ class StepBuilder:
             *self._build_normalization(),
         ]
 
-    def build_draws(self, key: str) -> list[SelectStep]:
-        """The steps from the probabilities to uniform numbers by id, the first of the kept columns."""
-        message = (
-            f"{self.dialect.write_literal(f'{key}/')} || {self.dialect.cast('kept_0', self.dialect.text)}"
-        )
+    def build_draws(self, prefix: str) -> list[SelectStep]:
+        """The steps from the probabilities to uniform numbers by id, the first of the kept columns.
+
+        The prefix, key and slash, occurs once: it may have a parameter in it.
+        """
+        message = f"{prefix} || {self.dialect.cast('kept_0', self.dialect.text)} AS message"
         probabilities = self._number_names("probability")
-        hashed = [self.dialect.sha256.format(text) for text in self._write_messages(message)]
+        hashed = [self.dialect.sha256.format(text) for text in self._write_messages("message")]
         hashes = [f"{text} AS hash_{i}" for i, text in enumerate(hashed)]
         return [
+            SelectStep("messages", [*self.kept, *probabilities, message]),
             SelectStep("hashes", [*self.kept, *probabilities, *hashes]),
             SelectStep("draws", [*self.kept, *probabilities, *self._write_uniforms()]),
         ]

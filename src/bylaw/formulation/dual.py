@@ -7,17 +7,15 @@ dF/dlambda_j = b_j - <B_j, E[phi pi']>. The cost of a pass does not depend on th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import ThreadpoolController
 
+from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.formulation.linear_form import LinearForm, compute_scores
@@ -27,17 +25,6 @@ BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _OF_ROWS = frozenset({"mass", "highest_cost", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset({"_support"})
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def limit_blas_threads() -> AbstractContextManager[Any]:
-    """Blocks are small: threads within one product of matrices mostly wait for each other, and on
-    a busy machine they wait very long."""
-    return _blas().limit(limits=1, user_api="blas")
 
 
 @dataclass(frozen=True)

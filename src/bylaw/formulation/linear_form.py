@@ -193,6 +193,8 @@ def compile_problem(
     Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
     unless they are given.
     """
+    if not evidence.row_weights.any():
+        raise EvidenceError("there are no rows, or none with a weight; pass at least one")
     space = problem.action_space(evidence.classes)
     rules = problem.expand(evidence.classes, evidence.group_values)
     compiler = _Compiler(space, evidence, dict(frequencies or {}))

@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from bylaw._base.typing import Value
-from bylaw._base.validation import as_scalar, check_number
+from bylaw._base.validation import as_name, as_scalar, check_number
+from bylaw._base.visible_text import make_visible
 from bylaw.errors import Remedy, RuleError
 from bylaw.language.action_space import ActionSpace, Reject
 
@@ -84,7 +85,7 @@ def shorten(values: Sequence[Any], most: int = 10) -> str:
 
 def format_conditions(event: Iterable[tuple[str, Any]]) -> str:
     """Conditions as they are written in given()."""
-    return ", ".join(f"{name}={value!r}" for name, value in event)
+    return ", ".join(f"{make_visible(name)}={value!r}" for name, value in event)
 
 
 def format_number(value: float) -> str:
@@ -131,7 +132,8 @@ class Atom:
 
     def given(self, extra: Mapping[str, Any]) -> Atom:
         conditions = dict(self.conditions)
-        for attribute, value in extra.items():
+        for name, value in extra.items():
+            attribute = as_name(name, "an attribute in given()")
             if attribute in conditions:
                 raise RuleError(f"{self} is already given {attribute}={conditions[attribute]!r}")
             conditions[attribute] = as_scalar(value, f"the value of {attribute!r} in given()")

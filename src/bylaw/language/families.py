@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from bylaw._base.typing import Value
-from bylaw._base.validation import as_scalar, check_nonnegative
+from bylaw._base.validation import as_name, as_scalar, check_nonnegative
 from bylaw.errors import RuleError
 from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule, format_number
 from bylaw.language.rates import error, miscoverage, rejected, selected
@@ -369,7 +369,7 @@ def _partition(attributes: Any) -> Attributes:
         )
     if len(set(names)) < len(names):
         raise RuleError(f"the intersection {names} names an attribute twice")
-    return names
+    return tuple(as_name(name, "an attribute") for name in names)
 
 
 def _level(name: str, level: Any) -> Tolerance:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from bylaw._base.typing import Value
-from bylaw._base.validation import as_scalar, check_number
+from bylaw._base.validation import as_name, as_scalar, check_number
 from bylaw.errors import Remedy, RuleError
 from bylaw.language.action_space import REJECT, ActionSpace, LabelSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import (
@@ -417,6 +417,4 @@ def _custom(name: str, *, space: ActionSpace) -> Meaning:
 
 
 def _column_name(name: Any, word: str) -> str:
-    if not isinstance(name, str) or not name:
-        raise RuleError(f"{word}() takes the name of a column as a string, not {name!r}")
-    return name
+    return as_name(name, f"the name of a column in {word}()")

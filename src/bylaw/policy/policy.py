@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bylaw._base.json_reader import write_json
 from bylaw._base.typing import Floats, Value
+from bylaw._base.validation import check_key
 from bylaw.calibration.calibration import Calibration
 from bylaw.data.arrays import check_alignment, own
 from bylaw.data.evidence import Evidence, RowData, as_evidence
@@ -248,7 +249,9 @@ class Policy:
             action, which the guarantee does not cover.
         key : str, optional
             with ids, the key of the hash; by default the policy's own digest. Keep one key
-            over releases to keep their draws alike.
+            over releases to keep their draws alike. The digest is public: where those who are decided on can
+            choose or change an id, pass a secret of 32 random characters or more, so that nobody can try ids
+            until one is lucky.
 
         Returns
         -------
@@ -290,7 +293,7 @@ class Policy:
                 raise OptionError(
                     "method='systematic' depends on the whole batch, so it takes rng=, not ids="
                 )
-            name = self.digest if key is None else key
+            name = self.digest if key is None else check_key(key)
             return lambda parts, suffix: sample_by_id(parts, ids, name, suffix)
         generator = np.random.default_rng(rng)
         if method == "systematic":

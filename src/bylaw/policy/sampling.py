@@ -61,7 +61,10 @@ def uniforms_by_id(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str 
 
 def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:
     """The columns of one digest."""
-    words = _hashes(hashlib.sha256(f"{key}/".encode()), [f"{name}{ending}" for name in ids.tolist()])
+    try:
+        words = _hashes(hashlib.sha256(f"{key}/".encode()), [f"{name}{ending}" for name in ids.tolist()])
+    except UnicodeEncodeError as problem:
+        raise EvidenceError(f"the id {problem.object!r} has half of a character (a lone surrogate)") from None
     return (_bits(words, _BITS * place) / 2.0**_BITS for place in range(count))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from bylaw._base.visible_text import make_visible
+
 _VOID = {"input", "meta", "br", "hr"}
 
 
@@ -21,7 +23,11 @@ def escape(text: Content) -> Html:
     """Plain text as markup; markup as it is."""
     if text is None:
         return Html("")
-    return text if isinstance(text, Html) else Html(html.escape(str(text), quote=True))
+    return text if isinstance(text, Html) else Html(_escape_text(text))
+
+
+def _escape_text(text: object) -> str:
+    return html.escape(make_visible(str(text), keep="\n\t"), quote=True)
 
 
 def join(parts: Iterable[Content], between: str = "") -> Html:
@@ -37,7 +43,7 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Html:
             continue
         word = key.rstrip("_").replace("_", "-")
         # Html in an attribute is escaped again: markup has no place there.
-        shown.append(f" {word}" if value is True else f' {word}="{html.escape(str(value), quote=True)}"')
+        shown.append(f" {word}" if value is True else f' {word}="{_escape_text(value)}"')
     opening = f"<{name}{''.join(shown)}>"
     return Html(opening if name in _VOID else f"{opening}{join(content)}</{name}>")
 

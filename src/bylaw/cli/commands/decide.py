@@ -11,6 +11,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_progress, tell
+from bylaw.cli.keys import Key, KeyFile, read_key
 from bylaw.errors import EvidenceError, OptionError
 
 if TYPE_CHECKING:
@@ -27,10 +28,8 @@ def run_decide(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also one column per action: its probability.")
     ] = False,
-    key: Annotated[
-        str | None,
-        typer.Option(help="Of the random draws; by default the policy's hash. Keep one over releases."),
-    ] = None,
+    key: Key = None,
+    key_file: KeyFile = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -51,7 +50,8 @@ def run_decide(
     from bylaw.data.table_files import detect_format
     from bylaw.policy.policy import Policy
 
-    check_outputs([output], [policy, table])
+    check_outputs([output], [policy, table, *([] if key_file is None else [key_file])])
+    secret = read_key(key, key_file)
     as_text = detect_format(output) == "csv"
     chosen = Policy.load(policy)
     column = make_decision_column(chosen, as_text=as_text)
@@ -60,7 +60,7 @@ def run_decide(
         raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
     if roles.id == "decision":
         raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
-    count = _write_decisions(_Decider(chosen, roles, column, key, probabilities), table, output)
+    count = _write_decisions(_Decider(chosen, roles, column, secret, probabilities), table, output)
     if as_json:
         show_json({"decisions": str(output), "rows": count, "policy": chosen.digest})
     else:

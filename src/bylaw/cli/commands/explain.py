@@ -12,6 +12,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_table, tell
+from bylaw.cli.keys import Key, KeyFile, read_key
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def run_explain(
         str | None, typer.Option(help="Its number, from 0; or, without a table, the row itself as JSON.")
     ] = None,
     wanted: Annotated[str | None, typer.Option("--id", help="Its id, in the column of ids.")] = None,
-    key: Annotated[str | None, typer.Option(help="Of the random draw; by default the policy's hash.")] = None,
+    key: Key = None,
+    key_file: KeyFile = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -47,14 +49,15 @@ def run_explain(
     from bylaw.policy.policy import Policy
 
     _check_row(table, row, wanted)
+    secret = read_key(key, key_file)
     chosen = Policy.load(policy)
     evidence, row_id = _read_row(chosen, table, row, wanted, flags)
     has_id = isinstance(row_id, str | int)
     if not has_id:
-        options.refuse_idle({"--key": key}, "an id of the row, which keys the draw")
+        options.refuse_idle({"--key": key, "--key-file": key_file}, "an id of the row, which keys the draw")
     why, column = explain(chosen, evidence), make_decision_column(chosen)
     # As `bylaw decide` draws it.
-    drawn = column.to_plain(chosen.decide(evidence, ids=[row_id], key=key)[0]) if has_id else None
+    drawn = column.to_plain(chosen.decide(evidence, ids=[row_id], key=secret)[0]) if has_id else None
     if as_json:
         show_json({"id": row_id, "decision": drawn, "actions": _list_actions(why)})
         return

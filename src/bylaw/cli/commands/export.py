@@ -30,7 +30,12 @@ def run_sql(
     table: Annotated[str, typer.Option(help="The table that the statement reads.")] = "scores",
     id_column: Annotated[str | None, typer.Option(help="The column of ids.")] = None,
     key: Annotated[
-        str | None, typer.Option(help="Of the random draws; by default the policy's hash.")
+        str | None,
+        typer.Option(help="Of the random draws; by default the policy's hash. The statement shows it."),
+    ] = None,
+    key_parameter: Annotated[
+        str | None,
+        typer.Option(help="Instead, the placeholder of a parameter that holds the key, such as $1 or ?."),
     ] = None,
 ) -> None:
     """Write one SELECT statement: the probability of each action and, with ids, the decision.
@@ -50,8 +55,10 @@ def run_sql(
     roles = _find_roles(chosen)
     ids = id_column or roles.id
     if ids is None:
-        options.refuse_idle({"--key": key}, "--id-column")
-    _write_text(output, to_sql(chosen, roles.columns, dialect=known, table=table, id_column=ids, key=key))
+        options.refuse_idle({"--key": key, "--key-parameter": key_parameter}, "--id-column")
+    names = {"table": table, "id_column": ids}
+    written = to_sql(chosen, roles.columns, dialect=known, **names, key=key, key_parameter=key_parameter)
+    _write_text(output, written)
 
 
 @export.command("python")
