@@ -116,7 +116,7 @@ def warn_of_missed_rules(
     if sampled:
         message += f" (standard error {errors[worst]:.2g})"
     if missed.sum() > 1:
-        message += f"; {missed.sum() - 1} more are missed"
+        message += f"; {missed.sum()} rules are missed in all"
     warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=stacklevel)
 
 
