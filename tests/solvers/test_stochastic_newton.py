@@ -129,17 +129,19 @@ def test_weights_count():
 
 
 @pytest.mark.slow
-def test_small_groups_are_held_back_until_they_are_seen():
-    """Two in a hundred, and rules that may leave no room: the first tiles must not throw it off course."""
-    rng = np.random.default_rng(0)
-    group = rng.choice(4, size=60_000, p=[0.6, 0.28, 0.1, 0.02])
-    x = rng.normal(size=(60_000, 3)) + 0.5 * group[:, None] * np.array([1, -0.6, 0])
-    scores = np.exp(1.5 * x)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_first_rows_of_a_small_group_do_not_throw_it_off_course(seed):
+    """Two rows in a hundred, whose rates have a standard error of 0.04: with sharp curvature, by which a tile
+    shows next to nothing of them, rules were missed by 0.1 to 0.9."""
+    rng = np.random.default_rng(seed)
+    group = rng.choice(4, size=10_000, p=[0.6, 0.28, 0.1, 0.02])
+    x = rng.normal(size=(10_000, 4)) + group[:, None] * np.array([0.5, -0.3, 0, 0])
+    scores = np.exp(x @ (1.2 * np.random.default_rng(12345).normal(size=(4, 3))))
     evidence = Evidence(scores / scores.sum(axis=1, keepdims=True), groups={"g": group})
-    problem = Problem(error(), [demographic_parity("g", tol=0.01), rejected() <= 0.05])
+    problem = Problem(error(), [demographic_parity("g", tol=0.0), rejected() <= 0.05])
     policy = solve(problem, evidence, solver="stochastic")
     rules = problem.expand(evidence.classes, evidence.group_values)
-    assert max(policy.expected(found.rule.excess, evidence) for found in rules) < 0.04
+    assert max(policy.expected(found.rule.excess, evidence) for found in rules) < 0.08
 
 
 def test_it_needs_no_numba(monkeypatch):

@@ -49,7 +49,7 @@ class Stochastic:
     >>> from bylaw import Evidence, Problem, error, rejected, solve
     >>> scores = np.random.default_rng(0).random(2000)
     >>> rows = Evidence(np.column_stack([1 - scores, scores]))
-    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), rows, solver=Stochastic(SGD3(), passes=2))
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), rows, solver=Stochastic(SGD(), passes=5))
     >>> policy.solution.status.name
     'SAMPLED'
     """
