@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test quick lint bench rates paper peers showcases observed partly-seen fairlearn certificates guarantee fuzz docs clean
+.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates guarantee fuzz docs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -13,6 +13,7 @@ help:
 	@echo "make quick   linters and the fast tests, in a minute or two"
 	@echo "make bench   speed, as ratios measured in one run"
 	@echo "make rates   how fast the paper's algorithm learns: table and figure"
+	@echo "make streams  how close streams come to the optimum of a known population, optimiser by optimiser"
 	@echo "make paper   the paper's experiments: tables and figures"
 	@echo "make peers   the race against other libraries"
 	@echo "make showcases  five real problems, each a page with figures"
@@ -62,6 +63,9 @@ bench: $(VENV)/.installed-test
 
 rates: $(VENV)/.installed-test
 	$(BIN)/python experiments/rates/run.py
+
+streams: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.streams.run
 
 paper: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.paper.run

@@ -34,6 +34,8 @@ from bylaw import (
 from bylaw.errors import Remedy
 from bylaw.fitting import solve as solve_module
 from bylaw.formulation import observed_rates, row_rates
+from bylaw.formulation.solution import Solution
+from bylaw.solvers import SGD3, Stochastic
 from bylaw.solvers.full_batch import FullBatch
 from helpers.generated_rows import Rows
 
@@ -373,3 +375,72 @@ def test_labels_and_groups_of_rows_in_another_order_are_noticed():
         options = {"guarantee": "high_probability", "held_out": HeldOut(Evidence(frame), labels=other)}
         with pytest.raises(EvidenceError, match="labels and probabilities have different indexes"):
             solve(loose, Evidence(rng.dirichlet([1, 1], 300)), **options)
+
+
+LETTERS = Evidence(np.random.default_rng(3).dirichlet(np.full(26, 0.1), size=4000))
+SETS = Problem(miscoverage(), [size() <= 1.5])
+
+
+@pytest.mark.parametrize("solver", ["sgd3", "acsa", Stochastic(SGD3(), passes=0.5)])
+def test_a_stochastic_solver_that_misses_a_rule_states_by_how_much(solver):
+    with pytest.warns(ConvergenceWarning, match=r"'size\(\) <= 1.5' is missed most, by") as caught:
+        policy = solve(SETS, LETTERS, solver=solver)
+    missed = policy.expected(size(), LETTERS) - 1.5
+    assert missed > 0.2
+    assert f"by {missed:.3g} (standard error" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert caught[0].message.remedy == Remedy("choose_solver", "full_batch")
+
+
+def test_anyones_optimiser_or_solver_is_checked_too():
+    """Also one that claims to have converged; in the rule's own unit, here millions."""
+
+    class Claims:
+        def auto_beta(self, dual):
+            return 100.0
+
+        def __call__(self, dual, *, tol, start=None, rng=None, callback=None):
+            return Solution(np.zeros(dual.n_rules), Status.CONVERGED, 0.0, 0.0, 1)
+
+    rows = Rows(n=1000, K=2)
+    costs = 1e6 * np.array([[1.0, 3.0]]) * np.ones((1000, 1))
+    evidence = Evidence(rows.P, costs={"toll": costs})
+    problem = Problem(error(), [custom("toll") <= 1.5e6])
+    for solver in (Claims(), lambda oracle, **_: np.zeros(1)):
+        with pytest.warns(ConvergenceWarning, match="is missed most, by") as caught:
+            policy = solve(problem, evidence, solver=solver, beta=100.0)
+        missed = policy.expected(custom("toll"), evidence) - 1.5e6
+        assert missed > 1e5
+        assert f"by {missed:.3g}" in str(caught[0].message)
+    with pytest.warns(ConvergenceWarning, match="by the solver's account"):
+        solve(problem, evidence, solver=Claims())
+
+
+def test_what_sampling_leaves_open_is_no_miss():
+    rows = Rows(n=4000, K=2)
+    evidence = Evidence(rows.P)
+    problem = Problem(error(), [rejected() <= 0.1])
+    at = solve(problem, evidence, beta=100.0).multipliers["rejected() <= 0.1"]
+    deviation = np.sqrt(0.1 * 0.9 / 4000)
+
+    def miss_by(errors):
+        """An optimiser whose rejections exceed their budget by this many standard errors."""
+        looser = Problem(error(), [rejected() <= 0.1 + errors * deviation])
+        return solve(looser, evidence, beta=100.0).solution.multipliers
+
+    assert miss_by(2) < at
+    solve(problem, evidence, solver=lambda oracle, **_: miss_by(2), beta=100.0)
+    with pytest.warns(ConvergenceWarning, match=r"by 0\.0\d+ \(standard error 0\.0044\)"):
+        solve(problem, evidence, solver=lambda oracle, **_: miss_by(4), beta=100.0)
+
+
+def test_several_missed_rules_are_counted():
+    evidence = Rows(n=3000, K=3).evidence()
+    rules = [rejected() <= 0.05, selected(0) <= 0.05, selected(2) <= 0.05]
+    with pytest.warns(ConvergenceWarning, match=r"'selected\(0\) <= 0.05' is missed most.*; 2 rules are"):
+        solve(
+            Problem(error(), rules),
+            evidence,
+            solver=lambda oracle, **_: np.array([1.0, 0.0, 0.0]),
+            beta=50,
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bylaw import Evidence, Policy, Stream
+from bylaw import ConvergenceWarning, Evidence, Policy, Stream
 
 SAVED = Path(__file__).parent / "saved"
 DECIDED = json.loads((SAVED / "decided.json").read_text())
@@ -54,4 +54,6 @@ def test_a_saved_policy_without_newer_terms_has_those_that_can_be_recomputed(nam
 
 def test_a_saved_stream_goes_on_as_it_did():
     stream = Stream.load(SAVED / "stream.json").partial_fit(evidence(4).rows(slice(120, 240)))
-    np.testing.assert_allclose(stream.policy().score_matrix, read_floats(DECIDED["stream"]), atol=1e-10)
+    with pytest.warns(ConvergenceWarning, match=r"'rejected\(\) <= 0.3' is missed most, by 0.329"):
+        policy = stream.policy()
+    np.testing.assert_allclose(policy.score_matrix, read_floats(DECIDED["stream"]), atol=1e-10)

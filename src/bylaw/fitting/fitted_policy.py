@@ -13,12 +13,15 @@ from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution
+from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.rule_excesses import RuleExcesses
+from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution, Status
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import make_fingerprint
 from bylaw.policy.policy import Policy, compute_probabilities
 
 _LISTED = 10  # rules in a warning
+_LEFT_OPEN = 3.0  # standard errors of a rate that a stochastic solver may miss a rule by
 
 
 def make_policy(
@@ -88,6 +91,33 @@ def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
     ]
     more = len(rules) - len(listed)
     return "; ".join(listed) + (f"; and {more} more, see policy.observed" if more else "")
+
+
+def warn_of_missed_rules(
+    form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0, stacklevel: int = 4
+) -> None:
+    """Where a policy misses rules by more than its solver may: the tolerance and, for a stochastic one, what
+    the standard errors of the rates leave open."""
+    sampled = solution.status is Status.SAMPLED
+    missed = found.mean > tol + (_LEFT_OPEN * found.standard_errors if sampled else 0.0)
+    if not missed.any() and solution.status in (Status.SAMPLED, Status.CONVERGED):
+        return
+    excesses, errors = found.mean * form.scales, found.standard_errors * form.scales
+    worst = int(np.argmax(np.where(missed, excesses, -math.inf) if missed.any() else excesses))
+    reached = f"the gradient mapping is {solution.gradient_mapping:.3g}"
+    if not sampled:
+        reached += (
+            " by the solver's account" if solution.status is Status.CONVERGED else f", above tol={tol:g}"
+        )
+    message = (
+        f"{reached}: {solution.status.value}. Of the rules, {form.names[worst]!r} is missed most, by "
+        f"{max(float(excesses[worst]), 0.0):.3g}"
+    )
+    if sampled:
+        message += f" (standard error {errors[worst]:.2g})"
+    if missed.sum() > 1:
+        message += f"; {missed.sum()} rules are missed in all"
+    warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=stacklevel)
 
 
 def predict_actions(found: CorrectedSolution, evidence: Evidence) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -20,13 +19,14 @@ from bylaw.calibration.calibration import (
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
-from bylaw.errors import ConvergenceWarning, InfeasibleRulesError, OptionError
+from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
-from bylaw.fitting.fitted_policy import make_corrected_policy, make_policy
+from bylaw.fitting.fitted_policy import make_corrected_policy, make_policy, warn_of_missed_rules
 from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
@@ -38,11 +38,13 @@ from bylaw.solvers.oracle import Optimizer
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
 from bylaw.solvers.stochastic import Stochastic
+from bylaw.solvers.stochastic_newton import StochasticNewton
 
 SOLVERS: Mapping[str, Solver] = {
     "auto": FullBatch(),
     "full_batch": FullBatch(),
     "linear_program": LinearProgram(),
+    "stochastic": Stochastic(StochasticNewton()),
     "sgd3": Stochastic(SGD3()),
     "acsa": Stochastic(ACSA()),
     "sgd": Stochastic(SGD()),
@@ -79,16 +81,17 @@ def solve(
     evidence : Evidence
         the rows, as they are known when they are decided.
     solver : str, Solver or Optimizer
-        "auto" (full_batch), "full_batch", "linear_program", "sgd3", "acsa", "sgd", or any
+        "auto" (full_batch), "full_batch", "linear_program", "stochastic", "sgd3", "acsa", "sgd", or any
         `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimiser alone makes one pass.
     beta : float, "auto" or "paper"
         inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
         optimum. "auto" makes that 0.1 % of the mean spread between the best and the worst
-        decision, or T / (8 log2 T) for stochastic solvers on T rows; "paper" is
-        0.5 sqrt(T) log sqrt(T).
+        decision, or T / (8 log2 T) for "sgd3", "acsa", "sgd" and optimisers of your own on T rows; "paper"
+        is 0.5 sqrt(T) log sqrt(T).
     tol : float
         largest norm of the gradient mapping, which bounds the violation of the rules. A
-        stochastic solver takes its steps and then reports whether it got there.
+        stochastic solver takes its steps and then reports whether it got there; its rules may be missed
+        by three standard errors of their rates more.
     labels : array of shape (n_rows,), optional
         the true label of each row: rules that refer to labels then hold as observed. Labels may be missing
         (None, NaN, NA, null, masked) on some rows, and so may groups: the rates are then prediction-powered,
@@ -132,6 +135,11 @@ def solve(
         when no policy satisfies all the rules.
     UncertifiedError
         when the held-out rows do not suffice for any policy.
+
+    Warns
+    -----
+    ConvergenceWarning
+        when the policy misses rules by more than its solver may; it states which and by how much.
 
     Examples
     --------
@@ -221,7 +229,10 @@ def _solve_as_predicted(
     solution = run(dual)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         _raise_if_conflicting(problem, evidence, dual, solution, tol)
-        _warn(dual, solution, tol)
+    converged = solution.status is Status.CONVERGED
+    if not converged or dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0) < -tol:
+        excesses = measure_excesses(dual, solution.multipliers)
+        warn_of_missed_rules(dual.form, solution, excesses, tol)
     return solution
 
 
@@ -285,14 +296,3 @@ def _raise_if_conflicting(
     if note:
         conflict.add_note(note)
     raise conflict
-
-
-def _warn(dual: Dual, solution: Solution, tol: float) -> None:
-    _, gradient = dual.value_and_gradient(solution.multipliers)
-    worst = int(np.argmin(gradient))
-    excess = max(-float(gradient[worst] * dual.form.scales[worst]), 0.0)
-    message = (
-        f"the gradient mapping is {solution.gradient_mapping:.3g}, above tol={tol:g}: "
-        f"{solution.status.value}. Of the rules, {dual.form.names[worst]!r} is missed most, by {excess:.3g}"
-    )
-    warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=4)

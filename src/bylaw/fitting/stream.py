@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -18,56 +17,47 @@ from bylaw.data.evidence import Evidence, as_evidence, concatenate
 from bylaw.data.groups import KnownGroup
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting import stream_serialization
-from bylaw.fitting.fitted_policy import make_guarantee
+from bylaw.fitting.fitted_policy import make_guarantee, warn_of_missed_rules
+from bylaw.fitting.stream_state import StreamState
 from bylaw.formulation.dual import Dual, make_block
-from bylaw.formulation.linear_form import LinearForm, compile_problem
-from bylaw.formulation.solution import Guarantee, Solution, Status
+from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import NO_ROWS, Fingerprint, make_fingerprint
+from bylaw.policy.fingerprint import make_fingerprint
 from bylaw.policy.policy import Policy
-from bylaw.solvers.base import gradient_mapping, resolve_beta
-from bylaw.solvers.oracle import SampledRows
+from bylaw.solvers.base import resolve_beta
 from bylaw.solvers.stochastic import OPTIMIZERS, theory_beta
 
 _WARM_UP = 1000
 
 
-@dataclass
-class StreamState:
-    """What is fixed after the warm-up, and the optimiser that walks on."""
-
-    form: LinearForm
-    mean_weight: float
-    guarantee: Guarantee  # of the last batch
-    optimizer_state: Any
-    value: float = 0.0
-    fingerprint: Fingerprint = NO_ROWS
-
-
 class Stream:
-    """Stochastic fitting, the paper's setting: T unlabelled rows in batches, one gradient step per row.
+    """Fitting in the paper's setting: T unlabelled rows that come in batches and are seen once.
 
-    The result depends only on the rows and their order, not on how they are cut into batches.
+    The result depends only on the rows and their order, not on how they are cut into batches. Rules that are
+    missed by more than three standard errors of their rates, on about the last half of the rows and before
+    the optimiser has seen them, make `policy` warn.
 
     Parameters
     ----------
     problem : Problem
         what to minimise under which rules.
     rows : int
-        T, the number of rows that will come; beta and the steps' sizes depend on it.
+        T, the number of rows that will come; beta and the steps of the paper's optimisers depend on it.
     optimizer : str or Optimizer
-        "sgd3", "acsa", "sgd", or one of their objects, such as `SGD3(mu=0.01)`.
+        "stochastic", Newton steps that come about as close as all rows in memory; the paper's "sgd3" and the
+        baselines "acsa" and "sgd"; or one of their objects, such as `SGD3(mu=0.01)`.
     beta : float, "auto" or "paper"
-        "auto" is T / (8 log2 T), "paper" 0.5 sqrt(T) log sqrt(T); or a number.
+        "auto" is that of the full batch, and T / (8 log2 T) for the paper's optimisers; "paper" is
+        0.5 sqrt(T) log sqrt(T); or a number.
     frequencies : dict, optional
         P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or,
-        for two together, {("sex", "label"): {("F", 1): .1, ...}}. What is not given is read off
-        the warm-up.
+        for two together, {("sex", "label"): {("F", 1): .1, ...}}. What is not given is the mean over the rows
+        so far; for the paper's optimisers, over the warm-up.
     warm_up : int, optional
-        the first rows, on which sigma^2, the groups' values and missing frequencies are
-        estimated; 1,000 by default. They are kept until they are complete, and then used like
-        all others.
+        the first rows, on which sigma^2, the unit of the loss, the groups' values and the first frequencies
+        are estimated; 1,000 by default. They are kept until they are complete, and then used like all others.
 
     Examples
     --------
@@ -86,7 +76,7 @@ class Stream:
         problem: Problem,
         rows: int,
         *,
-        optimizer: Any = "sgd3",
+        optimizer: Any = "stochastic",
         beta: float | Literal["auto", "paper"] = "auto",
         frequencies: Mapping[Any, Mapping[Any, float]] | None = None,
         warm_up: int | None = None,
@@ -105,15 +95,21 @@ class Stream:
         self.problem = problem
         self.rows = rows
         self.optimizer = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer
-        self.beta = resolve_beta(beta, rows, lambda: theory_beta(rows))
+        chosen_later = beta == "auto" and hasattr(self.optimizer, "choose_beta")
+        self._beta = None if chosen_later else resolve_beta(beta, rows, lambda: theory_beta(rows))
         self.warm_up = warm_up
         self.frequencies = _events(frequencies or {})
         self.seen = 0
         self._waiting: list[Evidence] = []
         self._fit: StreamState | None = None
 
+    @property
+    def beta(self) -> float | None:
+        """The inverse temperature; None as long as the warm-up has not suggested one."""
+        return self._beta if self._fit is None else self._fit.guarantee.beta
+
     def partial_fit(self, evidence: Evidence) -> Stream:
-        """One step per row, in the order of the rows.
+        """Go on with the next rows, in their order.
 
         Parameters
         ----------
@@ -144,7 +140,7 @@ class Stream:
         return self
 
     def fit(self, batches: Iterable[Any], columns: Columns | None = None) -> Stream:
-        """One step per row of every batch.
+        """Go on with the rows of every batch.
 
         Parameters
         ----------
@@ -164,14 +160,25 @@ class Stream:
         return self
 
     def policy(self) -> Policy:
-        """The policy so far. Its gradient mapping is measured on the last batch."""
-        fit = self._fitted()
-        terms = fit.guarantee
-        steps = fit.optimizer_state.steps
-        solution = Solution(
-            fit.optimizer_state.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps
-        )
-        return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=(fit.fingerprint,))
+        """The policy so far.
+
+        Returns
+        -------
+        Policy
+            its gradient mapping is that of the answers so far on the rows that came next, over about the last
+            half of the rows.
+
+        Warns
+        -----
+        ConvergenceWarning
+            where rules are missed on those rows by more than three standard errors.
+        """
+        fit = self._fitted().flush()
+        solution = fit.solution()
+        if fit.excesses is not None:
+            warn_of_missed_rules(fit.form, solution, fit.excesses, stacklevel=3)
+        terms, rows = fit.guarantee, (fit.fingerprint,)
+        return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=rows)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON: a stream that is loaded goes on bit for bit."""
@@ -206,11 +213,21 @@ class Stream:
         if unknown:
             raise OptionError(f"frequencies are given for {sorted(unknown)}, to which no rule refers")
         mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
-        dual = Dual(form, [make_block(form, form.feature_map.admit(first))], self.beta)
+        dual = Dual(form, [make_block(form, form.feature_map.admit(first))], 1.0)
+        dual = dual.with_beta(self._beta or self.optimizer.choose_beta(dual))
         start = np.zeros(dual.n_rules)
-        walk = self.optimizer.begin(dual.sigma2, dual.smoothness, self.rows, start)
-        empty = Solution(start, Status.SAMPLED, 0.0, 0.0, 0)
-        return StreamState(form, mean_weight, make_guarantee(dual, empty), walk)
+        events = form.frequencies if getattr(self.optimizer, "follows_frequencies", False) else ()
+        followed = tuple(event for event in events if event not in self.frequencies)
+        return StreamState(
+            form=form,
+            mean_weight=mean_weight,
+            guarantee=make_guarantee(dual, Solution(start, Status.SAMPLED, 0.0, 0.0, 0)),
+            optimizer_state=self.optimizer.begin(dual.sigma2, dual.smoothness, self.rows, start),
+            waiting=np.empty((len(form.feature_map.features) + len(followed) + 1, 0)),
+            followed=followed,
+            followed_mass=float(self.warm_up),
+            warm_up=self.warm_up,
+        )
 
     def _values_of(self, name: str, group: Any) -> Any:
         """A known group with the values of the warm-up and of the frequencies, and no later ones."""
@@ -220,23 +237,10 @@ class Stream:
         return group.seen().with_values(tuple(sorted({*group.seen().values, *named})))
 
     def _advance(self, fit: StreamState, evidence: Evidence) -> None:
-        block = make_block(fit.form, fit.form.feature_map.admit(evidence))
-        fit.fingerprint += make_fingerprint([block.features])
-        batch = Dual(fit.form, [block], self.beta)
-        fit.optimizer_state.advance(
-            SampledRows.from_dual(batch, block.features.T.copy(), block.row_weights / fit.mean_weight)
-        )
-        if not batch.mass:
-            return
-        fit.value, gradient = batch.value_and_gradient(fit.optimizer_state.answer)
-        mapping = gradient_mapping(fit.optimizer_state.answer, gradient, fit.guarantee.alpha)
-        fit.guarantee = replace(
-            fit.guarantee,
-            gradient_mapping=float(np.linalg.norm(mapping)),
-            multiplier_norm=float(np.linalg.norm(fit.optimizer_state.answer)),
-            rows=float(fit.fingerprint.rows),
-            most_slack=math.nan if fit.optimizer_state.answer.any() else math.inf,
-        )
+        form = replace(fit.form, feature_map=fit.feature_map)
+        block = make_block(form, form.feature_map.admit(evidence))
+        fit.fingerprint += make_fingerprint([block.features[: len(fit.form.feature_map.features)]])
+        fit.add(block)
 
 
 def _events(frequencies: Mapping[Any, Mapping[Any, float]]) -> dict[Conditions, float]:

@@ -7,11 +7,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from scipy import sparse
 
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw.formulation.linear_form import FeatureMap, LinearForm
+from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint
 from bylaw.policy.serialization import (
@@ -27,10 +29,11 @@ from bylaw.policy.serialization import (
 from bylaw.solvers.stochastic import OPTIMIZERS
 
 if TYPE_CHECKING:
-    from bylaw.fitting.stream import Stream, StreamState
+    from bylaw.fitting.stream import Stream
+    from bylaw.fitting.stream_state import StreamState
 
 FORMAT = "bylaw-stream"
-VERSION = 1
+VERSION = 2
 
 
 def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
@@ -47,10 +50,26 @@ def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
         "optimizer": {"name": names[type(stream.optimizer)], **asdict(stream.optimizer)},
         **_form_to_dict(fit.form),
         "mean_weight": fit.mean_weight,
+        "waiting": fit.waiting.tolist(),
+        "followed": frequencies_to_list({event: fit.form.frequencies[event] for event in fit.followed}),
+        "followed_mass": fit.followed_mass,
+        "tiles": fit.tiles,
+        "measured": [_excesses_to_dict(found) for found in fit.measured],
         "value": fit.value,
         "fingerprint": fit.fingerprint.to_dict(),
         "guarantee": guarantee_to_dict(fit.guarantee),
         "walk": fit.optimizer_state.state(),
+    }
+
+
+def _excesses_to_dict(found: RuleExcesses) -> dict[str, Any]:
+    return {
+        "mass": found.mass,
+        "squared_mass": found.squared_mass,
+        "value": found.value,
+        "excesses": found.excesses.tolist(),
+        "scaled": found.scaled.tolist(),
+        "squares": found.squares.tolist(),
     }
 
 
@@ -79,15 +98,17 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _fields(root: Node) -> dict[str, Any]:
-    root.check_version(FORMAT, VERSION)
+    tiled = root["version"].value != 1
+    root.check_version(FORMAT, VERSION if tiled else 1)
     feature_map = read_feature_map(root)
     problem = read_problem(root, feature_map.action_space)
     form = _form(root, feature_map, problem)
     beta = root["beta"].positive()
     name = root["optimizer"]["name"].one_of(OPTIMIZERS)
-    (setting,) = (field.name for field in fields(OPTIMIZERS[name]))
-    node = root["optimizer"][setting]
-    optimizer = OPTIMIZERS[name](None if node.value is None else node.positive())
+    settings = {field.name: root["optimizer"][field.name] for field in fields(OPTIMIZERS[name])}
+    optimizer = OPTIMIZERS[name](
+        **{key: None if node.value is None else node.positive() for key, node in settings.items()}
+    )
     if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
         raise BadValueError("its rows, the rows it has seen and its warm-up contradict each other")
     fingerprint = Fingerprint.from_node(root["fingerprint"])
@@ -104,6 +125,46 @@ def _fields(root: Node) -> dict[str, Any]:
         "fingerprint": fingerprint,
         "guarantee": read_guarantee(root["guarantee"], beta, (fingerprint,)),
         "optimizer_state": optimizer.resume(root["walk"], len(form.bounds)),
+        **(_read_tiles(root, form) if tiled else _begin_tiles(form)),
+    }
+
+
+def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
+    """Rows that wait, and what was measured on those before."""
+    n_rules = len(form.bounds)
+    followed = tuple(read_frequencies(root["followed"], form.feature_map))
+    if not set(followed) <= set(form.frequencies):
+        raise BadValueError("it follows frequencies that are not its own")
+    n_columns = len(form.feature_map.features) + len(followed) + 1
+    rows = root["waiting"].list()
+    n_waiting = len(rows[0].list()) if rows else 0
+    return {
+        "waiting": root["waiting"].matrix(n_columns, n_waiting),
+        "followed": followed,
+        "followed_mass": root["followed_mass"].positive(zero=True),
+        "tiles": root["tiles"].count(),
+        "measured": tuple(
+            RuleExcesses(
+                mass=node["mass"].positive(),
+                squared_mass=node["squared_mass"].positive(),
+                value=node["value"].number(),
+                excesses=node["excesses"].vector(n_rules),
+                scaled=node["scaled"].vector(n_rules),
+                squares=node["squares"].vector(n_rules),
+            )
+            for node in root["measured"].list()
+        ),
+    }
+
+
+def _begin_tiles(form: LinearForm) -> dict[str, Any]:
+    """For a stream that an earlier version saved, which held no rows."""
+    return {
+        "waiting": np.empty((len(form.feature_map.features) + 1, 0)),
+        "followed": (),
+        "followed_mass": 0.0,
+        "tiles": 0,
+        "measured": (),
     }
 
 

@@ -23,7 +23,7 @@ from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _OF_ROWS = frozenset({"mass", "highest_cost", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"_support"})
+_OF_RULES = frozenset({"support"})
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
 
@@ -213,7 +213,7 @@ class Dual:
         return sum(block.mass for block in self.blocks)
 
     @cached_property
-    def _support(self) -> tuple[Support, sparse.csr_array]:
+    def support(self) -> tuple[Support, sparse.csr_array]:
         """The places that rules touch, and the couplings there, (M, Q)."""
         places = np.unique(self.form.couplings.indices)
         places = places[np.argsort(places % self.form.base.shape[1], kind="stable")]
@@ -222,7 +222,7 @@ class Dual:
 
     def tally(self, multipliers: Floats, curvature: bool = False) -> Tally:
         score_matrix = self.form.score_matrix(multipliers)
-        support = self._support[0] if curvature else None
+        support = self.support[0] if curvature else None
         with limit_blas_threads():
             parts = (
                 tally(block, score_matrix, self.beta, self.form.action_space, support)
@@ -247,7 +247,7 @@ class Dual:
 
     def second_order(self, total: Tally) -> Hessian:
         assert total.curvature is not None
-        couplings = self._support[1]
+        couplings = self.support[1]
         return Hessian(couplings, couplings @ (total.curvature / total.mass), self.ridge)
 
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:

@@ -8,7 +8,7 @@ evidence. Whoever holds E[phi_k(x) pi(a | x)] holds every rate.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -197,11 +197,11 @@ def compile_problem(
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
     space = problem.action_space(evidence.classes)
     rules = problem.expand(evidence.classes, evidence.group_values)
-    compiler = _Compiler(space, evidence, dict(frequencies or {}))
+    compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
     base, base_constant = compiler.rate(problem.minimize)
     rows = [compiler.rate(found.rule.excess) for found in rules]
     shape = (len(compiler.features), len(space.actions))
-    feature_map = compiler.feature_map()
+    feature_map = compiler.feature_map(evidence)
     couplings = _stack([entries for entries, _ in rows], shape)
     scales = _scales(feature_map, couplings, evidence) if rules else np.ones(0)
     return LinearForm(
@@ -227,9 +227,10 @@ class RateParts:
     frequencies: Floats  # (E,): P(condition)
 
 
-def compile_parts(form: LinearForm, rows: RowData) -> RateParts:
-    """The parts of a form's rules, on the rows that it was compiled on."""
-    compiler = _Compiler(form.action_space, rows, dict(form.frequencies))
+def compile_parts(form: LinearForm) -> RateParts:
+    """The parts of a form's rules, with its frequencies."""
+    values = {name: attribute.values for name, attribute in form.feature_map.attributes.items()}
+    compiler = _Compiler(form.action_space, values, dict(form.frequencies))
     compiler.features = {feature: k for k, feature in enumerate(form.feature_map.features)}
     parts = [
         (j, condition, compiler.rate(part)[0])
@@ -246,15 +247,34 @@ def compile_parts(form: LinearForm, rows: RowData) -> RateParts:
     )
 
 
+def replace_frequencies(form: LinearForm, parts: RateParts, frequencies: Frequencies) -> LinearForm:
+    """The form with other frequencies of some conditions; `parts` are those of the form with frequencies of
+    one. Its objective keeps the frequencies that it was compiled with."""
+    known = {**form.frequencies, **frequencies}
+    divisors = np.array([known[condition] if condition else 1.0 for condition in parts.conditions])
+    entries = parts.couplings.tocoo()
+    part = entries.coords[0]
+    values = entries.data / (divisors[parts.events[part]] * form.scales[parts.rules[part]])
+    where = (parts.rules[part], entries.coords[1])
+    couplings = sparse.csr_array((values, where), shape=form.couplings.shape)
+    return replace(form, couplings=couplings, frequencies=known)
+
+
 Entries = dict[tuple[int, int], float]  # (feature, action) -> coefficient
 
 
 class _Compiler:
-    def __init__(self, space: ActionSpace, evidence: RowData, frequencies: dict[Conditions, float]):
+    def __init__(
+        self,
+        space: ActionSpace,
+        group_values: Mapping[str, Sequence[Value]],
+        frequencies: dict[Conditions, float],
+        evidence: RowData | None = None,  # for frequencies that are not given
+    ):
         self.space = space
         self.evidence = evidence
         self.frequencies = frequencies
-        values = {LABEL: space.classes, **evidence.group_values}
+        values = {LABEL: space.classes, **group_values}
         self.own = {name: {value: value for value in found} for name, found in values.items()}
         self.used: dict[Conditions, float] = {}
         self.features: dict[Feature, int] = {}
@@ -276,11 +296,11 @@ class _Compiler:
                     entries[key] = entries.get(key, 0.0) + scale * term.coefficient
         return entries, constant
 
-    def feature_map(self) -> FeatureMap:
+    def feature_map(self, evidence: RowData) -> FeatureMap:
         names = {name for feature in self.features for name, _ in feature.event if name != LABEL}
         attributes = {
             name: Attribute(group.values, group.known)
-            for name, group in self.evidence.groups.items()
+            for name, group in evidence.groups.items()
             if name in names
         }
         functions = {name: function for name, function in self.functions.items() if function}
@@ -298,6 +318,7 @@ class _Compiler:
 
     def _frequency(self, conditions: Conditions) -> float:
         if conditions and conditions not in self.frequencies:
+            assert self.evidence is not None
             self.frequencies[conditions] = measure_frequency(conditions, self.evidence)
         frequency = self.frequencies[conditions] if conditions else 1.0
         if conditions:

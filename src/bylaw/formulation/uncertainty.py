@@ -140,7 +140,7 @@ def _compile(
     form: LinearForm, rows: RowData, scales: Floats, most: int
 ) -> tuple[RateParts, Floats, list[Floats]]:
     """The parts of the rules' rates, and the chances of their conditions on the blocks of the sample."""
-    parts = compile_parts(form, rows)
+    parts = compile_parts(form)
     conditions = tuple(Feature(None, condition) for condition in parts.conditions)
     chances = replace(form, feature_map=replace(form.feature_map, features=conditions))
     blocks = make_blocks(chances, rows, most=most)

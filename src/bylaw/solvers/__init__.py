@@ -8,6 +8,7 @@ from bylaw.solvers.oracle import Optimizer, Oracle
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
 from bylaw.solvers.stochastic import Stochastic
+from bylaw.solvers.stochastic_newton import StochasticNewton
 
 __all__ = [
     "ACSA",
@@ -19,4 +20,5 @@ __all__ = [
     "Oracle",
     "Solver",
     "Stochastic",
+    "StochasticNewton",
 ]

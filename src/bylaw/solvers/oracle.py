@@ -23,6 +23,7 @@ class SampledRows(NamedTuple):
     features: Floats  # (n_rows, n_features)
     weights: Floats  # (n_rows,), of mean one
     problem: tuple[Any, ...]  # base, couplings (indptr, indices, data), bounds, beta, sets
+    dual: Dual  # of the rules and beta, whatever its rows
 
     @classmethod
     def from_dual(cls, dual: Dual, features: Floats, weights: Floats) -> SampledRows:
@@ -30,7 +31,7 @@ class SampledRows(NamedTuple):
         indptr, indices = (np.asarray(a, dtype=np.int64) for a in (couplings.indptr, couplings.indices))
         sets = not form.action_space.exclusive
         problem = (form.base, indptr, indices, couplings.data, form.bounds, dual.beta, sets)
-        return cls(features, weights, problem)
+        return cls(features, weights, problem, dual)
 
 
 class OptimizerState(Protocol):

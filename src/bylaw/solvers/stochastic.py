@@ -18,8 +18,9 @@ from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.oracle import Optimizer, Oracle
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
+from bylaw.solvers.stochastic_newton import StochasticNewton
 
-OPTIMIZERS: dict[str, Any] = {"sgd3": SGD3, "acsa": ACSA, "sgd": SGD}
+OPTIMIZERS: dict[str, Any] = {"stochastic": StochasticNewton, "sgd3": SGD3, "acsa": ACSA, "sgd": SGD}
 
 
 def theory_beta(rows: int) -> float:
@@ -38,7 +39,7 @@ class Stochastic:
     Parameters
     ----------
     optimizer : Optimizer
-        `SGD3()`, `ACSA()`, `SGD()`, or any other.
+        `StochasticNewton()`, `SGD3()`, `ACSA()`, `SGD()`, or any other.
     passes : float
         steps per row; more than one samples rows again.
 
@@ -48,7 +49,7 @@ class Stochastic:
     >>> from bylaw import Evidence, Problem, error, rejected, solve
     >>> scores = np.random.default_rng(0).random(2000)
     >>> rows = Evidence(np.column_stack([1 - scores, scores]))
-    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), rows, solver=Stochastic(SGD3(), passes=2))
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), rows, solver=Stochastic(SGD(), passes=5))
     >>> policy.solution.status.name
     'SAMPLED'
     """
@@ -57,7 +58,8 @@ class Stochastic:
     passes: float = 1.0
 
     def auto_beta(self, dual: Dual) -> float:
-        return theory_beta(dual.n_rows)
+        choose = getattr(self.optimizer, "choose_beta", None)
+        return theory_beta(dual.n_rows) if choose is None else choose(dual)
 
     def __call__(
         self,
