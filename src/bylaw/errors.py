@@ -31,6 +31,7 @@ Action = Literal[
     "list_columns",
     "normalize",
     "estimate_fitted_rows",
+    "plan_looks",
     "add_steps",
     "loosen_tolerance",
     "refit",
@@ -83,6 +84,8 @@ _IN_PYTHON: dict[Action, str] = {
     "normalize": "correct it, or pass normalize=True to divide each row by its sum",
     "estimate_fitted_rows": "pass rows that were held out, or fitted_rows='estimate' for an estimate without "
     "a certificate",
+    "plan_looks": "audit once, on all rows together; for looks that are planned beforehand, divide the error "
+    "by their number: confidence={subject} for {choices[0]}",
     "add_steps": "raise max_steps, raise tol, or lower beta",
     "loosen_tolerance": "raise tol or lower beta",
     "refit": "fit it again",

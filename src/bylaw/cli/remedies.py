@@ -31,6 +31,8 @@ _IN_SHELL: dict[Action, str] = {
     "normalize": "correct it, or pass --normalize to divide each row by its sum",
     "estimate_fitted_rows": "give rows that were held out; `bylaw audit --fitted-rows estimate` gives an "
     "estimate without a certificate",
+    "plan_looks": "audit once, on all rows together; for looks that are planned beforehand, divide the error "
+    "by their number: --confidence {subject} for {choices[0]}",
     "add_steps": "raise tol or lower beta under [solve] in the rules file",
     "loosen_tolerance": "raise tol or lower beta under [solve] in the rules file",
     "refit": "fit it again with `bylaw fit`",

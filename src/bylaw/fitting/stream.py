@@ -23,7 +23,7 @@ from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.solution import Guarantee, Solution, Status
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import NO_ROWS, Fingerprint, make_fingerprint
+from bylaw.policy.fingerprint import NO_ROWS, Fingerprint, count_rows
 from bylaw.policy.policy import Policy
 from bylaw.solvers.base import gradient_mapping, resolve_beta
 from bylaw.solvers.oracle import SampledRows
@@ -41,7 +41,13 @@ class StreamState:
     guarantee: Guarantee  # of the last batch
     optimizer_state: Any
     value: float = 0.0
-    fingerprint: Fingerprint = NO_ROWS
+    earlier: Fingerprint = NO_ROWS  # of the rows before it was loaded
+    recent: Fingerprint = NO_ROWS  # of those since then, without noise
+
+    def make_fingerprint(self) -> Fingerprint:
+        """Of all rows so far, with noise for those that had none."""
+        known = self.earlier.draws and not self.recent.rows
+        return self.earlier if known else self.earlier + self.recent.release()
 
 
 class Stream:
@@ -170,7 +176,9 @@ class Stream:
         solution = Solution(
             fit.optimizer_state.answer.copy(), Status.SAMPLED, terms.gradient_mapping, fit.value, steps
         )
-        return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=(fit.fingerprint,))
+        return Policy.from_solution(
+            self.problem, fit.form, solution, terms, fingerprints=(fit.make_fingerprint(),)
+        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON: a stream that is loaded goes on bit for bit."""
@@ -220,7 +228,7 @@ class Stream:
 
     def _advance(self, fit: StreamState, evidence: Evidence) -> None:
         block = make_block(fit.form, fit.form.feature_map.admit(evidence))
-        fit.fingerprint += make_fingerprint([block.features])
+        fit.recent += count_rows([block.features])
         batch = Dual(fit.form, [block], self.beta)
         fit.optimizer_state.advance(
             SampledRows.from_dual(batch, block.features.T.copy(), block.row_weights / fit.mean_weight)

@@ -13,7 +13,7 @@ from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw.formulation.linear_form import FeatureMap, LinearForm
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint
+from bylaw.policy.fingerprint import NO_ROWS, Fingerprint
 from bylaw.policy.serialization import (
     feature_map_to_dict,
     frequencies_to_list,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bylaw.fitting.stream import Stream, StreamState
 
 FORMAT = "bylaw-stream"
-VERSION = 1
+VERSION = 2
 
 
 def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
         **_form_to_dict(fit.form),
         "mean_weight": fit.mean_weight,
         "value": fit.value,
-        "fingerprint": fit.fingerprint.to_dict(),
+        "fingerprint": fit.make_fingerprint().to_dict(),
         "guarantee": asdict(fit.guarantee),
         "walk": fit.optimizer_state.state(),
     }
@@ -78,7 +78,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _fields(root: Node) -> dict[str, Any]:
-    root.check_version(FORMAT, VERSION)
+    root.check_version(FORMAT, VERSION, oldest=1)
     feature_map = read_feature_map(root)
     problem = read_problem(root, feature_map.action_space)
     form = _form(root, feature_map, problem)
@@ -99,7 +99,8 @@ def _fields(root: Node) -> dict[str, Any]:
         "form": form,
         "mean_weight": root["mean_weight"].positive(),
         "value": root["value"].number(),
-        "fingerprint": Fingerprint.from_node(root["fingerprint"]),
+        "earlier": Fingerprint.from_node(root["fingerprint"]),
+        "recent": NO_ROWS,
         "guarantee": read_guarantee(root["guarantee"], beta),
         "optimizer_state": optimizer.resume(root["walk"], len(form.bounds)),
     }

@@ -50,8 +50,14 @@ def _word_facts(policy: Policy) -> dict[str, str]:
         "solved to": f"{policy.guarantee.violation:.2g}",
         "calibration": "none" if policy.calibration is None else policy.calibration.describe(),
         "certificate": "none" if policy.certificate is None else str(policy.certificate),
+        "looks": "; ".join(_word_looks(policy)) or "none on record",
         "hash": policy.digest,
     }
+
+
+def _word_looks(policy: Policy) -> list[str]:
+    """The audits on held-out rows."""
+    return [f"{look.verdict} on {look.rows:,} rows, {look.date}" for look in policy.card.looks]
 
 
 def _list_facts(policy: Policy) -> dict[str, Any]:
@@ -60,7 +66,8 @@ def _list_facts(policy: Policy) -> dict[str, Any]:
         "minimize": str(policy.problem.minimize),
         "kind": policy.action_space.kind,
         "actions": list(policy.actions),
-        **policy.card.to_dict(),
+        **{name: fact for name, fact in policy.card.to_dict().items() if name != "looks"},
+        "looks": [{"date": x.date, "rows": x.rows, "verdict": x.verdict} for x in policy.card.looks],
         "rows": [part.rows for part in policy.fingerprints],
         "solved_to": policy.guarantee.violation,
         "certificate": None if policy.certificate is None else asdict(policy.certificate),
