@@ -49,7 +49,7 @@ def test_the_first_look_is_noted(policy):
     (noted,) = policy.card.looks
     assert found.looks == 1
     assert (noted.rows, noted.verdict) == (400, "certified")
-    assert noted.fingerprint.draws == 1
+    assert (noted.fingerprint.rows, noted.fingerprint.draws) == (400, 1)
     assert found.to_dict()["looks"] == 1
     assert "look 1 at this policy on held-out rows" in repr(found)
     assert "look 1 at this policy" in found._repr_html_()

@@ -10,7 +10,6 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from bylaw.auditing.verdicts import Verdict
@@ -18,6 +17,8 @@ from bylaw.errors import GuaranteeWarning, Remedy
 from bylaw.policy.policy import Policy
 from bylaw.policy.provenance import Look
 from bylaw.policy.recognition import RowsAtHand, shares_rows
+
+_COMPARED = 3  # of the last looks are enough to say whether rows were seen before
 
 
 def name_question(rules: Iterable[Any], *options: Any) -> str:
@@ -31,13 +32,11 @@ def record_look(policy: Policy, rows: RowsAtHand, verdict: Verdict, question: st
 
     The same rows with the same question and the same verdict are the same look. A further one warns.
     """
-    looks, prints = policy.card.looks, rows.make_fingerprint()
-    for look in looks:
-        asked = (look.question, look.verdict, look.rows) == (question, str(verdict), rows.rows)
-        if asked and (look.fingerprint == prints or shares_rows(rows, (look.fingerprint,))):
-            return len(looks)
-    seen = any(shares_rows(rows, (look.fingerprint,)) for look in looks)
-    looks.add(Look(datetime.now(UTC).isoformat(timespec="seconds"), str(verdict), question, prints))
+    looks, new = policy.card.looks, Look.now(str(verdict), question, rows.make_fingerprint())
+    if any(_is_same(new, look, rows, read=i < looks.earlier) for i, look in enumerate(looks)):
+        return len(looks)
+    seen = any(shares_rows(rows, (look.fingerprint,)) for look in list(looks)[-_COMPARED:])
+    looks.add(new)
     if len(looks) > 1:
         which = "on rows of which some judged it before" if seen else "on further rows"
         planned = f"{1 - (1 - confidence) / len(looks):.6g}"
@@ -50,3 +49,9 @@ def record_look(policy: Policy, rows: RowsAtHand, verdict: Verdict, question: st
             stacklevel=3,
         )
     return len(looks)
+
+
+def _is_same(new: Look, look: Look, rows: RowsAtHand, read: bool) -> bool:
+    """In one process the same rows have the same fingerprint; those that were read may have other noise."""
+    asked = (look.question, look.verdict, look.rows) == (new.question, new.verdict, new.rows)
+    return asked and (look.saved == new.saved or (read and shares_rows(rows, (look.fingerprint,))))

@@ -28,31 +28,36 @@ class Look:
         on all rules together.
     question : str
         a hash of the rules and options of the audit.
-    fingerprint : Fingerprint
-        of the rows.
+    saved : dict
+        the fingerprint of the rows, as in a file, which takes less room.
     """
 
     date: str
     verdict: str
     question: str
-    fingerprint: Fingerprint
+    saved: Mapping[str, Any]
+
+    @classmethod
+    def now(cls, verdict: str, question: str, fingerprint: Fingerprint) -> Look:
+        return cls(_now(), verdict, question, fingerprint.to_dict())
 
     @property
     def rows(self) -> int:
-        return self.fingerprint.rows
+        return self.saved["rows"]
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint.from_node(Node(self.saved, "look"))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "date": self.date,
-            "verdict": self.verdict,
-            "question": self.question,
-            "fingerprint": self.fingerprint.to_dict(),
-        }
+        facts = {"date": self.date, "verdict": self.verdict, "question": self.question}
+        return {**facts, "fingerprint": dict(self.saved)}
 
     @classmethod
     def from_node(cls, node: Node) -> Look:
-        prints = Fingerprint.from_node(node["fingerprint"])
-        return cls(_read_date(node["date"]), node["verdict"].text(), node["question"].text(), prints)
+        Fingerprint.from_node(node["fingerprint"])
+        stated = (_read_date(node["date"]), node["verdict"].text(), node["question"].text())
+        return cls(*stated, node["fingerprint"].value)
 
 
 class Looks:
@@ -60,6 +65,7 @@ class Looks:
 
     def __init__(self, looks: Iterable[Look] = ()) -> None:
         self._looks = list(looks)
+        self.earlier = len(self._looks)  # from a file, and perhaps from another process
 
     def add(self, look: Look) -> None:
         self._looks.append(look)
@@ -86,7 +92,7 @@ class Card:
 
     @classmethod
     def today(cls) -> Card:
-        return cls(datetime.now(UTC).isoformat(timespec="seconds"), versions())
+        return cls(_now(), versions())
 
     def to_dict(self) -> dict[str, Any]:
         facts = {name: value for name, value in vars(self).items() if name != "looks"}
@@ -105,6 +111,10 @@ class Card:
         node["columns"].items()  # roles are checked by whoever reads a table with them
         record = Looks(map(Look.from_node, looks))
         return cls(created, found, node["source"].text(), node["columns"].value, record)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _read_date(node: Node) -> str:
