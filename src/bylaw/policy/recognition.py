@@ -1,5 +1,5 @@
 """Whether rows are those of a fingerprint: two tests on counts, each wrong for unrelated rows less than once
-in a million times.
+in a million times, by theory.
 
 Unrelated rows may look alike by accident, all the more where scores are coarse. What matters is whether more
 look alike than two independent samples of one population would show.
