@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates guarantee fuzz docs clean
+.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates privacy guarantee fuzz docs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -20,7 +20,8 @@ help:
 	@echo "make observed   whether rules hold as observed: on new rows, on known populations, in sets of each label"
 	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
 	@echo "make fairlearn  beside fairlearn, error-parity and OxonFair, on the same rows with the same learners"
-	@echo "make certificates  how often certificates are wrong, by simulation"
+	@echo "make certificates  how often certificates are wrong, by simulation, also after several looks"
+	@echo "make privacy  what fingerprints of rows recognise, and what they tell of a row"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
 	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
 	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
@@ -91,6 +92,10 @@ fairlearn: $(VENV)/.installed-test
 
 certificates: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.validity
+	$(BIN)/python -m experiments.certificates.looks
+
+privacy: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.privacy.fingerprints
 
 guarantee: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.guarantee

@@ -49,6 +49,8 @@ IN_PYTHON = {
     ".reset_index(drop=True); otherwise bring labels into the order of X with .reindex(...)",
     Remedy("estimate_fitted_rows"): "pass rows that were held out, or fitted_rows='estimate' for an estimate "
     "without a certificate",
+    Remedy("plan_looks", "0.975", ("2",)): "audit once, on all rows together; for looks that are planned "
+    "beforehand, divide the error by their number: confidence=0.975 for 2",
     Remedy("add_steps"): "raise max_steps, raise tol, or lower beta",
     Remedy("loosen_tolerance"): "raise tol or lower beta",
     Remedy("refit"): "fit it again",

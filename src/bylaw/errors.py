@@ -34,6 +34,7 @@ Action = Literal[
     "normalize",
     "align_rows",
     "estimate_fitted_rows",
+    "plan_looks",
     "add_steps",
     "loosen_tolerance",
     "refit",
@@ -91,6 +92,8 @@ _IN_PYTHON: dict[Action, str] = {
     "otherwise bring {subject} into the order of {choices[0]} with .reindex(...)",
     "estimate_fitted_rows": "pass rows that were held out, or fitted_rows='estimate' for an estimate without "
     "a certificate",
+    "plan_looks": "audit once, on all rows together; for looks that are planned beforehand, divide the error "
+    "by their number: confidence={subject} for {choices[0]}",
     "add_steps": "raise max_steps, raise tol, or lower beta",
     "loosen_tolerance": "raise tol or lower beta",
     "refit": "fit it again",

@@ -51,6 +51,8 @@ IN_SHELL = {
         "estimate_fitted_rows"
     ): "give rows that were held out; `bylaw audit --fitted-rows estimate` gives "
     "an estimate without a certificate",
+    Remedy("plan_looks", "0.975", ("2",)): "audit once, on all rows together; for looks that are planned "
+    "beforehand, divide the error by their number: --confidence 0.975 for 2",
     Remedy("add_steps"): "raise tol or lower beta under [solve] in the rules file",
     Remedy("loosen_tolerance"): "raise tol or lower beta under [solve] in the rules file",
     Remedy("refit"): "fit it again with `bylaw fit`",

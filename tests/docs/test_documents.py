@@ -168,10 +168,19 @@ def test_the_benchmark_of_observed_rules_runs(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "needs"), [("validity", None), ("guarantee", "adult.parquet")])
+@pytest.mark.parametrize(
+    ("name", "needs"), [("validity", None), ("looks", None), ("guarantee", "adult.parquet")]
+)
 def test_the_experiments_on_certificates_run(name, needs, tmp_path):
     if needs:
         shared(needs)
     shown = run("-m", f"experiments.certificates.{name}", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / f"{name}.md").read_text()
-    assert shown.count("\n| ") == {"validity": 17, "guarantee": 4}[name]
+    assert shown.count("\n| ") == {"validity": 17, "looks": 6, "guarantee": 4}[name]
+
+
+@pytest.mark.slow
+def test_the_experiment_on_fingerprints_runs(tmp_path):
+    shown = run("-m", "experiments.privacy.fingerprints", "--quick", "--out", tmp_path)
+    assert shown == (tmp_path / "fingerprints.md").read_text()
+    assert shown.count("\n| ") == 24

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,10 @@ _ODD = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
 
 
-def hash_rows(columns: Iterable[Floats], n_rows: int) -> Hashes:
-    """One hash per row, (n_rows,), of columns of shape (n_rows,); equal rows have equal ones."""
+def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
+    """One hash per row, (n_rows,), of an array (n_columns, n_rows) or a list of columns (n_rows,); equal rows
+    have equal ones."""
+    n_rows = columns.shape[1] if isinstance(columns, np.ndarray) else len(columns[0])
     mixed = np.full(n_rows, _START)
     for column in columns:
         mixed ^= (column + 0.0).view(np.uint64)  # -0.0 is 0.0
@@ -25,17 +27,17 @@ def hash_rows(columns: Iterable[Floats], n_rows: int) -> Hashes:
     return mixed
 
 
-def order_by_content(first: Iterable[Floats], others: Iterable[Floats], n_rows: int) -> NDArray[np.intp]:
+def order_by_content(first: Sequence[Floats], others: Sequence[Floats]) -> NDArray[np.intp]:
     """A random order of the rows, (n_rows,), that depends on what is in them and not on how they come.
 
     Rows are sorted by a hash of their columns, and then shuffled with a seed that is made of the hashes:
     those that are alike would otherwise stand together. `others` count only among rows that are alike in the
     `first` columns.
     """
-    hashes = hash_rows(first, n_rows)
-    ranked = np.lexsort((hash_rows(others, n_rows), hashes))
+    hashes = hash_rows(first)
+    ranked = np.lexsort((hash_rows(others), hashes))
     seed = int(hashes.sum(dtype=np.uint64))
-    return ranked[np.random.default_rng(seed).permutation(n_rows)]
+    return ranked[np.random.default_rng(seed).permutation(len(ranked))]
 
 
 def _mix(hashes: Hashes) -> None:

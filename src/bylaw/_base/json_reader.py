@@ -115,10 +115,11 @@ class Node:
             self.fail(f"a matrix of {n_rows} x {n_columns} numbers")
         return np.array(rows, dtype=np.float64).reshape(n_rows, n_columns)
 
-    def check_version(self, name: str, version: int) -> None:
+    def check_version(self, name: str, version: int, oldest: int | None = None) -> None:
+        """This version, or one from the oldest that is still read."""
         self["format"].one_of([name])
         found = self["version"].value
-        if type(found) is not int or found != version:
+        if type(found) is not int or not (version if oldest is None else oldest) <= found <= version:
             newer = type(found) is int and found > version
             raise BadValueError(
                 f"it has schema version {found!r}, and this bylaw reads version {version}"

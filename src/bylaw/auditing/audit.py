@@ -22,6 +22,7 @@ from bylaw.auditing.hypotheses import (
     check_limits,
     check_weight,
 )
+from bylaw.auditing.looks import name_question, record_look
 from bylaw.auditing.reliability import Reliability, compute_reliability
 from bylaw.auditing.verdicts import RuleAudit, Verdict, describe_rule, find_worst, judge_estimate
 from bylaw.data.arrays import as_matrix, check_alignment, make_frame
@@ -33,8 +34,8 @@ from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Rate, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
 from bylaw.policy.policy import Policy
+from bylaw.policy.recognition import RowsAtHand, hash_evidence, shares_rows
 
 RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
 _AT_LIMIT = 1e-9  # an excess this small is zero but for rounding, and no number of rows decides it
@@ -71,6 +72,9 @@ class Audit:
         {"label" or an attribute: how many rows show it}, for those that not all rows show.
     seen_at_random : bool
         whether rows that show them are taken for a random sample, or weighted by `seen_weights`.
+    looks : int
+        how many audits on held-out rows the policy's card shows, this one included; 0 for an estimate. The
+        confidence is that of a single look.
 
     Examples
     --------
@@ -100,6 +104,7 @@ class Audit:
     reliability: tuple[Reliability, ...]
     seen_rows: Mapping[str, int] = field(default_factory=dict)
     seen_at_random: bool = True
+    looks: int = 0
 
     @property
     def verdict(self) -> Verdict:
@@ -174,6 +179,8 @@ def audit(
 ) -> Audit:
     """Test the rules of a policy on held-out rows, a random sample of those that it will decide.
 
+    An audit is one look, and is noted on the policy's card, `policy.card.looks`; a second one warns.
+
     Parameters
     ----------
     policy : Policy
@@ -247,7 +254,7 @@ def audit(
     'estimated to hold'
     """
     delta = 1 - _check_options(policy, confidence, method)
-    certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
+    hashed, certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
     given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
     check_alignment(given, evidence.index)
@@ -270,7 +277,7 @@ def audit(
         found = [_estimate(rule, rows, policy) for rule in stated]
     costs = compare_costs(policy, seen, probabilities=rows.probabilities)
     lost = taken is not None and _has_gaps(outcomes, policy.problem.minimize)
-    return Audit(
+    result = Audit(
         rules=tuple(found),
         confidence=confidence,
         method=method,
@@ -286,6 +293,12 @@ def audit(
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
     )
+    if not certificate:
+        return result
+    columns = (labels, groups, seen_weights, unlabelled, decisions)
+    given = [column is not None for column in columns]
+    question = name_question(stated, given, confidence, method, limits, largest_weight)
+    return replace(result, looks=record_look(policy, hashed, result.verdict, question, confidence))
 
 
 def _check_options(policy: Any, confidence: float, method: str) -> float:
@@ -300,21 +313,21 @@ def _check_options(policy: Any, confidence: float, method: str) -> float:
     return check_fraction(confidence, "confidence")
 
 
-def _check_held_out(policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str) -> bool:
-    """Whether these rows had no part in choosing the policy."""
+def _check_held_out(
+    policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str
+) -> tuple[RowsAtHand, bool]:
+    """The first rows as they are recognised, and whether no rows had a part in choosing the policy."""
     if fitted_rows not in ("refuse", "estimate"):
         raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")
-    prints = [
-        fingerprint_evidence(policy.feature_map, policy.calibrate(part)) for part in parts if part is not None
-    ]
-    if not any(shares_rows(part, policy.fingerprints) for part in prints):
-        return True
+    hashed = [hash_evidence(policy.feature_map, policy.calibrate(part)) for part in parts if part is not None]
+    if not any(shares_rows(part, policy.fingerprints) for part in hashed):
+        return hashed[0], True
     if fitted_rows == "refuse":
         raise EvidenceError(
             "these are rows on which the policy was chosen, and they cannot certify it",
             Remedy("estimate_fitted_rows"),
         )
-    return False
+    return hashed[0], False
 
 
 def _encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floats:

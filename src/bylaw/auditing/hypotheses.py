@@ -178,7 +178,7 @@ class HeldOutSample:
         decisions and, among rows that are alike in these, on all the rest."""
         before = self.seen.predicted if isinstance(self.seen, ObservedRows) else self.seen
         first = [*self.probabilities.T, *before.probabilities.T]
-        return order_by_content(first, self.seen.list_columns(), len(self.seen))
+        return order_by_content(first, self.seen.list_columns())
 
     @cached_property
     def _predicted(self) -> HeldOutSample:

@@ -35,6 +35,8 @@ _IN_SHELL: dict[Action, str] = {
     "align_rows": "give both as columns of one table",
     "estimate_fitted_rows": "give rows that were held out; `bylaw audit --fitted-rows estimate` gives an "
     "estimate without a certificate",
+    "plan_looks": "audit once, on all rows together; for looks that are planned beforehand, divide the error "
+    "by their number: --confidence {subject} for {choices[0]}",
     "add_steps": "raise tol or lower beta under [solve] in the rules file",
     "loosen_tolerance": "raise tol or lower beta under [solve] in the rules file",
     "refit": "fit it again with `bylaw fit`",

@@ -28,8 +28,9 @@ from bylaw.estimators.cross_fitting import (
 from bylaw.estimators.group_models import HiddenGroup
 from bylaw.estimators.score_calibration import Calibration, calibrate
 from bylaw.language.expressions import LABEL
-from bylaw.policy.fingerprint import Fingerprints, fingerprint_evidence
+from bylaw.policy.fingerprint import Fingerprints
 from bylaw.policy.policy import Policy
+from bylaw.policy.recognition import hash_evidence
 
 Params = Mapping[str, Any]
 
@@ -147,7 +148,7 @@ class Training:
         if not self.splits:
             return ()
         evidence = trained.make_evidence(self.X, self.groups, references)
-        return (fingerprint_evidence(policy.feature_map, policy.calibrate(evidence)),)
+        return (hash_evidence(policy.feature_map, policy.calibrate(evidence)).make_fingerprint(),)
 
     def make_evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
         """Of the policy's rows, from out-of-fold predictions."""

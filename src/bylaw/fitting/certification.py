@@ -31,8 +31,9 @@ from bylaw.fitting.fitted_policy import make_corrected_policy, predict_actions
 from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import LABEL, Rule
-from bylaw.policy.fingerprint import fingerprint_evidence, make_fingerprint, shares_rows
+from bylaw.policy.fingerprint import make_fingerprint
 from bylaw.policy.policy import Policy
+from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.solvers.complementarity import Outline
 
 _WIDEST = 6.0  # margin of the most cautious policy, in standard errors
@@ -61,9 +62,9 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
     feature_map = correction.dual.form.feature_map
     admitted, weights = feature_map.admit(held_out.evidence), held_out.seen_weights
     outcome = observe(admitted, held_out.labels, held_out.groups, weights, held_out.outcomes)
-    prints = fingerprint_evidence(feature_map, held_out.evidence)
+    hashed = hash_evidence(feature_map, held_out.evidence)
     fitted = make_fingerprint(block.features for block in correction.dual.blocks)
-    if shares_rows(prints, (fitted,)):
+    if shares_rows(hashed, (fitted,)):
         raise EvidenceError(
             "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
             "rows first"
@@ -87,7 +88,9 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
     if accepted is not None:
         (_, correction, found), certificate = accepted
         policy = make_corrected_policy(correction, found)
-        return replace(policy, certificate=certificate, fingerprints=(*policy.fingerprints, prints))
+        return replace(
+            policy, certificate=certificate, fingerprints=(*policy.fingerprints, hashed.make_fingerprint())
+        )
     assert failure is not None
     raise UncertifiedError(failure.rule, failure.p_value, failure.rows_needed, len(outcome), confidence)
 

@@ -24,7 +24,7 @@ from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import make_fingerprint
+from bylaw.policy.fingerprint import count_rows
 from bylaw.policy.policy import Policy
 from bylaw.solvers.base import resolve_beta
 from bylaw.solvers.stochastic import OPTIMIZERS, theory_beta
@@ -177,7 +177,7 @@ class Stream:
         solution = fit.solution()
         if fit.excesses is not None:
             warn_of_missed_rules(fit.form, solution, fit.excesses, stacklevel=3)
-        terms, rows = fit.guarantee, (fit.fingerprint,)
+        terms, rows = fit.guarantee, (fit.make_fingerprint(),)
         return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=rows)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -239,7 +239,7 @@ class Stream:
     def _advance(self, fit: StreamState, evidence: Evidence) -> None:
         form = replace(fit.form, feature_map=fit.feature_map)
         block = make_block(form, form.feature_map.admit(evidence))
-        fit.fingerprint += make_fingerprint([block.features[: len(fit.form.feature_map.features)]])
+        fit.recent += count_rows([block.features[: len(fit.form.feature_map.features)]])
         fit.add(block)
 
 

@@ -15,7 +15,7 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.linear_form import FeatureMap, LinearForm
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint
+from bylaw.policy.fingerprint import NO_ROWS, Fingerprint
 from bylaw.policy.serialization import (
     feature_map_to_dict,
     frequencies_to_list,
@@ -56,7 +56,7 @@ def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
         "tiles": fit.tiles,
         "measured": [_excesses_to_dict(found) for found in fit.measured],
         "value": fit.value,
-        "fingerprint": fit.fingerprint.to_dict(),
+        "fingerprint": fit.make_fingerprint().to_dict(),
         "guarantee": guarantee_to_dict(fit.guarantee),
         "walk": fit.optimizer_state.state(),
     }
@@ -99,7 +99,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def _fields(root: Node) -> dict[str, Any]:
     tiled = root["version"].value != 1
-    root.check_version(FORMAT, VERSION if tiled else 1)
+    root.check_version(FORMAT, VERSION, oldest=1)
     feature_map = read_feature_map(root)
     problem = read_problem(root, feature_map.action_space)
     form = _form(root, feature_map, problem)
@@ -122,7 +122,8 @@ def _fields(root: Node) -> dict[str, Any]:
         "form": form,
         "mean_weight": root["mean_weight"].positive(),
         "value": root["value"].number(),
-        "fingerprint": fingerprint,
+        "earlier": fingerprint,
+        "recent": NO_ROWS,
         "guarantee": read_guarantee(root["guarantee"], beta, (fingerprint,)),
         "optimizer_state": optimizer.resume(root["walk"], len(form.bounds)),
         **(_read_tiles(root, form) if tiled else _begin_tiles(form)),

@@ -49,7 +49,13 @@ class StreamState:
     tiles: int = 0
     measured: tuple[RuleExcesses, ...] = ()  # of about the last half of the tiles, in two parts
     value: float = 0.0
-    fingerprint: Fingerprint = NO_ROWS
+    earlier: Fingerprint = NO_ROWS  # of the rows before it was loaded
+    recent: Fingerprint = NO_ROWS  # of those since then, without noise
+
+    def make_fingerprint(self) -> Fingerprint:
+        """Of all rows so far, with noise for those that had none."""
+        known = self.earlier.draws and not self.recent.rows
+        return self.earlier if known else self.earlier + self.recent.release()
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -131,6 +137,6 @@ class StreamState:
             self.guarantee,
             gradient_mapping=float(np.linalg.norm(mapping)),
             multiplier_norm=float(np.linalg.norm(answer)),
-            rows=float(self.fingerprint.rows),
+            rows=float(self.earlier.rows + self.recent.rows),
             most_slack=math.nan if answer.any() else math.inf,
         )

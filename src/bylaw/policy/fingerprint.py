@@ -1,135 +1,178 @@
-"""A fingerprint of rows: enough to recognise them in other evidence, and nothing of what is in them."""
+"""Fingerprints of sets of rows: noisy counts, enough to recognise the set and too little to tell of any row.
+
+Each row falls into one of 8,192 buckets, by a hash of what a policy sees of it, and the number of rows in
+each bucket is kept with noise: the discrete Laplace distribution, P(z) proportional to exp(-|z|). A row
+that is added or left out changes one count by one, and with it the probability of any file by a factor of
+at most e: epsilon = 1 in the sense of differential privacy. A row that is exchanged for another changes two
+counts: epsilon = 2, and this is the figure for somebody who knows the number of rows and all other rows.
+
+The noise comes from a secret that is drawn when the process starts and never stored. The same rows have the
+same fingerprint throughout a process, so that policies that are saved again and again give no more away;
+fingerprints from several processes add up their epsilons.
+"""
 
 from __future__ import annotations
 
-import itertools
+import base64
+import binascii
+import hashlib
+import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.hashing import Hashes, hash_rows
 from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence
-from bylaw.formulation.dual import BLOCK_ROWS
-from bylaw.formulation.linear_form import FeatureMap
 
-Hashes = NDArray[np.uint64]
+Counts = NDArray[np.int64]
 
-_SKETCH = 1024  # of the smallest hashes are kept: a fair sample of the distinct rows
-_REPEATED = 0.01  # share of rows like another one, above which likeness says nothing
-_SHARED = 0.05  # share of rows in common, above which they are no accident
-_FEWEST = 3  # rows in common that mean anything
-_START = np.uint64(0x9E3779B97F4A7C15)
-_ODD = np.uint64(0xD6E8FEB86659FD93)
-_HALF = np.uint64(32)
+BUCKETS = 8192
+EPSILON = 1.0  # of a row that is added or left out
+_SHIFT = np.uint64(64 - 13)  # the highest bits of a hash are its bucket
+_WIDTHS = ("<i1", "<i2", "<i4", "<i8")
+_MANY = 30  # draws, whose sum is normal
+_TAIL = 45  # epsilons: noise beyond has a probability below 2^-63
+_SECRET = os.urandom(32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """Of a set of rows in any order; those of different rows add up."""
+    """Of a set of rows in any order; those of different rows add up.
+
+    Attributes
+    ----------
+    rows : int
+        how many; this is exact.
+    counts : array of shape (n_buckets,)
+        read-only.
+    draws : int
+        how many draws of noise each count contains; 0 where the counts are exact and are not to be saved.
+    """
 
     rows: int
-    total: int  # sum of all hashes, modulo 2^64
-    sketch: tuple[int, ...]  # the smallest hashes, in order
+    counts: Counts
+    draws: int = 0
+
+    def __post_init__(self) -> None:
+        self.counts.setflags(write=False)
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
-        sketch = sorted((*self.sketch, *other.sketch))[:_SKETCH]
-        return Fingerprint(self.rows + other.rows, (self.total + other.total) % 2**64, tuple(sketch))
+        return Fingerprint(self.rows + other.rows, self.counts + other.counts, self.draws + other.draws)
 
-    def shares_rows_with(self, other: Fingerprint) -> bool:
-        """The same rows, or a good part of either in common.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Fingerprint):
+            return NotImplemented
+        alike = (self.rows, self.draws) == (other.rows, other.draws)
+        return alike and np.array_equal(self.counts, other.counts)
 
-        Rows are recognised by what a policy sees of them, and two rows may look alike by accident. Where
-        more than one in a hundred does, only the very same rows are recognised.
-        """
-        if (self.rows, self.total) == (other.rows, other.total):
-            return True
-        if self._repeats or other._repeats:
-            return False
-        reach = min(self._reach, other._reach)
-        mine, others = ({h for h in side.sketch if h <= reach} for side in (self, other))
-        common = len(mine & others)
-        fewest = min(len(mine), len(others))
-        return common >= min(_FEWEST, self.rows, other.rows) and common > _SHARED * fewest
+    def __hash__(self) -> int:
+        return hash((self.rows, self.draws, self.counts.tobytes()))
 
-    @property
-    def _reach(self) -> int:
-        """Every row with a smaller hash is in the sketch."""
-        return self.sketch[-1] if self.rows > len(self.sketch) else 2**64
-
-    @property
-    def _repeats(self) -> bool:
-        return len(self.sketch) - len(set(self.sketch)) > _REPEATED * len(self.sketch)
+    def release(self) -> Fingerprint:
+        """With one more draw of noise, the same for the same counts throughout a process."""
+        content = self.counts.astype("<i8").tobytes() + f"{self.rows} {self.draws}".encode()
+        return Fingerprint(self.rows, self.counts + _draw_noise(content), self.draws + 1)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "rows": self.rows,
-            "total": f"{self.total:016x}",
-            "sketch": "".join(f"{h:016x}" for h in self.sketch),
-        }
+        if not self.draws:
+            raise ValueError("exact counts are not saved: release() them first")
+        largest = int(np.abs(self.counts).max())
+        width = next(w for w in _WIDTHS if largest <= np.iinfo(w).max)
+        text = base64.b64encode(self.counts.astype(width).tobytes()).decode()
+        return {"rows": self.rows, "draws": self.draws, "counts": text}
 
     @classmethod
     def from_node(cls, node: Node) -> Fingerprint:
-        text = node["sketch"].text()
-        pieces = [Node(text[i : i + 16], node["sketch"].place) for i in range(0, len(text), 16)]
-        sketch = [_hexadecimal(piece) for piece in pieces]
+        """Also from the files of version 1, which held hashes: what is left of them is a fingerprint."""
         rows = node["rows"].count()
-        if sketch != sorted(sketch) or len(sketch) != min(rows, _SKETCH):
-            node["sketch"].fail(f"the {min(rows, _SKETCH)} smallest hashes, in order")
-        return cls(rows, _hexadecimal(node["total"]), tuple(sketch))
+        if "sketch" in node.value:
+            return _convert_hashes(rows, node["sketch"])
+        draws = node["draws"].count()
+        if not 1 <= draws <= 10**6:
+            node["draws"].fail("from 1 to 1,000,000")
+        counts = _decode(node["counts"])
+        if np.abs(counts).max() > rows + draws * _TAIL / EPSILON:
+            node["counts"].fail(f"counts of {rows} rows")
+        return cls(rows, counts, draws)
 
 
-NO_ROWS = Fingerprint(0, 0, ())
+NO_ROWS = Fingerprint(0, np.zeros(BUCKETS, np.int64))
 Fingerprints = tuple[Fingerprint, ...]  # of rows that had different parts in a policy
 
 
-def shares_rows(rows: Fingerprint, among: Fingerprints) -> bool:
-    """Whether these rows share some with any part, or are several parts together."""
-    together = (
-        sum(parts, NO_ROWS) for n in range(1, len(among) + 1) for parts in itertools.combinations(among, n)
-    )
-    return any(rows.shares_rows_with(part) for part in together)
-
-
 def make_fingerprint(columns: Iterable[Floats]) -> Fingerprint:
-    """Of rows given as features (n_features, n_rows), in any number of pieces."""
-    return reduce(add, (_piece(_hashes(features)) for features in columns), NO_ROWS)
+    """Of rows given as features (n_features, n_rows), in any number of pieces; it may be saved."""
+    return count_rows(columns).release()
 
 
-def fingerprint_evidence(feature_map: FeatureMap, evidence: Evidence) -> Fingerprint:
-    """Of evidence, as a policy with this feature map sees it."""
-    evidence = feature_map.admit(evidence)
-    slices = (slice(i, min(i + BLOCK_ROWS, len(evidence))) for i in range(0, len(evidence), BLOCK_ROWS))
-    height = len(feature_map.features)
-    return make_fingerprint(
-        feature_map.columns(evidence, s, np.empty((height, s.stop - s.start))) for s in slices
-    )
+def count_rows(columns: Iterable[Floats]) -> Fingerprint:
+    """The same without noise, to be added up; `release` it before anybody else sees it."""
+    rows, counts = 0, np.zeros(BUCKETS, np.int64)
+    for features in columns:
+        rows += features.shape[1]
+        counts += count_buckets(hash_rows(features))
+    return Fingerprint(rows, counts)
 
 
-def _piece(hashes: Hashes) -> Fingerprint:
-    smallest = np.partition(hashes, _SKETCH)[:_SKETCH] if len(hashes) > _SKETCH else hashes
-    return Fingerprint(len(hashes), int(hashes.sum(dtype=np.uint64)), tuple(np.sort(smallest).tolist()))
+def count_buckets(hashes: Hashes) -> Counts:
+    return np.bincount((hashes >> _SHIFT).view(np.int64), minlength=BUCKETS)
 
 
-def _hashes(features: Floats) -> Hashes:
-    """One hash per row; equal rows have equal ones."""
-    mixed = np.full(features.shape[1], _START)
-    for column in features:
-        mixed ^= (column + 0.0).view(np.uint64)  # -0.0 is 0.0
-        mixed *= _ODD
-        mixed ^= mixed >> _HALF
-        mixed *= _ODD
-        mixed ^= mixed >> _HALF
-    return mixed
+def noise_distribution(draws: int) -> Floats:
+    """Probabilities of the sum of so many draws of noise, from -reach to reach, (2 reach + 1,)."""
+    if draws > _MANY:
+        reach = math.ceil(10 * math.sqrt(draws * noise_variance()))
+        normal = np.exp(-np.square(np.arange(-reach, reach + 1)) / (2 * draws * noise_variance()))
+        return normal / normal.sum()
+    reach = int(_TAIL / EPSILON)
+    once = np.exp(-EPSILON * np.abs(np.arange(-reach, reach + 1)))
+    total: Floats = np.ones(1)
+    for _ in range(draws):
+        total = np.convolve(total, once / once.sum()).astype(np.float64)
+    return total
 
 
-def _hexadecimal(node: Node) -> int:
-    text = node.text()
-    if len(text) != 16 or not set(text) <= set("0123456789abcdef"):
-        node.fail("sixteen hexadecimal digits")
-    return int(text, 16)
+def noise_variance() -> float:
+    """Of one draw."""
+    return 1 / (math.cosh(EPSILON) - 1)
+
+
+def _draw_noise(content: bytes) -> Counts:
+    """From a keyed hash, (n_buckets,): nobody who lacks the secret can tell it from true randomness."""
+    stream = hashlib.shake_256(_SECRET + content).digest(8 * BUCKETS)
+    bits = np.frombuffer(stream, dtype="<u8")
+    steps = np.arange(1, int(_TAIL / EPSILON))
+    beyond = 2 * np.exp(-EPSILON * steps) / (1 + np.exp(-EPSILON))  # P(|z| >= step)
+    limits = (beyond[::-1] * 2.0**63).astype(np.uint64)
+    sizes = len(limits) - np.searchsorted(limits, bits >> np.uint64(1), side="right")
+    return np.where(bits & np.uint64(1), sizes, -sizes).astype(np.int64)
+
+
+def _decode(node: Node) -> Counts:
+    try:
+        content = base64.b64decode(node.text(), validate=True)
+    except (binascii.Error, ValueError):
+        node.fail("base64")
+    widths = {BUCKETS * np.dtype(width).itemsize: width for width in _WIDTHS}
+    if len(content) not in widths:
+        node.fail(f"{BUCKETS:,} counts")
+    return np.frombuffer(content, dtype=widths[len(content)]).astype(np.int64)
+
+
+def _convert_hashes(rows: int, node: Node) -> Fingerprint:
+    """Version 1 kept the 1,024 smallest hashes. Of fewer rows these are all, and their counts follow; of more
+    rows, the others are unknown, and counts of zero recognise nothing."""
+    try:
+        content = bytes.fromhex(node.text())
+    except ValueError:
+        node.fail("hexadecimal digits")
+    hashes = np.frombuffer(content[: len(content) // 8 * 8], dtype=">u8").astype(np.uint64)
+    if 8 * len(hashes) != len(content) or len(hashes) != min(rows, 1024):
+        node.fail(f"the {min(rows, 1024)} smallest hashes")
+    known = hashes if len(hashes) == rows else hashes[:0]
+    return Fingerprint(rows, count_buckets(known)).release()

@@ -1,18 +1,83 @@
-"""A policy's card: when it was made, with what, and from which columns of a table."""
+"""A policy's card: when it was made, with what, from which columns of a table, and which rows judged it."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bylaw._base.json_reader import Node
+from bylaw.policy.fingerprint import Fingerprint
 
 _LIBRARIES = ("bylaw", "numpy", "scipy")
+
+
+@dataclass(frozen=True)
+class Look:
+    """One audit on held-out rows.
+
+    Attributes
+    ----------
+    date : str
+        UTC, as ISO 8601.
+    verdict : str
+        on all rules together.
+    question : str
+        a hash of the rules and options of the audit.
+    saved : dict
+        the fingerprint of the rows, as in a file, which takes less room.
+    """
+
+    date: str
+    verdict: str
+    question: str
+    saved: Mapping[str, Any]
+
+    @classmethod
+    def now(cls, verdict: str, question: str, fingerprint: Fingerprint) -> Look:
+        return cls(_now(), verdict, question, fingerprint.to_dict())
+
+    @property
+    def rows(self) -> int:
+        return self.saved["rows"]
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint.from_node(Node(self.saved, "look"))
+
+    def to_dict(self) -> dict[str, Any]:
+        facts = {"date": self.date, "verdict": self.verdict, "question": self.question}
+        return {**facts, "fingerprint": dict(self.saved)}
+
+    @classmethod
+    def from_node(cls, node: Node) -> Look:
+        Fingerprint.from_node(node["fingerprint"])
+        stated = (_read_date(node["date"]), node["verdict"].text(), node["question"].text())
+        return cls(*stated, node["fingerprint"].value)
+
+
+class Looks:
+    """A record to which looks are only ever added; no part of what a policy decides, nor of its hash."""
+
+    def __init__(self, looks: Iterable[Look] = ()) -> None:
+        self._looks = list(looks)
+        self.earlier = len(self._looks)  # from a file, and perhaps from another process
+
+    def add(self, look: Look) -> None:
+        self._looks.append(look)
+
+    def __iter__(self) -> Iterator[Look]:
+        return iter(tuple(self._looks))
+
+    def __len__(self) -> int:
+        return len(self._looks)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} looks>"
 
 
 @dataclass(frozen=True)
@@ -23,24 +88,41 @@ class Card:
     versions: Mapping[str, str]
     source: str = ""  # the table that it was fitted on, as its author called it
     columns: Mapping[str, Any] = field(default_factory=dict)  # the roles of that table's columns
+    looks: Looks = field(default_factory=Looks, compare=False)  # the audits on held-out rows
 
     @classmethod
     def today(cls) -> Card:
-        return cls(datetime.now(UTC).isoformat(timespec="seconds"), versions())
+        return cls(_now(), versions())
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        facts = {name: value for name, value in vars(self).items() if name != "looks"}
+        return {
+            **facts,
+            "versions": dict(self.versions),
+            "columns": dict(self.columns),
+            "looks": [look.to_dict() for look in self.looks],
+        }
 
     @classmethod
     def from_node(cls, node: Node) -> Card:
-        created = node["created"].text()
-        try:
-            datetime.fromisoformat(created)
-        except ValueError:
-            node["created"].fail("a date and time")
+        created = _read_date(node["created"])
+        looks = node["looks"].list() if "looks" in node.value else []  # files of version 1 have none
         found = {name: item.text() for name, item in node["versions"].items()}
         node["columns"].items()  # roles are checked by whoever reads a table with them
-        return cls(created, found, node["source"].text(), node["columns"].value)
+        record = Looks(map(Look.from_node, looks))
+        return cls(created, found, node["source"].text(), node["columns"].value, record)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read_date(node: Node) -> str:
+    try:
+        datetime.fromisoformat(node.text())
+    except ValueError:
+        node.fail("a date and time")
+    return node.text()
 
 
 @cache

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bylaw.policy.policy import Policy
 
 FORMAT = "bylaw-policy"
-VERSION = 1
+VERSION = 2
 _SOURCE_KINDS: dict[type[Source], str] = {ReferenceColumn: "reference", CostColumn: "cost"}
 
 
@@ -121,7 +121,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _fields(root: Node) -> dict[str, Any]:
-    root.check_version(FORMAT, VERSION)
+    root.check_version(FORMAT, VERSION, oldest=1)
     feature_map = read_feature_map(root)
     space = feature_map.action_space
     prices = [

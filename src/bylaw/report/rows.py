@@ -19,8 +19,8 @@ from bylaw.errors import BylawError
 from bylaw.formulation.row_rates import compute_row_rates, decide_baseline
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
 from bylaw.language.families import Family
-from bylaw.policy.fingerprint import fingerprint_evidence, shares_rows
 from bylaw.policy.policy import Policy
+from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.report.action_words import ActionWords, get_words
 
 _MOST_CELLS = 12  # groups of one partition
@@ -191,14 +191,14 @@ def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRow
     """Rows with all that a report measures on them."""
     evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
     seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights, rows.outcomes)
-    prints = fingerprint_evidence(policy.feature_map, evidence)
+    hashed = hash_evidence(policy.feature_map, evidence)
     return ReportRows(
         policy=policy,
         evidence=evidence,
         seen=seen,
         labelled=LABEL in seen.observed,
         held_out=held_out,
-        fitted=shares_rows(prints, policy.fingerprints),
+        fitted=shares_rows(hashed, policy.fingerprints),
         baseline=decide_baseline(policy.problem, evidence),
         probabilities=policy.probabilities(evidence),
     )

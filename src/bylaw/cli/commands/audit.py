@@ -56,6 +56,13 @@ def run_audit(
     fitted_rows: Annotated[
         str, typer.Option(help="'estimate' admits rows that the policy was fitted on; they certify nothing.")
     ] = "refuse",
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="Write into the policy's file that these rows judged it; else the file is not changed.",
+        ),
+    ] = False,
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
@@ -66,6 +73,7 @@ def run_audit(
     """Judge each rule on rows that were held out.
 
     Exit codes, for gates: 0 all rules are certified, 1 a rule is violated, 2 undecided, or an error.
+    An audit is one look: with --record, later ones state how many there were.
     Cells of labels and groups may be empty: each rule is judged on the rows that show all it refers to.
 
     [bold]Examples[/bold]
@@ -107,7 +115,10 @@ def run_audit(
         **judging,
     )
     if not found.certificate:
-        options.refuse_idle({"--confidence": confidence, "--method": method}, "held-out rows")
+        idle = {"--confidence": confidence, "--method": method, "--record": record}
+        options.refuse_idle(idle, "held-out rows")
+    if record:
+        chosen.save(policy)
     if as_json:
         show_json(found.to_dict())
     else:
@@ -162,6 +173,8 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     )
     for name, count in found.seen_rows.items():
         tell(f"{name} was seen on {count:,} of {found.rows:,} rows: rules that refer to it go by those")
+    if found.looks:
+        tell(f"look {found.looks:,} at this policy on held-out rows (--record notes it in the policy's file)")
     tell(f"all rules together: {found.verdict} (--json has every single rule)")
 
 

@@ -50,6 +50,7 @@ def _word_facts(policy: Policy) -> dict[str, str]:
         "solved to": f"{policy.guarantee.violation:.2g} on the fitted rows{_word_sampling(policy)}",
         "calibration": "none" if policy.calibration is None else policy.calibration.describe(),
         "certificate": "none" if policy.certificate is None else str(policy.certificate),
+        "looks": "; ".join(_word_looks(policy)) or "none on record",
         "hash": policy.digest,
     }
 
@@ -59,13 +60,19 @@ def _word_sampling(policy: Policy) -> str:
     return "" if math.isnan(sampling) else f"; on new rows, about {sampling:.2g} more by their sampling"
 
 
+def _word_looks(policy: Policy) -> list[str]:
+    """The audits on held-out rows."""
+    return [f"{look.verdict} on {look.rows:,} rows, {look.date}" for look in policy.card.looks]
+
+
 def _list_facts(policy: Policy) -> dict[str, Any]:
     """For machines."""
     return {
         "minimize": str(policy.problem.minimize),
         "kind": policy.action_space.kind,
         "actions": list(policy.actions),
-        **policy.card.to_dict(),
+        **{name: fact for name, fact in policy.card.to_dict().items() if name != "looks"},
+        "looks": [{"date": x.date, "rows": x.rows, "verdict": x.verdict} for x in policy.card.looks],
         "rows": [part.rows for part in policy.fingerprints],
         "solved_to": policy.guarantee.violation,
         "sampling": None if math.isnan(policy.guarantee.sampling) else policy.guarantee.sampling,

@@ -353,6 +353,7 @@ def write_fingerprint(context: ReportContext) -> Html:
             f"{' + '.join(fitted)}{certificate}" if fitted else "not recorded",
         ),
         ("Cases judged in this report", f"{format_count(len(context.judged))}{held_out}"),
+        *([("Audits on held-out cases so far", f"{context.audit.looks:,}")] if context.audit else []),
         ("Solver", policy.solution.status.name.lower().replace("_", " ")),
         ("Inverse temperature (beta)", round_number(policy.beta, 4)),
         ("Bounds met on the cases it was chosen on, to within", f"{policy.guarantee.violation:.1e}"),
