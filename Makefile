@@ -92,6 +92,7 @@ fairlearn: $(VENV)/.installed-test
 
 certificates: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.validity
+	$(BIN)/python -m experiments.certificates.power
 	$(BIN)/python -m experiments.certificates.looks
 
 privacy: $(VENV)/.installed-test

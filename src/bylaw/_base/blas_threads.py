@@ -60,7 +60,7 @@ def _give_up_control(library: Any) -> None:
 
 
 _shared = _SharedLimit()
-if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that nobody will open
+if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that no one will open
     os.register_at_fork(
         before=_shared.lock.acquire,
         after_in_parent=_shared.lock.release,

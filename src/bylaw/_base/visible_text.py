@@ -13,7 +13,7 @@ _HIDDEN = re.compile(
 
 
 def make_visible(text: str, keep: str = "") -> str:
-    r"""The text with escapes such as \u202e in place of what nobody sees, except for some characters.
+    r"""The text with escapes such as \u202e in place of what is invisible, except for some characters.
 
     >>> print(make_visible("yes\u202eon"))
     yes\u202eon
@@ -22,7 +22,7 @@ def make_visible(text: str, keep: str = "") -> str:
 
 
 def escape_json(text: str) -> str:
-    """The same value as JSON: within its texts, what nobody sees is written as an escape."""
+    """The same value as JSON: within its texts, what is invisible is written as an escape."""
     return _HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else _escape_utf16(found[0]), text)
 
 

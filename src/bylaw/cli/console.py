@@ -1,6 +1,6 @@
 """Output of commands: tables for people, one JSON object for machines; errors and progress on standard error.
 
-Whatever comes from files is shown as plain text, without markup; characters that nobody sees, as escapes.
+Whatever comes from files is shown as plain text, without markup; invisible characters, as escapes.
 """
 
 from __future__ import annotations

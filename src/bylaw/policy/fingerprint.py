@@ -143,7 +143,7 @@ def noise_variance() -> float:
 
 
 def _draw_noise(content: bytes) -> Counts:
-    """From a keyed hash, (n_buckets,): nobody who lacks the secret can tell it from true randomness."""
+    """From a keyed hash, (n_buckets,): without the secret it cannot be told from true randomness."""
     stream = hashlib.shake_256(_SECRET + content).digest(8 * BUCKETS)
     bits = np.frombuffer(stream, dtype="<u8")
     steps = np.arange(1, int(_TAIL / EPSILON))

@@ -250,7 +250,7 @@ class Policy:
         key : str, optional
             with ids, the key of the hash; by default the policy's own digest. Keep one key
             over releases to keep their draws alike. The digest is public: where those who are decided on can
-            choose or change an id, pass a secret of 32 random characters or more, so that nobody can try ids
+            choose or change an id, pass a secret of 32 random characters or more, so that no one can try ids
             until one is lucky.
 
         Returns
