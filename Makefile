@@ -100,6 +100,7 @@ privacy: $(VENV)/.installed-test
 
 guarantee: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.guarantee
+	$(BIN)/python -m experiments.certificates.selective
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.run

@@ -32,7 +32,8 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.auditing.confidence_bounds import Sample, make_bound
+from bylaw.auditing.confidence_bounds import make_test
+from bylaw.auditing.samples import Sample
 from bylaw.fitting.ratio_rules import RatioRules
 
 HERE = Path(__file__).parent
@@ -89,8 +90,8 @@ def search_threshold(fit: Rows, held: Rows, level: float) -> float | None:
     clearness = [-z.mean() / (math.sqrt(2 * effort / n) * z.std() + effort / n) for z in values]
     passed = None
     for threshold in thresholds[int(np.argmax(clearness)) :]:
-        sample = Sample(excess(held, threshold, level), -level, 1 - level)
-        if make_bound([sample], "betting", DELTA, True).log_e_value(0.0) < effort:
+        sample = Sample.of_values(excess(held, threshold, level), -level, 1 - level)
+        if make_test([sample], "betting", disjoint=True).p_value(0.0, DELTA) > DELTA:
             break
         passed = float(threshold)
     return passed

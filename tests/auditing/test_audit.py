@@ -689,6 +689,10 @@ def test_weights_need_the_largest_that_there_can_be():
     assert found.rules[0].remedy == Remedy("pass_largest_weight")
     assert "the largest that a row can have is not known; pass largest_weight=" in str(found)
     assert audit(POLICY, weighted, rules=rejected() <= 0.2, largest_weight=2.0).verdict == "certified"
+    weights = np.where(FIT.groups["sex"].codes == 0, 2.0, 1.0)  # an estimate promises nothing
+    fitted = FIT.with_columns(weights=weights)
+    found = audit(POLICY, fitted, rules=rejected() <= 0.2, fitted_rows="estimate").rules[0]
+    assert found.estimate == pytest.approx(np.average(POLICY.probabilities(FIT)[:, 2], weights=weights))
 
 
 @pytest.mark.slow

@@ -170,14 +170,22 @@ def test_the_benchmark_of_observed_rules_runs(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "needs"),
-    [("validity", None), ("power", None), ("looks", None), ("guarantee", "adult.parquet")],
+    [
+        ("validity", None),
+        ("power", None),
+        ("looks", None),
+        ("selective", None),
+        ("guarantee", "adult.parquet"),
+    ],
 )
 def test_the_experiments_on_certificates_run(name, needs, tmp_path):
     if needs:
         shared(needs)
     shown = run("-m", f"experiments.certificates.{name}", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / f"{name}.md").read_text()
-    assert shown.count("\n| ") == {"validity": 23, "power": 3, "looks": 6, "guarantee": 4}[name]
+    assert (
+        shown.count("\n| ") == {"validity": 23, "power": 3, "looks": 6, "selective": 2, "guarantee": 4}[name]
+    )
 
 
 @pytest.mark.slow

@@ -268,6 +268,7 @@ def audit(
         unlabelled=_sample_unlabelled(policy, unlabelled, decisions),
         limits=check_limits({} if limits is None else limits, seen),
         largest_weight=check_weight(largest_weight, evidence),
+        estimated=not certificate,
     )
     stated = _list_rules(policy, seen, rules)
     _check_outcomes(outcomes, stated, policy.problem.minimize, evidence)

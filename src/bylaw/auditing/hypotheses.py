@@ -93,6 +93,7 @@ class HeldOutSample:
     unlabelled: HeldOutSample | None = None
     limits: Limits = field(default_factory=dict)  # of costs in custom()
     largest_weight: float | None = None  # that any row can have
+    estimated: bool = False  # rates are estimated and not tested, for which no weight is too large
 
     @property
     def random(self) -> bool:
@@ -242,7 +243,7 @@ class HeldOutSample:
                     f"it refers to {name}, of which only probabilities are known",
                     Remedy("pass_true_groups", name),
                 )
-        if self._weighted and self.largest_weight is None:
+        if self._weighted and self.largest_weight is None and not self.estimated:
             return Untestable(
                 "rows have different weights, and the largest that a row can have is not known",
                 Remedy("pass_largest_weight"),
