@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--quick", action="store_true", help="few samples, few rows")
     arguments = parser.parse_args()
-    rows, samples, total = (200, 6, 20_000) if arguments.quick else (1000, 600, 200_000)
+    rows, samples, total = (200, 6, 20_000) if arguments.quick else (1000, 300, 200_000)
     cases = [Case(way, rows, total, seed) for way in WAYS for seed in range(samples)]
     with Pool() as pool:
         found = pool.map(measure, cases, chunksize=max(samples // 20, 1))
