@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--quick", action="store_true", help="few samples of two cases")
     arguments = parser.parse_args()
-    cases, repetitions = ((*MEANS[:1], *GAPS[:1]), 10) if arguments.quick else ((*MEANS, *GAPS), 1000)
+    cases, repetitions = ((*MEANS[:1], *GAPS[:1]), 10) if arguments.quick else ((*MEANS, *GAPS), 500)
     with Pool() as pool:
         work = [(case, repetitions, seed) for seed, case in enumerate(cases)]
         found = [row for rows in pool.imap(measure, work) for row in rows]

@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--quick", action="store_true", help="few samples, few rows")
     arguments = parser.parse_args()
-    sizes, repetitions, total = ((200,), 4, 20_000) if arguments.quick else ((100, 500, 3000), 2000, 500_000)
+    sizes, repetitions, total = ((200,), 4, 20_000) if arguments.quick else ((100, 500, 3000), 1000, 500_000)
     cases = [Case(*setting, repetitions, total, seed) for seed, setting in enumerate(list_settings(sizes))]
     with Pool() as pool:
         found = [row for rows in pool.imap(measure, cases) for row in rows]
