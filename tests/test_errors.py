@@ -28,6 +28,7 @@ IN_PYTHON = {
     Remedy("pass_combinations", choices=("sex", "race")): "pass the probabilities of their combinations, "
     "groups={('sex', 'race'): {...}}",
     Remedy("pass_joint", "sex"): "pass joint={'sex': ...}, or give 'sex' at decision time",
+    Remedy("drop_copies"): "pass each row once",
     Remedy("pass_largest_weight"): "pass largest_weight=",
     Remedy("pass_limits", "visit"): "pass limits={'visit': (least, most)}",
     Remedy(

@@ -17,13 +17,13 @@ import numpy as np
 from experiments.data import save
 from scipy.stats import norm, poisson
 
-from bylaw._base.hashing import hash_rows
 from bylaw.policy import fingerprint
 from bylaw.policy.fingerprint import (
     BUCKETS,
     EPSILON,
     Fingerprint,
     count_buckets,
+    hash_features,
     noise_distribution,
 )
 from bylaw.policy.recognition import RowsAtHand, measure_sameness, measure_shared, shares_rows
@@ -65,11 +65,11 @@ SIZES = ((200, 200), (2000, 2000), (20_000, 500), (500, 20_000))  # fitted, audi
 
 
 def at_hand(rows: np.ndarray) -> RowsAtHand:
-    return RowsAtHand.from_hashes(hash_rows(rows[None]))
+    return RowsAtHand.from_hashes(hash_features(rows[None]))
 
 
 def release(rows: np.ndarray) -> Fingerprint:
-    return Fingerprint(len(rows), count_buckets(hash_rows(rows[None]))).release()
+    return Fingerprint(len(rows), count_buckets(hash_features(rows[None]))).release()
 
 
 def compare_unrelated(repetitions: int, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ def attack(draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
         for i in range(draws):
             rows = rng.random(500)
             others = (rows, rows[1:], np.r_[rows[1:], rng.random()])
-            sets = [count_buckets(hash_rows(x[None])) for x in others]
+            sets = [count_buckets(hash_features(x[None])) for x in others]
             sides = [sets[0], sets[moved]]
             truth = i % 2
             seen = Fingerprint(500, sides[truth].copy()).release().counts

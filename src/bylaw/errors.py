@@ -19,6 +19,7 @@ Action = Literal[
     "pass_joint",
     "pass_limits",
     "pass_largest_weight",
+    "drop_copies",
     "pass_outcomes",
     "pass_reference",
     "pass_costs",
@@ -72,6 +73,7 @@ _IN_PYTHON: dict[Action, str] = {
     "pass_true_groups": "pass the observed values, groups={{{subject!r}: ...}}",
     "pass_combinations": "pass the probabilities of their combinations, groups={{{choices!r}: {{...}}}}",
     "pass_joint": "pass joint={{{subject!r}: ...}}, or give {subject!r} at decision time",
+    "drop_copies": "pass each row once",
     "pass_largest_weight": "pass largest_weight=",
     "pass_limits": "pass limits={{{subject!r}: (least, most)}}",
     "pass_outcomes": "pass outcomes={{{subject!r}: an array}}, or {{{subject!r}: 'known'}} if it does not "

@@ -49,6 +49,7 @@ RULES = [
 ]
 POLICY = solve(Problem(error(), RULES), FIT)
 LAW = POLICY.probabilities(HELD)
+OTHER_SEX = np.where(SEX == "F", "M", "F")
 ALONE = solve(Problem(error()), Evidence([[0.7, 0.3], [0.2, 0.8]]))
 
 
@@ -718,3 +719,26 @@ def test_unlabelled_rows_and_hidden_groups_give_no_false_certificate(text):
         width, plain = width + sharp.upper - sharp.lower, plain + dull.upper - dull.lower
     assert wrong <= 100 * (0.05 + 3 * math.sqrt(0.05 * 0.95 / 100))
     assert width <= 1.02 * plain
+
+
+def test_groups_that_contradict_those_of_the_decisions_are_refused():
+    """Decisions by one attribute and a verdict by another of the same name certify nothing."""
+    with pytest.raises(EvidenceError, match=r"groups\['sex'\] differs on 1 rows from the group by which"):
+        audit(POLICY, HELD, groups={"sex": np.where(np.arange(6000) == 7, OTHER_SEX, SEX)})
+    rule = rejected() <= 0.2
+    same, plain = (audit(POLICY, HELD, groups=g, rules=rule).rules[0] for g in ({"sex": SEX}, None))
+    assert same.p_value == plain.p_value
+
+
+@pytest.mark.parametrize("pair", [(0, math.inf), (1, 0), (math.nan, 1)])
+def test_limits_are_finite_and_in_order(pair):
+    with pytest.raises(
+        OptionError, match=r"limits\['visit'\] must be two finite numbers, the least and then"
+    ):
+        audit(POLICY, HELD, limits={"visit": pair}, outcomes={"visit": "known"}, rules=custom("visit") <= 0.6)
+
+
+def test_costs_of_which_few_rows_show_the_label_are_not_called_observed():
+    found = audit(POLICY, HELD, labels=np.where(np.arange(6000) < 5, Y, np.nan), rules=rejected() <= 0.2)
+    assert "prediction-powered, since not all rows show it" in str(found)
+    assert "rejected, observed" in str(audit(POLICY, HELD, labels=Y, rules=rejected() <= 0.2))

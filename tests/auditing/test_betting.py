@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from bylaw.auditing import betting
 from bylaw.auditing.betting import BettingTest
 from bylaw.auditing.samples import Differences, Sample
 
@@ -167,3 +168,18 @@ def test_predictions_sharpen_and_never_mislead():
             plain += high - low
         assert wrong <= 150 * limit(150)
         assert widths < (0.75 if good else 1.02) * plain
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_nuisance_counts_where_it_is_worst(seed, monkeypatch):
+    """As much is proved as for the worse end of the other mean's interval, and not more."""
+    rng = np.random.default_rng(seed)
+    test = gap(rng.random(150) < 0.2, (rng.random(150) < 0.4).astype(float))
+    target, spent = np.array([test.estimate + 0.25]), 0.02 * LEVEL
+    found = test._log_e_values(np.ones(1), target, LEVEL)[0]
+    ends = betting._confine(test.samples[1], spent)
+    at_ends = []
+    for end in ends:
+        monkeypatch.setattr(betting, "_confine", lambda *_, end=end: (end, end))
+        at_ends.append(test._log_e_values(np.ones(1), target, LEVEL)[0])
+    assert found <= min(at_ends) + 0.01 < max(at_ends)

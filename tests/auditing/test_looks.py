@@ -132,3 +132,11 @@ def test_looks_are_checked_when_they_are_read(policy, tmp_path):
     (tmp_path / "p.json").write_text(json.dumps(content))
     with pytest.raises(PolicyFileError, match="date and time"):
         Policy.load(tmp_path / "p.json")
+
+
+def test_copies_among_held_out_rows_warn(policy):
+    """Each copy counts as an independent row; nothing else can be told of them."""
+    copied = HELD.rows(np.tile(np.arange(300), 5))
+    with pytest.warns(GuaranteeWarning, match="of the 1,500 held-out rows only 300 are different") as caught:
+        audit(policy, copied, rules="rejected() <= 0.9")
+    assert caught[0].message.remedy == Remedy("drop_copies")

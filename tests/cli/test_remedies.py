@@ -24,6 +24,7 @@ IN_SHELL = {
     "--group NAME=COLUMN; only the Python library takes probabilities of combinations",
     Remedy("pass_joint", "sex"): 'name its columns in the rules file of the fit with joint = { sex = "'
     'sex_*_label_*" } under [columns], or give its values with --group sex=COLUMN',
+    Remedy("drop_copies"): "give each row once",
     Remedy("pass_largest_weight"): "state it with --largest-weight NUMBER",
     Remedy("pass_limits", "visit"): "state its range with --limit visit=LEAST:MOST",
     Remedy("pass_outcomes", "visit"): "name the columns of what it turned out to be with "

@@ -444,3 +444,8 @@ def test_several_missed_rules_are_counted():
             solver=lambda oracle, **_: np.array([1.0, 0.0, 0.0]),
             beta=50,
         )
+
+
+def test_a_confidence_without_a_guarantee_is_refused():
+    with pytest.raises(OptionError, match=r"confidence=0.9 has no effect without a guarantee: leave it out"):
+        solve(Problem(error(), [rejected() <= 0.1]), Evidence([[0.7, 0.3], [0.2, 0.8]]), confidence=0.9)

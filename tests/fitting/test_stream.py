@@ -370,3 +370,12 @@ def check_damage(tmp_path, optimizer, place, value, message):
     (tmp_path / "s.json").write_text(json.dumps(content))
     with pytest.raises(PolicyFileError, match=message):
         Stream.load(tmp_path / "s.json")
+
+
+def test_rules_that_conflict_are_named_so():
+    scores = np.random.default_rng(0).random(4000)
+    rows = Evidence(np.column_stack([1 - scores, scores]))
+    stream = Stream(Problem(error(), [rejected() <= 0.1, rejected() >= 0.3]), rows=4000).partial_fit(rows)
+    with pytest.warns(ConvergenceWarning, match="the rules conflict; loosen or remove one"):
+        policy = stream.policy()
+    assert policy.solution.status.name == "INFEASIBLE"

@@ -7,8 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bylaw._base.hashing import hash_rows
-from bylaw.policy.fingerprint import BUCKETS, NO_ROWS, Fingerprint, make_fingerprint
+from bylaw.policy.fingerprint import BUCKETS, NO_ROWS, Fingerprint, hash_features, make_fingerprint
 from bylaw.policy.recognition import RowsAtHand, measure_sameness, measure_shared, shares_rows
 
 RNG = np.random.default_rng(0)
@@ -17,7 +16,7 @@ OTHERS = RNG.random((3, 5000))
 
 
 def at_hand(rows):
-    return RowsAtHand.from_hashes(hash_rows(np.atleast_2d(rows)))
+    return RowsAtHand.from_hashes(hash_features(np.atleast_2d(rows)))
 
 
 def saved(rows):
@@ -41,7 +40,8 @@ def shares(one, other):
         (OTHERS, False),
         (OTHERS[:, :20], False),
         (ROWS[::-1], False),
-        (ROWS + 1e-9, False),
+        (ROWS + 1e-9, True),
+        (ROWS.round(3), False),
     ],
     ids=[
         "same",
@@ -52,6 +52,7 @@ def shares(one, other):
         "others",
         "few others",
         "columns swapped",
+        "in the last digits",
         "rounded",
     ],
 )
@@ -174,3 +175,45 @@ def test_any_counts_can_be_compared(counts):
     for rows in (1, 5000, 10**15):
         for draws in (1, 10**6):
             shares_rows(at_hand(ROWS), (Fingerprint(rows, counts.copy(), draws),))
+
+
+def test_copies_of_fitted_rows_are_recognised():
+    """Repeated, sampled again, oversampled, or written as 32-bit numbers."""
+    rng = np.random.default_rng(0)
+    for n in (500, 4000):
+        fitted = rng.random((3, n))
+        known = (make_fingerprint([fitted]),)
+        half = fitted[:, : n // 2]
+        copies = [np.tile(fitted, 2), np.tile(fitted, 20), np.tile(half, 5), fitted.astype(np.float32)]
+        copies.append(np.hstack([fitted, half]))
+        if n == 4000:
+            copies.append(fitted[:, rng.integers(0, n, n)])
+        for copied in copies:
+            at_hand = RowsAtHand.from_hashes(hash_features(copied.astype(np.float64)))
+            assert shares_rows(at_hand, known)
+        others = np.tile(rng.random((3, n)), 20)
+        assert not shares_rows(RowsAtHand.from_hashes(hash_features(others)), known)
+
+
+@pytest.mark.parametrize("values", [8, 100, 2000, 10**5])
+def test_repeats_of_coarse_scores_are_no_copies(values):
+    """Two samples of one population share many scores, which they also do after copies are dropped."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        fitted, others = (np.floor(values * rng.beta(0.7, 2.0, (1, 3000))) for _ in range(2))
+        at_hand = RowsAtHand.from_hashes(hash_features(others))
+        assert not at_hand.copied
+        assert not shares_rows(at_hand, (make_fingerprint([fitted]),))
+
+
+def test_copies_are_told_from_independent_rows():
+    rng = np.random.default_rng(2)
+    rows = rng.random((1, 400))
+
+    def copied(rows):
+        return RowsAtHand.from_hashes(hash_features(rows)).copied
+
+    assert not copied(rows)
+    assert not copied(np.hstack([rows, rows[:, :20]]))  # so few tell nothing
+    assert copied(np.hstack([rows, rows[:, :200]]))
+    assert copied(np.tile(rows, 10))

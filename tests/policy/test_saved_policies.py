@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from bylaw import ConvergenceWarning, Evidence, Policy, Stream
-from bylaw.policy.recognition import hash_evidence, shares_rows
-from bylaw.policy.serialization import compute_digest
 
 SAVED = Path(__file__).parent / "saved"
 DECIDED = json.loads((SAVED / "decided.json").read_text())
@@ -50,8 +48,8 @@ def test_a_saved_policy_decides_as_it_did(name, tmp_path):
     assert (tmp_path / "third.json").read_text() == (tmp_path / "again.json").read_text()
 
 
-def test_hashes_of_rows_in_old_files_become_noisy_counts(tmp_path):
-    """Version 1 kept hashes of single rows; what is saved again does not."""
+def test_hashes_of_rows_in_old_files_are_forgotten(tmp_path):
+    """Version 1 kept hashes of single rows; what is saved again has their number, and noise."""
     policy = Policy.load(SAVED / "labels.json")
     policy.save(tmp_path / "again.json")
     (old,) = json.loads((SAVED / "labels.json").read_text())["fingerprints"]
@@ -59,18 +57,7 @@ def test_hashes_of_rows_in_old_files_become_noisy_counts(tmp_path):
     assert set(old) == {"rows", "total", "sketch"}
     assert set(new) == {"rows", "draws", "counts"}
     assert new["rows"] == old["rows"] == 240
-    for known in (policy, Policy.load(tmp_path / "again.json")):
-        rows = known.feature_map.admit(evidence(len(known.actions)))
-        assert shares_rows(hash_evidence(known.feature_map, rows), known.fingerprints)
-
-
-def test_of_many_rows_old_files_know_only_the_number(tmp_path):
-    content = json.loads((SAVED / "labels.json").read_text())
-    content["fingerprints"] = [{"rows": 5000, "total": "0" * 16, "sketch": "00000000000000ff" * 1024}]
-    rest = {name: value for name, value in content.items() if name != "checksum"}
-    (tmp_path / "old.json").write_text(json.dumps({**rest, "checksum": compute_digest(rest)}))
-    (found,) = Policy.load(tmp_path / "old.json").fingerprints
-    assert found.rows == 5000
+    (found,) = Policy.load(tmp_path / "again.json").fingerprints
     assert abs(found.counts).max() < 30  # noise alone
 
 

@@ -22,7 +22,7 @@ from bylaw.auditing.hypotheses import (
     check_limits,
     check_weight,
 )
-from bylaw.auditing.looks import name_question, record_look
+from bylaw.auditing.looks import name_question, record_look, warn_of_copies
 from bylaw.auditing.reliability import Reliability, compute_reliability
 from bylaw.auditing.verdicts import RuleAudit, Verdict, describe_rule, find_worst, judge_estimate
 from bylaw.data.arrays import as_matrix, check_alignment, make_frame
@@ -296,6 +296,7 @@ def audit(
     )
     if not certificate:
         return result
+    warn_of_copies(hashed, stacklevel=3)
     columns = (labels, groups, seen_weights, unlabelled, decisions)
     given = [column is not None for column in columns]
     question = name_question(stated, given, confidence, method, limits, largest_weight)

@@ -11,6 +11,7 @@ from bylaw._base.visible_text import make_visible
 from bylaw.auditing.reliability import CLOSE, Reliability
 from bylaw.auditing.verdicts import RuleAudit, is_out_of_reach
 from bylaw.errors import join_remedy
+from bylaw.language.expressions import LABEL
 
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit
@@ -99,7 +100,7 @@ def _format_raw(line: Reliability) -> str:
 
 
 def _list_remarks(audit: Audit) -> list[str]:
-    by = "observed" if audit.cost_observed else "as predicted"
+    by = describe_cost(audit)
     rejected = "" if math.isnan(audit.rejected) else f" with {100 * audit.rejected:.3g} % rejected"
     remarks = [
         f"{audit.objective}: {_format_cost(audit.cost_before)} for the baseline, "
@@ -111,6 +112,13 @@ def _list_remarks(audit: Audit) -> list[str]:
         remarks.append(f"look {audit.looks:,} at this policy on held-out rows{again}")
     remarks += _list_seen(audit)
     return remarks + _list_calibration(audit.reliability)
+
+
+def describe_cost(audit: Audit) -> str:
+    """How the costs were measured."""
+    if not audit.cost_observed:
+        return "as predicted"
+    return "prediction-powered, since not all rows show it" if LABEL in audit.seen_rows else "observed"
 
 
 def _format_cost(cost: float) -> str:
@@ -129,7 +137,7 @@ def _list_calibration(lines: Sequence[Reliability]) -> list[str]:
     if most > CLOSE:
         return [
             "too few rows to tell whether the probabilities agree with what was observed: "
-            f"mean errors in ten bins of up to {100 * most:.2g} points may go unnoticed"
+            f"mean errors in ten bins of up to {min(100 * most, 100):.2g} points may go unnoticed"
         ]
     return [
         f"the probabilities agree with what was observed, within {100 * most:.2g} points on average over "

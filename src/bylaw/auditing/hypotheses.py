@@ -8,6 +8,7 @@ several events is about a sum of such means.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -267,6 +268,10 @@ def check_limits(limits: Any, evidence: RowData) -> Limits:
             low, high = map(float, pair)
         except (TypeError, ValueError):
             raise OptionError(f"limits[{name!r}] must be a pair (least, most), not {pair!r}") from None
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise OptionError(
+                f"limits[{name!r}] must be two finite numbers, the least and then the most, not {pair!r}"
+            )
         cost = evidence.costs.get(name)
         if cost is not None and not (low <= cost.min() and cost.max() <= high):
             what = "outcomes" if name_cost(name) in getattr(evidence, "observed", ()) else "costs"

@@ -51,6 +51,19 @@ def record_look(policy: Policy, rows: RowsAtHand, verdict: Verdict, question: st
     return len(looks)
 
 
+def warn_of_copies(rows: RowsAtHand, stacklevel: int) -> None:
+    """Where rows repeat each other in a way that no sample of independent rows does."""
+    if rows.copied:
+        warnings.warn(
+            GuaranteeWarning(
+                f"of the {rows.rows:,} held-out rows only {rows.n_different:,} are different: each counts as "
+                "an independent one, and with copies a certificate is false more often than is stated",
+                Remedy("drop_copies"),
+            ),
+            stacklevel=stacklevel,
+        )
+
+
 def _is_same(new: Look, look: Look, rows: RowsAtHand, read: bool) -> bool:
     """In one process the same rows have the same fingerprint; those that were read may have other noise."""
     asked = (look.question, look.verdict, look.rows) == (new.question, new.verdict, new.rows)

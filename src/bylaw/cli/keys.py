@@ -30,6 +30,8 @@ def read_key(key: str | None, path: Path | None) -> str | None:
         return key
     if key is not None:
         raise OptionError("give either --key or --key-file")
+    if path.is_dir():
+        raise OptionError(f"--key-file: {path} is a folder; {_HOW}")
     content = path.read_bytes()
     secret = content.removesuffix(b"\n").removesuffix(b"\r")
     if len(secret) < LEAST_BYTES:

@@ -14,6 +14,7 @@ _IN_SHELL: dict[Action, str] = {
     "takes probabilities of combinations",
     "pass_joint": "name its columns in the rules file of the fit with joint = {{ {subject} = "
     '"{subject}_*_label_*" }} under [columns], or give its values with --group {subject}=COLUMN',
+    "drop_copies": "give each row once",
     "pass_largest_weight": "state it with --largest-weight NUMBER",
     "pass_limits": "state its range with --limit {subject}=LEAST:MOST",
     "pass_outcomes": "name the columns of what it turned out to be with --outcomes '{subject}=PATTERN', or "

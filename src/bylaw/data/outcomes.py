@@ -337,7 +337,13 @@ def _read_group(evidence: Evidence, name: str, column: Any, seen: dict[str, Mask
             f"{what} has values without probabilities: {sorted(map(str, unknown))}; there are "
             f"probabilities of {list(values)}"
         )
-    return found.group.with_values(values)
+    group, known = found.group.with_values(values), evidence.groups[name]
+    if isinstance(known, KnownGroup) and (wrong := (group.codes != known.codes)[found.seen]).any():
+        raise EvidenceError(
+            f"{what} differs on {int(wrong.sum()):,} rows from the group by which decisions are made; leave "
+            "it out, or give the other one another name"
+        )
+    return group
 
 
 def _split_missing(evidence: Evidence, column: Any, what: str) -> PartlyKnownGroup:

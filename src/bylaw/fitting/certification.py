@@ -24,6 +24,7 @@ from bylaw.auditing.hypotheses import (
     check_limits,
     check_weight,
 )
+from bylaw.auditing.looks import warn_of_copies
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction
@@ -69,6 +70,7 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
             "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
             "rows first"
         )
+    warn_of_copies(hashed, stacklevel=5)
     expanded = correction.problem.expand(outcome.classes, outcome.group_values)
     rules = [found.rule for found in expanded]
     for tried, candidate in enumerate(_list_candidates(correction, begin, len(outcome), delta)):

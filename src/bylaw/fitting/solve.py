@@ -49,6 +49,7 @@ SOLVERS: Mapping[str, Solver] = {
     "acsa": Stochastic(ACSA()),
     "sgd": Stochastic(SGD()),
 }
+_CONFIDENCE = 0.95
 
 
 def solve(
@@ -64,7 +65,7 @@ def solve(
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
-    confidence: float = 0.95,
+    confidence: float = _CONFIDENCE,
     held_out: Evidence | HeldOut | None = None,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
@@ -263,6 +264,8 @@ def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any
             "guarantee='high_probability' and held_out= go together: pass evidence of rows that were held out"
         )
     if guarantee is None:
+        if confidence != _CONFIDENCE:
+            raise OptionError(f"confidence={confidence:g} has no effect without a guarantee: leave it out")
         return None
     if margin:
         raise OptionError(

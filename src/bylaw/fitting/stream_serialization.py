@@ -56,6 +56,7 @@ def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
         "tiles": fit.tiles,
         "measured": [_excesses_to_dict(found) for found in fit.measured],
         "value": fit.value,
+        "conflicting": fit.conflicting,
         "fingerprint": fit.make_fingerprint().to_dict(),
         "guarantee": guarantee_to_dict(fit.guarantee),
         "walk": fit.optimizer_state.state(),
@@ -125,6 +126,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "earlier": fingerprint,
         "recent": NO_ROWS,
         "guarantee": read_guarantee(root["guarantee"], beta, (fingerprint,)),
+        "conflicting": bool(root.value.get("conflicting", False)),
         "optimizer_state": optimizer.resume(root["walk"], len(form.bounds)),
         **(_read_tiles(root, form) if tiled else _begin_tiles(form)),
     }

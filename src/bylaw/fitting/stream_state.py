@@ -49,6 +49,7 @@ class StreamState:
     tiles: int = 0
     measured: tuple[RuleExcesses, ...] = ()  # of about the last half of the tiles, in two parts
     value: float = 0.0
+    conflicting: bool = False  # the rows of the last tile prove that no policy satisfies the rules on them
     earlier: Fingerprint = NO_ROWS  # of the rows before it was loaded
     recent: Fingerprint = NO_ROWS  # of those since then, without noise
 
@@ -87,7 +88,8 @@ class StreamState:
 
     def solution(self) -> Solution:
         answer, steps = self.optimizer_state.answer.copy(), self.optimizer_state.steps
-        return Solution(answer, Status.SAMPLED, self.guarantee.gradient_mapping, self.value, steps)
+        status = Status.INFEASIBLE if self.conflicting else Status.SAMPLED
+        return Solution(answer, status, self.guarantee.gradient_mapping, self.value, steps)
 
     @cached_property
     def _parts(self) -> RateParts:
@@ -107,6 +109,8 @@ class StreamState:
             self.optimizer_state.advance(steps)
             self._measure(dual)
         self.tiles += 1
+        answer = self.optimizer_state.answer
+        self.conflicting = bool(dual.mass and dual.n_rules and dual.conflict(answer) > 0)
 
     def _follow(self, chances: Floats, weights: Floats) -> None:
         """Frequencies with the rows of a tile that come after the warm-up."""

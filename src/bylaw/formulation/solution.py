@@ -268,20 +268,26 @@ class FittedRates:
     rows_needed: float
     softness: float = 1.0
 
-    def __str__(self) -> str:
+    def describe_fitted_rows(self) -> str:
+        """Whether the rules hold on the fitted rows."""
         worst = max(self.rules, key=lambda one: one.excess)
         holds = (
             "as observed, all rules hold on the fitted rows"
             if worst.excess <= _ROUNDING
             else f"as observed on the fitted rows, {worst.rule!r} is missed by {worst.excess:.3g}"
         )
+        softer = f"; beta is {self.softness:.3g} times smaller for it" if self.softness > 1 else ""
+        return f"{holds}{softer}"
+
+    def __str__(self) -> str:
         enough = (
             ""
             if self.chance >= 0.9 or self.rows_needed == math.inf
             else f", 90 % with {self.rows_needed:,.0f} rows"
         )
-        softer = f"; beta is {self.softness:.3g} times smaller for it" if self.softness > 1 else ""
-        return f"{holds}{softer}; on new rows with a chance of {100 * self.chance:.0f} %{enough}"
+        return (
+            f"{self.describe_fitted_rows()}; on new rows with a chance of {100 * self.chance:.0f} %{enough}"
+        )
 
 
 class ExactOptimum(NamedTuple):

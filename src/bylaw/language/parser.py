@@ -59,6 +59,7 @@ def parse(text: str) -> Rate | Statement:
         raise RuleError(f"a rule is parsed from text, not from {text!r}")
     if len(text) > _LONGEST:
         raise RuleSyntaxError(f"a rule of {len(text)} characters is too long", text[:60])
+    text = text.encode("utf-8", "backslashreplace").decode()  # halves of characters are in no file
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as problem:

@@ -1,10 +1,11 @@
 """Fingerprints of sets of rows: noisy counts, enough to recognise the set and too little to tell of any row.
 
-Each row falls into one of 8,192 buckets, by a hash of what a policy sees of it, and the number of rows in
-each bucket is kept with noise: the discrete Laplace distribution, P(z) proportional to exp(-|z|). A row
-that is added or left out changes one count by one, and with it the probability of any file by a factor of
-at most e: epsilon = 1 in the sense of differential privacy. A row that is exchanged for another changes two
-counts: epsilon = 2, and this is the figure for somebody who knows the number of rows and all other rows.
+Each row falls into one of 8,192 buckets, by a hash of what a policy sees of it (to about six digits, so that
+rows that were written as 32-bit numbers are recognised), and the number of rows in each bucket is kept with
+noise: the discrete Laplace distribution, P(z) proportional to exp(-|z|). A row that is added or left out
+changes one count by one, and with it the probability of any file by a factor of at most e: epsilon = 1 in the
+sense of differential privacy. A row that is exchanged for another changes two counts: epsilon = 2, and this
+is the figure for somebody who knows the number of rows and all other rows.
 
 The noise comes from a secret that is drawn when the process starts and never stored. The same rows have the
 same fingerprint throughout a process, so that policies that are saved again and again give no more away;
@@ -38,6 +39,7 @@ _WIDTHS = ("<i1", "<i2", "<i4", "<i8")
 _MANY = 30  # draws, whose sum is normal
 _TAIL = 45  # epsilons: noise beyond has a probability below 2^-63
 _SECRET = os.urandom(32)
+_HALF, _KEPT = np.uint64(1 << 31), np.uint64(0xFFFFFFFF00000000)  # the last 32 of 52 binary digits go
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +90,10 @@ class Fingerprint:
 
     @classmethod
     def from_node(cls, node: Node) -> Fingerprint:
-        """Also from the files of version 1, which held hashes: what is left of them is a fingerprint."""
+        """Also from the files of version 1, which held hashes: what is left of them is the number of rows."""
         rows = node["rows"].count()
         if "sketch" in node.value:
-            return _convert_hashes(rows, node["sketch"])
+            return _forget_hashes(rows, node["sketch"])
         draws = node["draws"].count()
         if not 1 <= draws <= 10**6:
             node["draws"].fail("from 1 to 1,000,000")
@@ -115,8 +117,14 @@ def count_rows(columns: Iterable[Floats]) -> Fingerprint:
     rows, counts = 0, np.zeros(BUCKETS, np.int64)
     for features in columns:
         rows += features.shape[1]
-        counts += count_buckets(hash_rows(features))
+        counts += count_buckets(hash_features(features))
     return Fingerprint(rows, counts)
+
+
+def hash_features(features: Floats) -> Hashes:
+    """One hash per row of features (n_features, n_rows), rounded to twenty binary digits."""
+    bits = np.ascontiguousarray(features + 0.0).view(np.uint64)  # -0.0 is 0.0
+    return hash_rows(((bits + _HALF) & _KEPT).view(np.float64))
 
 
 def count_buckets(hashes: Hashes) -> Counts:
@@ -164,15 +172,9 @@ def _decode(node: Node) -> Counts:
     return np.frombuffer(content, dtype=widths[len(content)]).astype(np.int64)
 
 
-def _convert_hashes(rows: int, node: Node) -> Fingerprint:
-    """Version 1 kept the 1,024 smallest hashes. Of fewer rows these are all, and their counts follow; of more
-    rows, the others are unknown, and counts of zero recognise nothing."""
-    try:
-        content = bytes.fromhex(node.text())
-    except ValueError:
-        node.fail("hexadecimal digits")
-    hashes = np.frombuffer(content[: len(content) // 8 * 8], dtype=">u8").astype(np.uint64)
-    if 8 * len(hashes) != len(content) or len(hashes) != min(rows, 1024):
+def _forget_hashes(rows: int, node: Node) -> Fingerprint:
+    """Version 1 kept hashes of single rows, from which these could be guessed. Only their number is left, and
+    counts of zero recognise nothing."""
+    if len(node.text()) != 16 * min(rows, 1024):
         node.fail(f"the {min(rows, 1024)} smallest hashes")
-    known = hashes if len(hashes) == rows else hashes[:0]
-    return Fingerprint(rows, count_buckets(known)).release()
+    return Fingerprint(rows, np.zeros(BUCKETS, np.int64)).release()

@@ -36,6 +36,7 @@ from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 # a row's answer is the same, to the last bit, in any batch.
 _TILE = 2048
 _SHOWN_RULES = 20  # in a notebook
+_NOTABLE = 1e-3  # of violations in all, from which rules are called missed
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,9 +391,12 @@ class Policy:
         prices = "".join(f"\n  {rule}   price {price:.4g}" for rule, price in self.prices.items())
         status = self.solution.status.name.lower()
         rates = self.fitted_rates
-        hold = (
-            f"the rules hold to {self.guarantee.violation:.2g} on the fitted rows" if rates is None else rates
-        )
+        missed = self.guarantee.violation
+        hold = f"the rules hold to {missed:.2g} on the fitted rows"
+        if missed > _NOTABLE:
+            hold = f"the rules are missed by {missed:.2g} in all on the fitted rows"
+        if rates is not None:
+            hold = str(rates) if self.certificate is None else rates.describe_fitted_rows()
         return (
             f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: {hold}"
             f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"

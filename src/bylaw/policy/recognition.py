@@ -23,9 +23,10 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from bylaw._base.hashing import Hashes, hash_rows
+from bylaw._base.hashing import Hashes
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.formulation.dual import BLOCK_ROWS
@@ -36,6 +37,7 @@ from bylaw.policy.fingerprint import (
     Fingerprint,
     Fingerprints,
     count_buckets,
+    hash_features,
     noise_distribution,
     noise_variance,
 )
@@ -48,6 +50,7 @@ _TRIMMED = 0.05  # of the buckets at either end, for the level of the others
 _MANY = 1000.0  # variance of a count that is normal
 _FULL = 2  # rows in a bucket, from which its count says something of the very same rows
 _ROUGH = 0.07  # log of the most that the mean of a bucket's likelihood ratio exceeds one, Poisson for normal
+_SEVERAL = 30  # different rows, below which their number tells nothing
 _TWINS = np.linspace(0, 1, 101)  # of the apparent number of shared rows
 _TILTS = np.geomspace(0.02, 2.5, 60)  # of the one that is best for a normal distribution
 
@@ -64,18 +67,38 @@ class RowsAtHand:
         counts of the rows that occur once.
     doubles : int
         how many different rows occur twice.
+    different : array of shape (n_buckets,)
+        counts of different rows.
+    copied : bool
+        rows repeat each other in a way that no sample of independent rows does.
     """
 
     rows: int
     counts: Counts
     singles: Counts
     doubles: int
+    different: Counts
+    copied: bool = False
 
     @classmethod
     def from_hashes(cls, hashes: Hashes) -> RowsAtHand:
         different, times = np.unique(hashes, return_counts=True)
-        singles = count_buckets(different[times == 1])
-        return cls(len(hashes), count_buckets(hashes), singles, int((times == 2).sum()))
+        return cls(
+            len(hashes),
+            count_buckets(hashes),
+            count_buckets(different[times == 1]),
+            int((times == 2).sum()),
+            count_buckets(different),
+            _are_copied(np.bincount(times)),
+        )
+
+    @property
+    def n_different(self) -> int:
+        return int(self.different.sum())
+
+    def drop_copies(self) -> RowsAtHand:
+        """Each different row once."""
+        return RowsAtHand(self.n_different, self.different, self.different, 0, self.different)
 
     def make_fingerprint(self) -> Fingerprint:
         """Their fingerprint, which may be saved."""
@@ -88,20 +111,40 @@ def hash_evidence(feature_map: FeatureMap, evidence: Evidence) -> RowsAtHand:
     slices = (slice(i, min(i + BLOCK_ROWS, len(evidence))) for i in range(0, len(evidence), BLOCK_ROWS))
     height = len(feature_map.features)
     pieces = [
-        hash_rows(feature_map.columns(evidence, s, np.empty((height, s.stop - s.start)))) for s in slices
+        hash_features(feature_map.columns(evidence, s, np.empty((height, s.stop - s.start)))) for s in slices
     ]
     return RowsAtHand.from_hashes(np.concatenate([np.empty(0, np.uint64), *pieces]))
 
 
 def shares_rows(rows: RowsAtHand, among: Fingerprints) -> bool:
-    """Whether these rows share some with any part, or with several parts together."""
+    """Whether these rows share some with any part, or with several parts together; also where some of them
+    are repeated."""
     together = list(_combine([part for part in among if part.rows]))
     if not rows.rows or not together:
         return False
     alike = [part for part in together if part.rows == rows.rows]
-    return any(measure_shared(rows, part) >= _SHARED + math.log(len(together)) for part in together) or any(
-        measure_sameness(rows, part) >= _SAME + math.log(len(alike)) for part in alike
+    once = rows.drop_copies()
+    repeated = once.rows < rows.rows
+    limit = _SHARED + math.log(len(together) * (2 if repeated else 1))
+    return (
+        any(measure_shared(rows, part) >= limit for part in together)
+        or any(measure_sameness(rows, part) >= _SAME + math.log(len(alike)) for part in alike)
+        or (repeated and any(measure_shared(once, part, rows.copied) >= limit for part in together))
     )
+
+
+def _are_copied(repeats: NDArray[np.int64]) -> bool:
+    """Whether f_j = repeats[j], the number of different rows that occur j times, is none of independent rows.
+    Theirs is a mixture of Poisson distributions, for which (j! f_j)^2 <= (j-1)! f_{j-1} (j+1)! f_{j+1}."""
+    found = np.append(repeats, 0).astype(float)
+    for times in np.flatnonzero(found >= _SEVERAL):
+        if times < 2:
+            continue
+        fewer = max(found[times - 1] * (times + 1) / times, 1e-300)
+        expected = found[times] ** 2 / fewer
+        if expected >= _SEVERAL and found[times + 1] < expected / 4:
+            return True
+    return False
 
 
 def _combine(parts: list[Fingerprint]) -> Iterator[Fingerprint]:
@@ -112,15 +155,18 @@ def _combine(parts: list[Fingerprint]) -> Iterator[Fingerprint]:
             yield reduce(add, chosen)
 
 
-def measure_shared(rows: RowsAtHand, part: Fingerprint) -> float:
-    """Evidence that some rows are in the fingerprint: -log of the chance that unrelated ones seem so."""
+def measure_shared(rows: RowsAtHand, part: Fingerprint, independent: bool = True) -> float:
+    """Evidence that some rows are in the fingerprint: -log of the chance that unrelated ones seem so.
+
+    Where rows at hand are not `independent`, how often they occur tells nothing of accidental twins.
+    """
     scores, rise = _score_counts(part)
     excess = float(rows.singles @ scores)
     if excess <= 0 or rise <= 0 or scores.std() < 1e-9:
         return 0.0
     twins = _TWINS * excess / rise
     by_chance = _bound_tail(rows.singles, scores, excess - twins * rise)
-    doubles = _deviate(rows.doubles, twins * rows.rows / (2 * part.rows))
+    doubles = _deviate(rows.doubles, twins * rows.rows / (2 * part.rows)) if independent else 0.0
     spread = np.square(part.counts - part.counts.mean())
     surplus = max(spread.mean() - part.rows / BUCKETS - part.draws * noise_variance(), 0.0)
     error = spread.std() / math.sqrt(BUCKETS)

@@ -153,6 +153,8 @@ def _read_decisions(table: Path, column: str, policy: Policy) -> Any:
 
 def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     """Each rule or family as it was stated, with its worst member."""
+    from bylaw.auditing.formatting import describe_cost
+
     families: dict[str, list[RuleAudit]] = {}
     for rule in found.rules:
         families.setdefault(statements.get(rule.rule, rule.rule), []).append(rule)
@@ -165,7 +167,7 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
             sure = f"{100 * found.confidence:g} % bounds {worst.lower:.4f} to {worst.upper:.4f}"
             shown = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
             tell(f"  estimate {shown}{'' if math.isnan(worst.lower) else f', {sure}'}")
-    kind = "observed" if found.cost_observed else "predicted"
+    kind = describe_cost(found)
     before = "not known" if math.isnan(found.cost_before) else f"{found.cost_before:.4g}"
     tell(
         f"{found.rows:,} rows; {found.objective}, {kind}: {before} without rules, "
@@ -175,6 +177,8 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
         tell(f"{name} was seen on {count:,} of {found.rows:,} rows: rules that refer to it go by those")
     if found.looks:
         tell(f"look {found.looks:,} at this policy on held-out rows (--record notes it in the policy's file)")
+    if found.certificate and len(found.rules) > 1:
+        tell(f"verdicts of single rules are adjusted for their number, {len(found.rules)} (Holm)")
     tell(f"all rules together: {found.verdict} (--json has every single rule)")
 
 
