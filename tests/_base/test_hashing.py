@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from bylaw._base.hashing import hash_rows, order_by_content
 
@@ -35,11 +36,15 @@ def test_other_columns_count_only_among_equal_rows():
 
 
 def test_equal_rows_do_not_stand_together():
-    """Of 2,000 samples of 30 zeros and 30 ones, each place has a one in about half."""
+    """Of 2,000 samples of 30 zeros and 30 ones, each place has a one in about half, and so often it is
+    followed by its like (29 of 59)."""
     rng = np.random.default_rng(2)
-    total = np.zeros(60)
+    total, alike = np.zeros(60), 0.0
     for _ in range(2000):
         extra = rng.random()  # another sample each time
         column = np.repeat([extra, 1.0 + extra], 30)
-        total += column[order_by_content([column], [column])] > 1
+        found = column[order_by_content([column], [column])] > 1
+        total += found
+        alike += np.mean(found[1:] == found[:-1]) / 2000
+    assert alike == pytest.approx(29 / 59, abs=0.01)
     assert np.abs(total / 2000 - 0.5).max() < 4.5 * 0.5 / np.sqrt(2000)
