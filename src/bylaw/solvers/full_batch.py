@@ -188,7 +188,7 @@ class _State:
 def first_damping(hessian: Hessian, loss_unit: float) -> float:
     """A small part of the curvature, unless there is none but rounding errors: then every row is
     decided, and one is as good as any of the right size, a gradient for a multiplier."""
-    typical = 1e-3 * hessian.trace / max(len(hessian.half), 1)
+    typical = 1e-3 * hessian.trace / max(hessian.n_rules, 1)
     return typical if typical > _NO_DAMPING / loss_unit else 1 / loss_unit
 
 
@@ -234,7 +234,7 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
 
 def sample_blocks(blocks: list[Block], rows: int) -> list[Block]:
     """The first blocks, thinned out evenly if one is too many."""
-    width = blocks[0].features.shape[1]
+    width = blocks[0].n_rows
     if rows >= width:
         return blocks[: -(-rows // width)]
     return [blocks[0].rows(slice(None, None, -(-width // rows)))]
