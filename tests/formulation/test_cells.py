@@ -20,7 +20,7 @@ from bylaw import (
 )
 from bylaw.data.outcomes import observe
 from bylaw.formulation.cells import Cells
-from bylaw.formulation.dual import Block, Dual, join_blocks, make_blocks
+from bylaw.formulation.dual import BLOCK_ROWS, Block, Dual, join_blocks, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.observed_rates import attach_observed, compile_observed
 from bylaw.solvers.screening import Screen
@@ -103,6 +103,18 @@ def test_some_rows_keep_their_cells():
     multipliers = RNG.exponential(0.3, dual.n_rules)
     whole, again = (dual.with_rows([rows]).hessian(multipliers) for rows in (block, joined))
     np.testing.assert_allclose(whole, again, atol=1e-12)
+
+
+def test_blocks_have_their_share_of_each_cell():
+    n = 3 * BLOCK_ROWS
+    groups = np.sort(RNG.choice(5, n, p=[0.01, 0.09, 0.2, 0.3, 0.4]))
+    evidence = Evidence(RNG.dirichlet(np.ones(2), n), groups={"group": groups})
+    form = compile_problem(Problem(error(), [demographic_parity("group", tol=0.1)]), evidence)
+    blocks = make_blocks(form, evidence)
+    counts = np.array([np.diff(block.starts) for block in blocks])
+    assert len(blocks) == 3
+    np.testing.assert_array_equal(counts.sum(axis=0), np.bincount(groups))
+    assert np.ptp(counts, axis=0).max() <= 1
 
 
 def test_small_cells_are_not_cut_finer():

@@ -46,10 +46,10 @@ class Cells:
     def __len__(self) -> int:
         return math.prod(self.shape)
 
-    def locate(self, rows: RowData, part: slice) -> Places:
+    def locate(self, rows: RowData) -> NDArray[np.integer]:
         """(n_rows,): the cell of each row."""
-        codes = tuple(_read_group(_before(rows), name).codes[part] for name in self.names)
-        return np.ravel_multi_index(codes, self.shape)
+        codes = tuple(_read_group(_before(rows), name).codes for name in self.names)
+        return np.ravel_multi_index(codes, self.shape).astype(np.min_scalar_type(len(self)))
 
     def lay_out(self, feature_map: FeatureMap, rows: RowData) -> Layout:
         """How features are made of columns that the cells share."""

@@ -128,9 +128,9 @@ class Block:
 def make_blocks(
     form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
 ) -> list[Block]:
-    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, so that the
-    first few are a fair sample of all, even of sorted rows. With `like`, each block has the same rows in the
-    same order as that one."""
+    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, of the rows
+    sorted by cell, so that the first few are a fair sample of all and have their share of each cell. With
+    `like`, each block has the same rows in the same order as that one."""
     evidence = form.feature_map.admit(evidence)
     if evidence.weights is not None and not evidence.weights.all():
         evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
@@ -140,23 +140,23 @@ def make_blocks(
     else:
         cells = like[0].cells.layout.cells if like[0].cells else Cells((), ())
         n_blocks = len(like)
-    layout = cells.lay_out(form.feature_map, evidence) if cells.names else None
     chosen = range(n_blocks if most is None else min(most, n_blocks))
-    parts = (slice(i, None, n_blocks) for i in chosen)
-    if layout is None:
-        return [make_block(form, evidence, part) for part in parts]
-    return [_make_sorted_block(form, evidence, part, layout) for part in parts]
-
-
-def _make_sorted_block(form: LinearForm, evidence: RowData, rows: slice, layout: Layout) -> Block:
-    """Some rows, sorted by cell."""
-    codes = layout.cells.locate(evidence, rows)
+    if not cells.names:
+        return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
+    layout, codes = cells.lay_out(form.feature_map, evidence), cells.locate(evidence)
     order = np.argsort(codes, kind="stable")
+    return [_make_sorted_block(form, evidence, layout, codes, order[i::n_blocks]) for i in chosen]
+
+
+def _make_sorted_block(
+    form: LinearForm, evidence: RowData, layout: Layout, codes: NDArray[np.integer], rows: NDArray[np.intp]
+) -> Block:
+    """Some rows, which are sorted by cell."""
     feature_map = replace(form.feature_map, features=layout.columns)
-    columns = feature_map.columns(evidence, rows, np.empty((len(layout.columns), len(codes))))
-    weights = None if evidence.weights is None else evidence.weights[rows][order]
-    starts = np.concatenate([[0], np.bincount(codes, minlength=len(layout.cells)).cumsum()])
-    return Block(columns[:, order], weights, cells=CellRows(starts, layout))
+    columns = feature_map.columns(evidence, rows, np.empty((len(layout.columns), len(rows))))
+    weights = None if evidence.weights is None else evidence.weights[rows]
+    starts = np.searchsorted(codes[rows], np.arange(len(layout.cells) + 1))
+    return Block(columns, weights, cells=CellRows(starts, layout))
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
