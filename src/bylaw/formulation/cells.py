@@ -102,11 +102,15 @@ class Layout:
             scores[:, here] = compute_scores(weights[cell], columns[:, here])
         return scores
 
-    def moments(self, distribution: Floats, columns: Floats, starts: Places) -> Floats:
-        """features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows)."""
+    def moments(
+        self, distribution: Floats, columns: Floats, starts: Places, chosen: Places | None = None
+    ) -> Floats:
+        """features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows); of features
+        that are none of the chosen columns, zero."""
         sums = np.zeros((len(self.cells), len(columns), len(distribution)))
+        part = columns if chosen is None else columns[chosen]
         for cell, here in iterate_cells(starts):
-            np.matmul(columns[:, here], distribution[:, here].T, out=sums[cell])
+            sums[cell, slice(None) if chosen is None else chosen] = part[:, here] @ distribution[:, here].T
         return self.gather(sums)
 
     def expand(self, columns: Floats, starts: Places) -> Floats:

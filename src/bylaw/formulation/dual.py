@@ -111,11 +111,16 @@ class Block:
             return compute_scores(score_matrix, self.columns)
         return self.cells.layout.scores(score_matrix, self.columns, self.starts)
 
-    def moments(self, distribution: Floats) -> Floats:
-        """(F, A): sum of phi pi', of a distribution (A, n_rows) times weights."""
-        if self.cells is None:
+    def moments(self, distribution: Floats, chosen: NDArray[np.int64] | None = None) -> Floats:
+        """(F, A): sum of phi pi', of a distribution (A, n_rows) times weights; of features that are none of
+        the chosen columns, zero."""
+        if self.cells is not None:
+            return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
+        if chosen is None:
             return self.columns @ distribution.T
-        return self.cells.layout.moments(distribution, self.columns, self.starts)
+        moments = np.zeros((len(self.columns), len(distribution)))
+        moments[chosen] = self.columns[chosen] @ distribution.T
+        return moments
 
     def observed_moments(self, distribution: Floats) -> Floats | None:
         """(F', A): the same with features as observed."""
@@ -222,17 +227,22 @@ class Support:
 
 
 def tally(
-    block: Block, score_matrix: Floats, beta: float, space: ActionSpace, support: Support | None = None
+    block: Block,
+    score_matrix: Floats,
+    beta: float,
+    space: ActionSpace,
+    support: Support | None = None,
+    chosen: NDArray[np.int64] | None = None,
 ) -> Tally:
     """One pass over one block, with scores = features' score_matrix, (F, A); with `support`, the
-    curvature at those places is tallied too."""
+    curvature at those places is tallied too, and with `chosen`, the moments of those columns alone."""
     scores = block.scores(beta * score_matrix)
     potential = space.to_probabilities(scores)
     curvature = None if support is None else _curvature(block, scores, space, beta, support)
     if block.weights is not None:
         scores *= block.weights
         potential *= block.weights
-    moments, observed = block.moments(scores), block.observed_moments(scores)
+    moments, observed = block.moments(scores, chosen), block.observed_moments(scores)
     return Tally(block.mass, float(potential.sum()) / beta, moments, curvature, observed)
 
 
@@ -353,19 +363,19 @@ class Dual:
         columns, actions, places = cells.layout.localize(support.features, support.actions)
         return Support(columns, actions), places
 
-    def tally(self, multipliers: Floats, curvature: bool = False) -> Tally:
-        score_matrix = self.form.score_matrix(multipliers)
+    def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
+        """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
+        many classes, most serve the cost alone."""
+        score_matrix, space = self.form.score_matrix(multipliers), self.form.action_space
         support = self._local_support[0] if curvature else None
+        chosen = np.unique(self._local_support[0].features) if rules_alone else None
         with limit_blas_threads():
-            parts = (
-                tally(block, score_matrix, self.beta, self.form.action_space, support)
-                for block in self.blocks
-            )
+            parts = (tally(block, score_matrix, self.beta, space, support, chosen) for block in self.blocks)
             return reduce(add, parts)
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """F(lambda) and its gradient, (M,)."""
-        return self.first_order(self.tally(multipliers), multipliers)
+        return self.first_order(self.tally(multipliers, rules_alone=True), multipliers)
 
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
         form = self.form
@@ -448,7 +458,8 @@ class Dual:
 
     @cached_property
     def _norm_moments(self) -> tuple[float, float]:
-        norms_of = _CostNorms(self.form, self.blocks[0].cells)
+        support, places = self._local_support
+        norms_of = _CostNorms(self.form, support, self.support[1], places)
         first = second = scaled = 0.0
         with limit_blas_threads():
             for block in self.blocks:
@@ -462,42 +473,35 @@ class Dual:
 class _CostNorms:
     """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, from Gram matrices of the couplings alone."""
 
-    def __init__(self, form: LinearForm, cells: CellRows | None) -> None:
-        n_actions = form.base.shape[1]
-        embedding = None if cells is None else cells.layout.embedding
-        self.costs = [
-            _ActionCosts(form.couplings[:, a::n_actions], form.bounds, embedding) for a in range(n_actions)
-        ]
-        self.bounds = float(form.bounds @ form.bounds)
-        self.space = form.action_space
+    def __init__(
+        self,
+        form: LinearForm,
+        support: Support,
+        couplings: sparse.csr_array,
+        places: sparse.csr_array | None,
+    ) -> None:  # q places, (M, Q), (Q, C * q)
+        self.form, self.support, self.couplings = form, support, couplings
+        self.places = None if places is None else sparse.csc_array(places)
+        self.grams: dict[int, tuple[list[Floats], Floats]] = {}
 
     def __call__(self, block: Block) -> Floats:
-        sizes = np.empty((2, len(self.costs), block.n_rows))
+        """(n_rows,), of ||B phi||^2 and 2 b'B phi for each action."""
+        squares, crosses = np.zeros((2, self.form.base.shape[1], block.n_rows))
         for cell, rows in iterate_cells(block.starts):
-            for action, cost in enumerate(self.costs):
-                sizes[:, action, rows] = cost(cell, block.columns[:, rows])
-        return self.space.combine_norms(sizes[0], sizes[1], self.bounds)
+            if cell not in self.grams:
+                self.grams[cell] = self._compute_gram(cell)
+            grams, cross = self.grams[cell]
+            for (action, here), gram in zip(self.support.by_action, grams, strict=True):
+                part = block.columns[self.support.features[here], rows]
+                squares[action, rows] = np.einsum("fn,fn->n", part, gram @ part)
+                crosses[action, rows] = 2 * cross[here] @ part
+        bounds = self.form.bounds
+        return self.form.action_space.combine_norms(squares, crosses, float(bounds @ bounds))
 
-
-class _ActionCosts:
-    """Of one action, ||B phi||^2 and 2 b'B phi on each row, from the columns that rules touch."""
-
-    def __init__(
-        self, couplings: sparse.csr_array, bounds: Floats, embedding: sparse.csr_array | None
-    ) -> None:  # (M, F), (M,), (F, C * D)
-        gram, cross = couplings.T @ couplings, couplings.T @ bounds
-        if embedding is not None:
-            gram, cross = embedding.T @ gram @ embedding, embedding.T @ cross
-        self.gram, self.cross = sparse.csr_array(gram), cross
-        self.parts: dict[int, tuple[NDArray[np.int64], Floats, Floats]] = {}
-
-    def __call__(self, cell: int, columns: Floats) -> tuple[Floats, Floats]:
-        """(n_rows,) each, on rows of one cell."""
-        if cell not in self.parts:
-            own = slice(cell * len(columns), (cell + 1) * len(columns))
-            gram = self.gram[own, own].toarray()
-            used = np.flatnonzero(gram.diagonal())
-            self.parts[cell] = used, gram[np.ix_(used, used)], 2 * self.cross[own][used]
-        used, gram, cross = self.parts[cell]
-        part = columns[used]
-        return np.einsum("fn,fn->n", part, gram @ part), cross @ part
+    def _compute_gram(self, cell: int) -> tuple[list[Floats], Floats]:
+        """For each action that is touched, B'B at its places in a cell; and B'b at all of them."""
+        couplings, size = self.couplings, len(self.support.actions)
+        if self.places is not None:
+            couplings = couplings @ self.places[:, cell * size : (cell + 1) * size]
+        gram = (couplings.T @ couplings).toarray()
+        return [gram[here, here].copy() for _, here in self.support.by_action], couplings.T @ self.form.bounds

@@ -196,7 +196,7 @@ class _State:
     def at(
         cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0, *, curvature: bool
     ) -> _State:
-        total = dual.tally(multipliers, curvature=curvature)
+        total = dual.tally(multipliers, curvature=curvature, rules_alone=True)
         value, gradient = dual.first_order(total, multipliers)
         norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit)))
         hessian = dual.second_order(total) if curvature else None
@@ -211,7 +211,9 @@ class _State:
         """The same with curvature."""
         if self.curvature is not None:
             return self
-        return replace(self, curvature=dual.second_order(dual.tally(self.multipliers, curvature=True)))
+        return replace(
+            self, curvature=dual.second_order(dual.tally(self.multipliers, curvature=True, rules_alone=True))
+        )
 
     def step(self, dual: Dual, damping: float, *, curvature: bool) -> _State:
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
