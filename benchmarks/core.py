@@ -146,12 +146,13 @@ def peak_memory() -> list[tuple[str, str, str]]:
     ]
 
 
-def show(rows: list[tuple[str, str, str]], path: Path) -> None:
-    """Print the table, and keep it for the docs."""
+def show(rows: list[tuple[str, str, str]], path: Path | None) -> None:
+    """Print the table, and keep it for the docs if there is a path."""
     lines = ["| what | measured | target |", "|---|---|---|"]
     lines += [f"| {what} | {measured} | {target} |" for what, measured, target in rows]
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
+    if path is not None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 
 

@@ -122,7 +122,7 @@ class RowData:
         columns = [*known, *(column for table in tables for column in table.T), self.row_weights]
         return [np.asarray(column, dtype=np.float64) for column in columns]
 
-    def event_probability(self, event: Conditions, rows: slice = slice(None)) -> Floats | float:
+    def event_probability(self, event: Conditions, rows: Part = slice(None)) -> Floats | float:
         """P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
         conditions = dict(event)
         factors: list[Any] = []
@@ -136,7 +136,7 @@ class RowData:
         factors.append(self._hidden_probability(hidden, conditions.get(LABEL), rows))
         return reduce(np.multiply, factors)
 
-    def column(self, source: Source, rows: slice = slice(None)) -> Floats:
+    def column(self, source: Source, rows: Part = slice(None)) -> Floats:
         """A reference's 1{old model says item}, or one column of a cost, (n_rows,)."""
         if isinstance(source, CostColumn):
             return self.costs[source.name][rows, source.item]
@@ -150,7 +150,7 @@ class RowData:
         return self.event_probability(event) * costs
 
     def _hidden_probability(
-        self, hidden: dict[str, Value], label: Value | None, rows: slice
+        self, hidden: dict[str, Value], label: Value | None, rows: Part
     ) -> Floats | float:
         """P(hidden attributes, label | x): a model of all of them together, never a product."""
         position = None if label is None else self._class_position(label)

@@ -19,7 +19,7 @@ from scipy import sparse
 from bylaw._base.typing import Floats, Value
 from bylaw.data.arrays import as_matrix, check_alignment
 from bylaw.data.evidence import RowData, check_cost
-from bylaw.data.groups import Group, KnownGroup
+from bylaw.data.groups import Group, KnownGroup, Part
 from bylaw.data.outcomes import ObservedRows, name_cost
 from bylaw.errors import EvidenceError, Remedy, RuleError
 from bylaw.language.action_space import ActionSpace
@@ -49,7 +49,7 @@ class Feature(NamedTuple):
     source: Source | None
     event: Conditions
 
-    def column(self, evidence: RowData, rows: slice) -> Floats | float:
+    def column(self, evidence: RowData, rows: Part) -> Floats | float:
         chance = evidence.event_probability(self.event, rows)
         return chance if self.source is None else evidence.column(self.source, rows) * chance
 
@@ -90,7 +90,7 @@ class FeatureMap:
                 )
         return evidence.with_columns(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
 
-    def columns(self, evidence: RowData, rows: slice, out: Floats) -> Floats:
+    def columns(self, evidence: RowData, rows: Part, out: Floats) -> Floats:
         """The features of these rows, (n_features, n_rows)."""
         for k, feature in enumerate(self.features):
             out[k] = feature.column(evidence, rows)

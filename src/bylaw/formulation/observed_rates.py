@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +60,6 @@ def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> 
 
 def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dual:
     """The dual whose blocks have the features of the same rows as observed."""
-    seen = make_blocks(rates.form, rows)
-    pairs = zip(dual.blocks, seen, strict=True)
-    return replace(dual, blocks=[replace(block, observed=twin.features) for block, twin in pairs])
+    twins = make_blocks(rates.form, rows, like=dual.blocks)
+    pairs = zip(dual.blocks, twins, strict=True)
+    return dual.with_rows([block.with_observed(twin) for block, twin in pairs])
