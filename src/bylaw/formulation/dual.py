@@ -18,12 +18,14 @@ from scipy import sparse
 from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
+from bylaw.formulation.cost_norms import CostNorms
 from bylaw.formulation.linear_form import LinearForm, compute_scores
+from bylaw.formulation.moments import Places, compute_moments
 from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _OF_ROWS = frozenset({"mass", "highest_cost", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"support"})
+_OF_RULES = frozenset({"support", "places"})
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
 
@@ -110,18 +112,24 @@ class Support:
 
 
 def tally(
-    block: Block, score_matrix: Floats, beta: float, space: ActionSpace, support: Support | None = None
+    block: Block,
+    score_matrix: Floats,
+    beta: float,
+    space: ActionSpace,
+    support: Support | None = None,
+    places: tuple[Places | None, Places | None] = (None, None),
 ) -> Tally:
     """One pass over one block, with scores = features' score_matrix, (F, A); with `support`, the
-    curvature at those places is tallied too."""
+    curvature at those places is tallied too. `places` are where predicted and observed moments are wanted."""
     scores = compute_scores(beta * score_matrix, block.features)
     potential = space.to_probabilities(scores)
     curvature = None if support is None else _curvature(block, scores, space, beta, support)
     if block.weights is not None:
         scores *= block.weights
         potential *= block.weights
-    observed = None if block.observed is None else block.observed @ scores.T
-    return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, curvature, observed)
+    moments = compute_moments(places[0], block.features, scores)
+    observed = None if block.observed is None else compute_moments(places[1], block.observed, scores)
+    return Tally(block.mass, float(potential.sum()) / beta, moments, curvature, observed)
 
 
 def _curvature(
@@ -178,6 +186,8 @@ class Dual:
     blocks: Sequence[Block]
     beta: float
     ridge: float = 0.0  # adds ridge/2 |lambda|^2: keeps small samples from asking the impossible
+    observed_places: Places | None = None  # where observed moments are wanted; None for everywhere
+    all_moments: bool = False  # those, too, that neither the objective nor a rule refers to
 
     @property
     def n_rules(self) -> int:
@@ -220,12 +230,20 @@ class Dual:
         features, actions = np.divmod(places, self.form.base.shape[1])
         return Support(features, actions), self.form.couplings[:, places]
 
+    @cached_property
+    def places(self) -> Places | None:
+        """Where moments are wanted; None for everywhere."""
+        form = self.form
+        wanted = np.concatenate([np.flatnonzero(form.base), form.couplings.indices])
+        return None if self.all_moments else Places.choose(wanted, form.base.shape)
+
     def tally(self, multipliers: Floats, curvature: bool = False) -> Tally:
         score_matrix = self.form.score_matrix(multipliers)
         support = self.support[0] if curvature else None
+        places = (self.places, self.observed_places)
         with limit_blas_threads():
             parts = (
-                tally(block, score_matrix, self.beta, self.form.action_space, support)
+                tally(block, score_matrix, self.beta, self.form.action_space, support, places)
                 for block in self.blocks
             )
             return reduce(add, parts)
@@ -309,7 +327,7 @@ class Dual:
 
     @cached_property
     def _norm_moments(self) -> tuple[float, float]:
-        norms_of = _CostNorms(self.form)
+        norms_of = CostNorms(self.form)
         first = second = scaled = 0.0
         for block in self.blocks:
             norms, weights = norms_of(block.features), block.row_weights
@@ -317,32 +335,3 @@ class Dual:
             second += float(weights @ norms**2)
             scaled += float(weights**2 @ norms**2)
         return first / self.mass, max(second / self.mass, scaled * self.n_rows / self.mass**2)
-
-
-class _CostNorms:
-    """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, from Gram matrices of the couplings alone."""
-
-    def __init__(self, form: LinearForm) -> None:
-        n_actions = form.base.shape[1]
-        self.costs = [_ActionCosts(form.couplings[:, a::n_actions], form.bounds) for a in range(n_actions)]
-        self.bounds = float(form.bounds @ form.bounds)
-        self.space = form.action_space
-
-    def __call__(self, features: Floats) -> Floats:
-        squares, crosses = np.array([cost(features) for cost in self.costs]).transpose(1, 0, 2)
-        return self.space.combine_norms(squares, crosses, self.bounds)
-
-
-class _ActionCosts:
-    """Of one action, ||B phi||^2 and 2 b'B phi on each row, from the features that rules touch."""
-
-    def __init__(self, couplings: sparse.csr_array, bounds: Floats) -> None:  # (M, F), (M,)
-        self.used = np.unique(couplings.indices)
-        touched = couplings[:, self.used]
-        self.gram = (touched.T @ touched).toarray()
-        self.cross = touched.T @ bounds
-
-    def __call__(self, features: Floats) -> tuple[Floats, Floats]:
-        """(n_rows,) each."""
-        part = features[self.used]
-        return np.einsum("fn,fn->n", part, self.gram @ part), 2 * self.cross @ part

@@ -1,0 +1,65 @@
+"""The norms ||C(x)||_{1->2} of the rules' costs on each row, which bound gradients and their variance."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw.formulation.linear_form import LinearForm
+
+_FEW_RULES = 4  # whose costs are computed one by one
+_TILE = 2**20  # bytes of costs at a time, so that they stay in a core's cache
+
+
+class CostNorms:
+    """max_a ||c(x, a)||_2 on each row: from the costs of few rules, or from Gram matrices of the couplings."""
+
+    def __init__(self, form: LinearForm) -> None:
+        n_actions = form.base.shape[1]
+        self.shape, self.bounds, self.space = form.base.shape, form.bounds, form.action_space
+        if len(form.bounds) <= _FEW_RULES:
+            self.rules = [_unfold(form.couplings[[j]], form.base.shape) for j in range(len(form.bounds))]
+        else:
+            by_action = form.couplings.tocsc()
+            parts = (by_action[:, a::n_actions] for a in range(n_actions))
+            self.rules, self.costs = None, [_ActionCosts(part.tocsr(), form.bounds) for part in parts]
+
+    def __call__(self, features: Floats) -> Floats:
+        """(n_rows,), of features (n_features, n_rows)."""
+        width = max(_TILE // (8 * self.shape[1]), 64)
+        tiles = (features[:, first : first + width] for first in range(0, features.shape[1], width))
+        return np.concatenate([self._measure(tile) for tile in tiles])
+
+    def _measure(self, features: Floats) -> Floats:
+        bounds = float(self.bounds @ self.bounds)
+        if self.rules is None:
+            squares, crosses = np.array([cost(features) for cost in self.costs]).transpose(1, 0, 2)
+            return self.space.combine_norms(squares, crosses, bounds)
+        squares, crosses = np.zeros((2, self.shape[1], features.shape[1]))
+        for couplings, bound in zip(self.rules, self.bounds.tolist(), strict=True):
+            costs = couplings @ features
+            crosses += 2 * bound * costs
+            squares += np.square(costs, out=costs)
+        return self.space.combine_norms(squares, crosses, bounds)
+
+
+def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
+    """(A, F): the coefficients of one rule, of couplings (1, F * A)."""
+    features, actions = np.divmod(couplings.indices, shape[1])
+    return sparse.csr_array((couplings.data, (actions, features)), shape=shape[::-1])
+
+
+class _ActionCosts:
+    """Of one action, ||B phi||^2 and 2 b'B phi on each row, from the features that rules touch."""
+
+    def __init__(self, couplings: sparse.csr_array, bounds: Floats) -> None:  # (M, F), (M,)
+        self.used = np.unique(couplings.indices)
+        touched = couplings[:, self.used]
+        self.gram = (touched.T @ touched).toarray()
+        self.cross = touched.T @ bounds
+
+    def __call__(self, features: Floats) -> tuple[Floats, Floats]:
+        """(n_rows,) each."""
+        part = features[self.used]
+        return np.einsum("fn,fn->n", part, self.gram @ part), 2 * self.cross @ part
