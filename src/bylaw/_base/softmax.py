@@ -9,6 +9,7 @@ from bylaw._base.typing import Floats
 # exp(-40) is below the rounding error of a probability: such actions get probability zero.
 NEGLIGIBLE = -40.0
 _FACTORS = 1000  # numbers up to 2 whose product is a finite float
+_TILE = 2**18  # bytes of scores at a time: what one step writes, the next one finds in the cache
 
 
 def softmax(scores: Floats) -> Floats:
@@ -23,16 +24,27 @@ def softmax(scores: Floats) -> Floats:
 
 def sigmoid(scores: Floats) -> Floats:
     """Turn scores (n_labels, n_rows) into probabilities in place; returns the sum of softplus, (n_rows,)."""
+    potential = np.zeros(scores.shape[1])
+    step = max(_TILE // (scores.itemsize * max(scores.shape[1], 1)), 1)
+    for first in range(0, len(scores), _FACTORS):
+        product = np.ones(scores.shape[1])  # one log of a product instead of many logs
+        for start in range(first, min(first + _FACTORS, len(scores)), step):
+            part = scores[start : min(start + step, first + _FACTORS)]
+            potential += np.maximum(part, 0.0).sum(axis=0)
+            product *= _sigmoid(part)
+        potential += np.log(product, out=product)
+    return potential
+
+
+def _sigmoid(scores: Floats) -> Floats:
+    """In place, of few labels; the product of 1 + exp(-|score|), (n_rows,)."""
     included = scores > 0
-    potential = np.where(included, scores, 0.0).sum(axis=0)
     np.negative(np.abs(scores, out=scores), out=scores)
     _exp_or_zero(scores)
     above_one = 1.0 + scores
-    for start in range(0, len(scores), _FACTORS):  # one log of a product instead of many logs
-        potential += np.log(above_one[start : start + _FACTORS].prod(axis=0))
     np.copyto(scores, 1.0, where=included)
     scores /= above_one
-    return potential
+    return above_one.prod(axis=0)
 
 
 def _exp_or_zero(scores: Floats) -> None:

@@ -13,13 +13,13 @@ _TILE = 2**20  # bytes of costs at a time, so that they stay in a core's cache
 
 
 class CostNorms:
-    """max_a ||c(x, a)||_2 on each row: from the costs of few rules, or from Gram matrices of the couplings."""
+    """max_a ||c(x, a)||_2 on each row: from the costs of few rules, or from Gram matrices of many."""
 
     def __init__(self, form: LinearForm) -> None:
         n_actions = form.base.shape[1]
         self.shape, self.bounds, self.space = form.base.shape, form.bounds, form.action_space
         if len(form.bounds) <= _FEW_RULES:
-            self.rules = [_unfold(form.couplings[[j]], form.base.shape) for j in range(len(form.bounds))]
+            self.rules = [unfold(form.couplings[[j]], form.base.shape) for j in range(len(form.bounds))]
         else:
             by_action = form.couplings.tocsc()
             parts = (by_action[:, a::n_actions] for a in range(n_actions))
@@ -39,13 +39,15 @@ class CostNorms:
         squares, crosses = np.zeros((2, self.shape[1], features.shape[1]))
         for couplings, bound in zip(self.rules, self.bounds.tolist(), strict=True):
             costs = couplings @ features
-            crosses += 2 * bound * costs
+            if self.space.exclusive:  # others have no use for them
+                crosses += 2 * bound * costs
             squares += np.square(costs, out=costs)
         return self.space.combine_norms(squares, crosses, bounds)
 
 
-def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
-    """(A, F): the coefficients of one rule, of couplings (1, F * A)."""
+def unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
+    """(A, F): the coefficients of rules, of couplings (M, F * A) and their shape (F, A); where several rules
+    touch the same place, they are added up."""
     features, actions = np.divmod(couplings.indices, shape[1])
     return sparse.csr_array((couplings.data, (actions, features)), shape=shape[::-1])
 

@@ -24,7 +24,7 @@ from bylaw.formulation.moments import Places, compute_moments
 from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
-_OF_ROWS = frozenset({"mass", "highest_cost", "loss_unit"})  # constants of a dual, whatever its bounds
+_OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset({"support", "places"})
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
@@ -211,7 +211,7 @@ class Dual:
 
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
-        return self._share(replace(self, blocks=blocks), _OF_RULES | {"highest_cost", "loss_unit"})
+        return self._share(replace(self, blocks=blocks), _OF_RULES | {"loss_range", "loss_unit"})
 
     def _share(self, other: Dual, constants: frozenset[str] | set[str]) -> Dual:
         """Constants that were computed here and are the same there."""
@@ -291,16 +291,26 @@ class Dual:
                 moments += block.features @ (decision * block.row_weights).T
         return self.form.couplings @ (moments.ravel() / self.mass) - self.form.bounds
 
-    @cached_property
+    @property
     def highest_cost(self) -> float:
         """E[largest loss of a row]: no policy costs more."""
-        return self.form.base_constant - self._mean(self.form.action_space.min_loss, -self.form.base)
+        return self.loss_range[1]
 
     @cached_property
     def loss_unit(self) -> float:
         """E[largest - smallest loss of a row], or 1 if no decision matters to the objective."""
-        lowest = self.form.base_constant + self._mean(self.form.action_space.min_loss, self.form.base)
-        return self.highest_cost - lowest or 1.0
+        return self.loss_range[1] - self.loss_range[0] or 1.0
+
+    @cached_property
+    def loss_range(self) -> tuple[float, float]:
+        """E[smallest loss of a row] and E[largest loss of a row]."""
+        space, constant = self.form.action_space, self.form.base_constant
+        lowest = highest = 0.0
+        for block in self.blocks:
+            losses = compute_scores(self.form.base, block.features)
+            lowest += float(block.row_weights @ space.min_loss(losses))
+            highest -= float(block.row_weights @ space.min_loss(np.negative(losses, out=losses)))
+        return constant + lowest / self.mass, constant + highest / self.mass
 
     def _mean(self, statistic: Callable[[Floats], Floats], weights: Floats) -> float:
         """E[statistic of the row's (n_actions,) products with these weights (F, A)]."""

@@ -45,7 +45,9 @@ class Places:
             moments[self.wide] = features[self.wide] @ probabilities.T
         chosen, options = _as_slice(self.features), _as_slice(self.actions)
         if isinstance(chosen, slice) and isinstance(options, slice):
-            moments[self.features, self.actions] = np.einsum("qn,qn->q", features[chosen], probabilities[options])
+            moments[self.features, self.actions] = np.einsum(
+                "qn,qn->q", features[chosen], probabilities[options]
+            )
             return moments
         step = max(_TILE // (8 * features.shape[1]), 1)
         for first in range(0, len(self.features), step):

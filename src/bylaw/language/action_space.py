@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from bylaw._base.typing import Floats, Value
 from bylaw.errors import Remedy, RuleError
 
 Kind = Literal["labels", "reject", "sets"]
+_TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache
 # From distributions (n_options, n_rows) and the suffix of their keys to sampled positions (n_rows,).
 Sampler = Callable[[Sequence[Floats], str], Iterator[NDArray[np.int64]]]
 
@@ -69,7 +71,12 @@ class ActionSpace:
         return phrase
 
     def position(self, action: Value | Reject) -> int:
-        return self.symbols.index(action)
+        return self._positions[action]
+
+    @cached_property
+    def _positions(self) -> dict[Value | Reject, int]:
+        """Of each symbol, the first if there are several."""
+        return {symbol: place for place, symbol in reversed(list(enumerate(self.symbols)))}
 
     @property
     def entropy(self) -> float:
@@ -191,7 +198,9 @@ class SetSpace(ActionSpace):
         return np.maximum(probabilities, 1 - probabilities).min(axis=1)
 
     def min_loss(self, losses: Floats) -> Floats:
-        return np.minimum(losses, 0.0).sum(axis=0)
+        step = max(_TILE // (losses.itemsize * max(losses.shape[1], 1)), 1)
+        parts = (losses[first : first + step] for first in range(0, len(losses), step))
+        return sum((np.minimum(part, 0.0).sum(axis=0) for part in parts), np.zeros(losses.shape[1]))
 
     def best_decision(self, losses: Floats) -> Floats:
         return (losses < 0).astype(np.float64)

@@ -8,9 +8,9 @@ are linear: only items near the threshold are looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,14 @@ from scipy import sparse
 
 from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Floats
+from bylaw.formulation.cost_norms import unfold
 from bylaw.formulation.dual import Block, Dual
 
 _TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache
 _KEPT = 2**24  # items whose losses and costs are computed once and kept
+
+
+_COLUMNS = ("losses", "costs", "observed", "weights", "rules")
 
 
 class ItemSums(NamedTuple):
@@ -44,13 +48,15 @@ class _Tile:
     weights: Floats | None  # (n_rows,)
 
 
-def find_rules(couplings: sparse.csr_array, n_actions: int) -> NDArray[np.int64] | None:
+def find_rules(n_actions: int, *couplings: sparse.csr_array) -> NDArray[np.int64] | None:
     """(A,): the rule that touches the inclusion of each label, or M where none does; None where a label has
-    several."""
-    rules = np.repeat(np.arange(couplings.shape[0]), np.diff(couplings.indptr))
-    found = np.full(n_actions, couplings.shape[0])
-    found[couplings.indices % n_actions] = rules
-    return found if (found[couplings.indices % n_actions] == rules).all() else None
+    several. The same M rules may have couplings with several kinds of features."""
+    n_rules = len(couplings[0].indptr) - 1
+    rules = np.concatenate([np.repeat(np.arange(n_rules), np.diff(part.indptr)) for part in couplings])
+    labels = np.concatenate([part.indices % n_actions for part in couplings])
+    found = np.full(n_actions, n_rules)
+    found[labels] = rules
+    return found if (found[labels] == rules).all() else None
 
 
 class LabelItems:
@@ -76,8 +82,11 @@ class LabelItems:
     ) -> None:
         self.dual, self.rules = dual, rules
         self.base = sparse.csr_array(dual.form.base.T)
-        self.couplings = _unfold(dual.form.couplings, len(rules))
-        self.observed = None if observed is None else _unfold(observed, len(rules))
+        self.couplings = unfold(dual.form.couplings, dual.form.base.shape)
+        seen = dual.blocks[0].observed
+        self.observed = None
+        if observed is not None and seen is not None:
+            self.observed = unfold(observed, (len(seen), len(rules)))
         few = dual.n_rows * len(rules) <= _KEPT
         self.kept = list(self._make_tiles()) if keep and few else None
 
@@ -102,30 +111,40 @@ class LabelItems:
     def screen(self, low: Floats, high: Floats) -> NearItems:
         """Sort out the items that are decided alike at all multipliers from `low` to `high`, (M,) each."""
         ends = [np.append(end, 0.0)[self.rules, None] for end in (low, high)]
-        far = np.zeros((3, len(low) + 1))
-        near: list[list[Floats]] = []
-        for tile in self.tiles:
-            near.append(self._screen_tile(tile, ends, far))
-        columns = [np.concatenate(part) for part in zip(*near, strict=True)]
-        return NearItems(self.dual.beta, self.dual.mass, low, high, far, *columns[:-1], columns[-1].astype(np.int64))
+        empty = NearItems(self.dual.beta, self.dual.mass, low, high, np.zeros((3, len(low) + 1)))
+        parts = [self._screen_tile(tile, ends, empty) for tile in self.tiles]
+        columns = {name: _join([getattr(near, name) for near in parts]) for name in _COLUMNS}
+        return replace(empty, far=sum(near.far for near in parts), **columns)  # type: ignore[arg-type]
 
-    def _screen_tile(self, tile: _Tile, ends: list[Floats], far: Floats) -> list[Floats]:
-        """Add the decided items to `far`; the columns of the others."""
+    def _screen_tile(self, tile: _Tile, ends: list[Floats], empty: NearItems) -> NearItems:
         sure = -NEGLIGIBLE / self.dual.beta
         margins = [end * tile.costs for end in ends]
         for margin in margins:
             margin += tile.losses
-        least, most = np.minimum(*margins), np.maximum(*margins)
-        inside = most <= -sure
-        weights = inside if tile.weights is None else inside * tile.weights
-        seen = tile.costs if tile.observed is None else tile.observed
-        for k, values in enumerate((tile.losses, tile.costs, seen)):
-            sums = np.einsum("an,an->a", values, weights)
-            far[k] += np.bincount(self.rules, sums, minlength=far.shape[1])
-        labels, rows = np.nonzero(~inside & (least < sure))
-        of_rows = np.ones(len(rows)) if tile.weights is None else tile.weights[rows]
-        parts = [values[labels, rows] for values in (tile.losses, tile.costs, seen)]
-        return [*parts, of_rows, self.rules[labels].astype(float)]
+        least, most = np.minimum(*margins).reshape(-1), np.maximum(*margins).reshape(-1)
+        not_in = most > -sure
+        near = self._take(tile, np.flatnonzero(not_in & (least < sure)), empty)
+        return replace(near, far=self._take(tile, np.flatnonzero(~not_in), empty).add_columns())
+
+    def _take(self, tile: _Tile, places: NDArray[np.integer], empty: NearItems) -> NearItems:
+        """Some items of a tile."""
+        several, n_rows = bool(self.rules.any()), tile.costs.shape[1]
+        return replace(
+            empty,
+            losses=tile.losses.reshape(-1)[places],
+            costs=tile.costs.reshape(-1)[places],
+            observed=None if tile.observed is None else tile.observed.reshape(-1)[places],
+            weights=None if tile.weights is None else tile.weights[places % n_rows],
+            rules=self.rules[places // n_rows] if several else None,
+        )
+
+
+def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    return None if columns[0] is None else np.concatenate(columns)  # type: ignore[arg-type]
+
+
+def _nothing() -> Floats:
+    return np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -137,15 +156,11 @@ class NearItems:
     low: Floats  # (M,)
     high: Floats  # (M,)
     far: Floats  # (3, M + 1): losses, costs, observed costs of items within
-    losses: Floats  # (n_near,)
-    costs: Floats
-    observed: Floats
-    weights: Floats
-    rules: NDArray[np.int64]
-
-    @property
-    def n_rules(self) -> int:
-        return len(self.low)
+    losses: Floats = field(default_factory=_nothing)  # (n_near,)
+    costs: Floats = field(default_factory=_nothing)
+    observed: Floats | None = None  # None where nothing was observed
+    weights: Floats | None = None  # None for ones
+    rules: NDArray[np.int64] | None = None  # None where all items have the first rule
 
     def covers(self, multipliers: Floats) -> bool:
         return bool(((self.low <= multipliers) & (multipliers <= self.high)).all())
@@ -153,36 +168,51 @@ class NearItems:
     def narrow(self, low: Floats, high: Floats) -> NearItems:
         """Of a smaller range."""
         sure = -NEGLIGIBLE / self.beta
-        margins = [self.losses + np.append(end, 0.0)[self.rules] * self.costs for end in (low, high)]
-        inside = np.maximum(*margins) <= -sure
-        far = self.far + [
-            self._add(np.where(inside, values, 0.0)) for values in (self.losses, self.costs, self.observed)
-        ]
-        near = ~inside & (np.minimum(*margins) < sure)
-        parts = (self.losses, self.costs, self.observed, self.weights, self.rules)
-        return NearItems(self.beta, self.mass, low, high, far, *(part[near] for part in parts))  # type: ignore[arg-type]
+        margins = [self._margins(end) for end in (low, high)]
+        least, most = np.minimum(*margins), np.maximum(*margins)
+        inside = np.flatnonzero(most <= -sure)
+        near = np.flatnonzero((most > -sure) & (least < sure))
+        far = self.far + self._take(inside).add_columns()
+        return replace(self._take(near), low=low, high=high, far=far)
 
     def sum(self, multipliers: Floats) -> ItemSums:
         """At multipliers (M,) of the range."""
-        prices = np.append(multipliers, 0.0)
-        scores = -self.beta * (self.losses + prices[self.rules] * self.costs)
+        scores = self._margins(multipliers)
+        scores *= -self.beta
         tails = np.exp(-np.abs(scores))
-        probabilities = np.where(scores > 0, 1.0, tails) / (1.0 + tails)
-        potential = float(self.weights @ (np.maximum(scores, 0.0) + np.log1p(tails))) / self.beta
-        columns = (self.losses, self.costs, self.observed)
-        losses, costs, observed = self.far + [self._add(probabilities * column) for column in columns]
-        curvature = self.beta * self._add(self.costs**2 * probabilities * (1 - probabilities))
-        potential -= float(self.far[0].sum() + prices @ self.far[1])
-        m = self.n_rules
+        above_one = 1.0 + tails
+        probabilities = np.where(scores > 0, 1.0, tails) / above_one
+        soft = np.maximum(scores, 0.0) + np.log(above_one)
+        potential = float(soft.sum() if self.weights is None else self.weights @ soft) / self.beta
+        potential -= float(self.far[0].sum() + np.append(multipliers, 0.0) @ self.far[1])
+        losses, costs, observed = self.far + self.add_columns(probabilities)
+        curvature = self.beta * self._add(self.costs * self.costs, tails / (above_one * above_one))
+        m = len(multipliers)
         return ItemSums(potential, float(losses.sum()), costs[:m], observed[:m], curvature[:m])
 
-    def _add(self, values: Floats) -> Floats:
-        """(M + 1,): sums over the items of each rule."""
-        return np.bincount(self.rules, values * self.weights, minlength=self.n_rules + 1)
+    def _margins(self, multipliers: Floats) -> Floats:
+        """(n_near,): losses and costs together."""
+        prices = multipliers[0] if self.rules is None else np.append(multipliers, 0.0)[self.rules]
+        margins = prices * self.costs
+        margins += self.losses
+        return margins
 
+    def add_columns(self, factors: Floats | None = None) -> Floats:
+        """(3, M + 1): sums of losses, costs and observed costs times these factors (n_near,)."""
+        losses, costs = self._add(self.losses, factors), self._add(self.costs, factors)
+        return np.array(
+            [losses, costs, costs if self.observed is None else self._add(self.observed, factors)]
+        )
 
-def _unfold(couplings: sparse.csr_array, n_actions: int) -> sparse.csr_array:
-    """(A, F): the coefficients of each label's rule, of couplings (M, F * A) that are apart."""
-    features, actions = np.divmod(couplings.indices, n_actions)
-    shape = (n_actions, couplings.shape[1] // n_actions)
-    return sparse.csr_array((couplings.data, (actions, features)), shape=shape)
+    def _add(self, values: Floats, factors: Floats | None = None) -> Floats:
+        """(M + 1,): weighted sums over the items of each rule."""
+        if self.weights is not None:
+            factors = self.weights if factors is None else self.weights * factors
+        if self.rules is None:
+            return np.array([values.sum() if factors is None else values @ factors, 0.0])
+        products = values if factors is None else values * factors
+        return np.bincount(self.rules, products, minlength=len(self.low) + 1).astype(np.float64)
+
+    def _take(self, items: NDArray[np.integer]) -> NearItems:
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        return replace(self, **{name: None if c is None else c[items] for name, c in columns.items()})

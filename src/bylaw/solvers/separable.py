@@ -20,10 +20,11 @@ _SAMPLE_ROWS = 100
 _LARGEST = 1e7  # multipliers beyond this many units of the loss lead nowhere
 _SMALLEST = 1e-7  # units of the loss: a first guess of a root that is zero on the sample
 _FEWER = 4  # times fewer rows are a sample that pays
-_OFF = 1.5  # times that a root may be off on the sample
+_OFF = 1.3  # times that a root may be off on the sample
 _WIDER = 8.0  # times that a bracket grows which missed the root
 _WIDENINGS = 4
-_PRECISION = 1e-6  # of the tolerance: steps are cheap
+_PRECISION = 1e-5  # of the tolerance: steps are cheap
+_ROUGH = 0.02  # relative width of a bracket on the sample
 _ROUNDING = 4 * np.finfo(float).eps
 _MANY = 1000  # near items, from which on it pays to sort out more
 
@@ -35,16 +36,17 @@ def solve_separable(
     of reach, as those of rules that conflict are."""
     if dual.form.action_space.exclusive or dual.ridge or not dual.n_rules:
         return None
-    rules = find_rules(dual.form.couplings, dual.form.base.shape[1])
+    rules = find_rules(dual.form.base.shape[1], dual.form.couplings)
     if rules is None:
         return None
     search = _Search(dual, tol, max_steps, callback)
-    sample, most = _sample(dual, len(rules)), np.full(dual.n_rules, _LARGEST * search.unit)
-    found = search.find(LabelItems(sample, rules).screen(np.zeros(dual.n_rules), most))
-    if found is not None and sample is not dual:
-        near = search.bracket(LabelItems(dual, rules), found)
-        found = None if near is None else search.find(near)
-    return None if found is None else search.conclude(found)
+    sample, zeros = _sample(dual, len(rules)), np.zeros(dual.n_rules)
+    near = search.bracket(LabelItems(sample, rules), zeros, zeros + _LARGEST * search.unit)
+    if near is not None and sample is not dual:
+        guess = search.find(near, _ROUGH)
+        high = np.maximum(_OFF * guess, _SMALLEST * search.unit)
+        near = search.bracket(LabelItems(dual, rules), guess / _OFF, high)
+    return None if near is None else search.conclude(search.find(near, _ROUNDING))
 
 
 def _sample(dual: Dual, n_labels: int) -> Dual:
@@ -63,49 +65,52 @@ class _Search:
         self.unit = max(dual.loss_unit, 1 / dual.beta)
         self.trace: list[Step] = []
 
-    def find(self, near: NearItems) -> Floats | None:
-        """(M,): the root of each derivative in the range of these items, or the range's lower end where it is
-        positive there; None where one is negative all over."""
+    def bracket(self, items: LabelItems, low: Floats, high: Floats) -> NearItems | None:
+        """The items near the threshold in a range that has the roots: this one, or a wider one; None where
+        none is found. The root of a derivative that is positive everywhere is zero."""
+        most = _LARGEST * self.unit
+        for _ in range(_WIDENINGS):
+            near = items.screen(low, high)
+            below, above = self._look(near, low)[0] >= 0, self._look(near, high)[0] < 0
+            if not (below & (low > 0) | above).any():
+                return near.narrow(low, np.where(below, low, high))
+            if (above & (high >= most)).any():
+                return None
+            low = np.where(below, np.where(low > _SMALLEST * self.unit, low / _WIDER, 0.0), low)
+            high = np.where(above, np.minimum(_WIDER * high, most), high)
+        return None
+
+    def find(self, near: NearItems, precision: float) -> Floats:
+        """(M,): the roots in the range of these items, to the tolerance or in brackets of this relative
+        width, or as far as the steps suffice."""
         low, high = near.low, near.high
-        if (self._look(near, high)[0] < 0).any():
-            return None
-        point, before = low, np.full(len(low), np.inf)
+        point, before = self._halve(low, high), np.full(len(low), np.inf)
         for _ in range(self.max_steps):
             gradient, curvature = self._look(near, point)
             low, high = np.where(gradient < 0, point, low), np.where(gradient >= 0, point, high)
-            done = (abs(gradient) <= _PRECISION * self.tol) | (high - low <= _ROUNDING * high)
+            done = (abs(gradient) <= _PRECISION * self.tol) | (high - low <= precision * high)
             if done.all():
-                return point
+                break
             if len(near.losses) > _MANY:
                 near = near.narrow(low, high)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 newton = point - gradient / curvature
             trusted = (newton > low) & (newton < high) & (abs(gradient) < before / 2)
-            floor = np.where(low > 0, low, np.minimum(_SMALLEST * self.unit, high / 4))
-            middle = np.sqrt(floor) * np.sqrt(high)
-            point, before = np.where(done, point, np.where(trusted, newton, middle)), abs(gradient)
-        return None
+            move = np.where(trusted, newton, self._halve(low, high))
+            point, before = np.where(done, point, move), abs(gradient)
+        return point
 
-    def bracket(self, items: LabelItems, guess: Floats) -> NearItems | None:
-        """The items near the threshold in a range around the guess that has the roots."""
-        low, high = guess / _OFF, np.maximum(_OFF * guess, _SMALLEST * self.unit)
-        for _ in range(_WIDENINGS):
-            near = items.screen(low, high)
-            below, above = self._look(near, low)[0] >= 0, self._look(near, high)[0] < 0
-            if not (below & (low > 0) | above).any():
-                return near
-            low = np.where(below, np.where(low > _SMALLEST * self.unit, low / _WIDER, 0.0), low)
-            high = np.where(above, _WIDER * high, high)
-        return None
+    def _halve(self, low: Floats, high: Floats) -> Floats:
+        """The geometric mean, of which zero has none."""
+        floor = np.where(low > 0, low, np.minimum(_SMALLEST * self.unit, high / 4))
+        return np.sqrt(floor) * np.sqrt(high)
 
     def conclude(self, multipliers: Floats) -> Solution | None:
         """The answer of the last look, if it is good enough."""
-        last = self.trace[-1]
-        if last.gradient_mapping > self.tol:
+        *_, value, norm = self.trace[-1]
+        if norm > self.tol:
             return None
-        return Solution(
-            multipliers, Status.CONVERGED, last.gradient_mapping, last.value, len(self.trace), tuple(self.trace)
-        )
+        return Solution(multipliers, Status.CONVERGED, norm, value, len(self.trace), tuple(self.trace))
 
     def _look(self, near: NearItems, point: Floats) -> tuple[Floats, Floats]:
         """First and second derivatives in each multiplier, (M,)."""
