@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.softmax import sigmoid, softmax
+from bylaw._base.softmax import normalize, separate, sigmoid, softmax
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import Remedy, RuleError
 
@@ -90,6 +90,10 @@ class ActionSpace:
         """
         return softmax(scores)
 
+    def normalize(self, scores: Floats, out: Floats) -> None:
+        """Write the probabilities of scores (n_actions, n_rows), which are overwritten, to `out`."""
+        normalize(scores, out)
+
     def curvature_diagonal(self, probabilities: Floats) -> Floats:
         """(n_actions, n_rows): pi_a of the potential's second derivative, pi_a 1{a = b} - pi_a pi_b."""
         return probabilities
@@ -128,8 +132,12 @@ class ActionSpace:
         return np.sqrt(np.maximum((squares - crosses).max(axis=0) + bounds, 0.0))
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
-        """Decisions, (n_rows,), of probabilities (n_actions, n_rows)."""
-        return self.action_array()[next(sampler([probabilities], ""))]
+        """Positions of the actions taken, (n_rows,), of probabilities (n_actions, n_rows)."""
+        return next(sampler([probabilities], ""))
+
+    def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:
+        """Decisions, (n_rows,), of what `sample` returned."""
+        return self.action_array()[sampled]
 
     def action_array(self) -> NDArray[Any]:
         """The actions; as objects, where they are of several types."""
@@ -189,6 +197,9 @@ class SetSpace(ActionSpace):
     def to_probabilities(self, scores: Floats) -> Floats:
         return sigmoid(scores)
 
+    def normalize(self, scores: Floats, out: Floats) -> None:
+        separate(scores, out)
+
     def curvature_diagonal(self, probabilities: Floats) -> Floats:
         """(n_actions, n_rows): pi_a (1 - pi_a), with nothing between labels."""
         return probabilities * (1 - probabilities)
@@ -224,6 +235,10 @@ class SetSpace(ActionSpace):
         """Membership of each label, (n_rows, n_classes)."""
         inside = sampler([np.stack([chance, 1 - chance]) for chance in probabilities], "/{}")
         return np.column_stack([position == 0 for position in inside])
+
+    def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:
+        """The same: membership of each label, (n_rows, n_classes)."""
+        return sampled
 
 
 ACTION_SPACES: dict[Kind, type[ActionSpace]] = {
