@@ -145,17 +145,6 @@ def test_observed_sums_are_those_of_dense_features(name, seen):
     np.testing.assert_allclose(dual.blocks[0].observed.sum(axis=1), observed.sum(axis=1), atol=1e-9)
 
 
-def test_a_group_seen_otherwise_than_it_was_known_keeps_its_features():
-    evidence = make_evidence()
-    problem, other = PROBLEMS["one"], np.where(RNG.random(N) < 0.1, "m", SEX)
-    form, rows = compile_problem(problem, evidence), observe(evidence, LABELS, {"sex": other})
-    rates = compile_observed(problem, form, rows)
-    dual = attach_observed(Dual(form, make_blocks(form, evidence), 20.0), rates, rows)
-    outcome = rates.form.feature_map
-    observed = outcome.columns(rows, slice(None), np.empty((len(outcome.features), N)))
-    np.testing.assert_allclose(dual.blocks[0].observed.sum(axis=1), observed.sum(axis=1), atol=1e-9)
-
-
 def test_a_screen_has_the_gradient_of_all_rows():
     dual, _ = make_duals("two", beta=3000.0)
     here = np.full(dual.n_rules, 0.02)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import reduce
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -194,11 +194,15 @@ class RowData:
         return group
 
     def _class_position(self, label: Value) -> int:
-        if label not in self.classes:
+        if label not in self._class_positions:
             raise EvidenceError(
                 f"a rule refers to label={label!r}, which is no class; the classes are {list(self.classes)}"
             )
-        return self.classes.index(label)
+        return self._class_positions[label]
+
+    @cached_property
+    def _class_positions(self) -> dict[Value, int]:
+        return {label: place for place, label in enumerate(self.classes)}
 
     def vector(self, column: Any, what: str) -> NDArray[Any]:
         """One value per row, (n_rows,)."""

@@ -20,12 +20,14 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import Part
 from bylaw.formulation.cells import Cells, Layout, iterate_cells
+from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm, compute_scores
+from bylaw.formulation.moments import Places, compute_moments
 from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
-_OF_ROWS = frozenset({"mass", "highest_cost", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"support"})
+_OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
+_OF_RULES = frozenset({"support", "places"})
 _OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
 CELL_ROWS = 64  # of a block, in each cell on average
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
@@ -111,22 +113,29 @@ class Block:
             return compute_scores(score_matrix, self.columns)
         return self.cells.layout.scores(score_matrix, self.columns, self.starts)
 
-    def moments(self, distribution: Floats, chosen: NDArray[np.int64] | None = None) -> Floats:
+    def moments(
+        self,
+        distribution: Floats,
+        chosen: NDArray[np.int64] | None = None,
+        places: Places | None = None,
+    ) -> Floats:
         """(F, A): sum of phi pi', of a distribution (A, n_rows) times weights; of features that are none of
-        the chosen columns, zero."""
+        the chosen columns, and elsewhere than at the places that are wanted, zero."""
         if self.cells is not None:
             return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
+        if places is not None:
+            return places.compute(self.columns, distribution)
         if chosen is None:
             return self.columns @ distribution.T
         moments = np.zeros((len(self.columns), len(distribution)))
         moments[chosen] = self.columns[chosen] @ distribution.T
         return moments
 
-    def observed_moments(self, distribution: Floats) -> Floats | None:
+    def observed_moments(self, distribution: Floats, places: Places | None = None) -> Floats | None:
         """(F', A): the same with features as observed."""
         layout = None if self.cells is None else self.cells.seen_layout
         if self.seen is None or layout is None:
-            return None if self.seen is None else self.seen @ distribution.T
+            return None if self.seen is None else compute_moments(places, self.seen, distribution)
         return layout.moments(distribution, self.seen, self.starts)
 
 
@@ -233,16 +242,19 @@ def tally(
     space: ActionSpace,
     support: Support | None = None,
     chosen: NDArray[np.int64] | None = None,
+    places: tuple[Places | None, Places | None] = (None, None),
 ) -> Tally:
     """One pass over one block, with scores = features' score_matrix, (F, A); with `support`, the
-    curvature at those places is tallied too, and with `chosen`, the moments of those columns alone."""
+    curvature at those places is tallied too, and with `chosen`, the moments of those columns alone. `places`
+    are where predicted and observed moments are wanted."""
     scores = block.scores(beta * score_matrix)
     potential = space.to_probabilities(scores)
     curvature = None if support is None else _curvature(block, scores, space, beta, support)
     if block.weights is not None:
         scores *= block.weights
         potential *= block.weights
-    moments, observed = block.moments(scores, chosen), block.observed_moments(scores)
+    moments = block.moments(scores, chosen, places[0])
+    observed = block.observed_moments(scores, places[1])
     return Tally(block.mass, float(potential.sum()) / beta, moments, curvature, observed)
 
 
@@ -311,6 +323,8 @@ class Dual:
     blocks: Sequence[Block]
     beta: float
     ridge: float = 0.0  # adds ridge/2 |lambda|^2: keeps small samples from asking the impossible
+    observed_places: Places | None = None  # where observed moments are wanted; None for everywhere
+    all_moments: bool = False  # those, too, that neither the objective nor a rule refers to
 
     @property
     def n_rules(self) -> int:
@@ -334,7 +348,11 @@ class Dual:
 
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
-        return self._share(replace(self, blocks=blocks), _OF_RULES | {"highest_cost", "loss_unit"})
+        return self._share(replace(self, blocks=blocks), _OF_RULES | {"loss_range", "loss_unit"})
+
+    def with_observed(self, blocks: Sequence[Block], places: Places | None) -> Dual:
+        """The same rows with their features as observed, and where moments of these are wanted."""
+        return self._share(replace(self, blocks=blocks, observed_places=places), _OF_ALL)
 
     def _share(self, other: Dual, constants: frozenset[str] | set[str]) -> Dual:
         """Constants that were computed here and are the same there."""
@@ -354,6 +372,13 @@ class Dual:
         return Support(features, actions), self.form.couplings[:, places]
 
     @cached_property
+    def places(self) -> Places | None:
+        """Where moments are wanted; None for everywhere."""
+        form = self.form
+        wanted = np.concatenate([np.flatnonzero(form.base), form.couplings.indices])
+        return None if self.all_moments else Places.choose(wanted, form.base.shape)
+
+    @cached_property
     def _local_support(self) -> tuple[Support, sparse.csr_array | None]:
         """The places of columns that rules touch in any cell, and which of them are those of the support in
         which cell, (Q, C * q); None where they are the same."""
@@ -369,8 +394,11 @@ class Dual:
         score_matrix, space = self.form.score_matrix(multipliers), self.form.action_space
         support = self._local_support[0] if curvature else None
         chosen = np.unique(self._local_support[0].features) if rules_alone else None
+        places = (self.places, self.observed_places)
         with limit_blas_threads():
-            parts = (tally(block, score_matrix, self.beta, space, support, chosen) for block in self.blocks)
+            parts = (
+                tally(block, score_matrix, self.beta, space, support, chosen, places) for block in self.blocks
+            )
             return reduce(add, parts)
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
@@ -421,16 +449,26 @@ class Dual:
                 moments += block.moments(decision * block.row_weights)
         return self.form.couplings @ (moments.ravel() / self.mass) - self.form.bounds
 
-    @cached_property
+    @property
     def highest_cost(self) -> float:
         """E[largest loss of a row]: no policy costs more."""
-        return self.form.base_constant - self._mean(self.form.action_space.min_loss, -self.form.base)
+        return self.loss_range[1]
 
     @cached_property
     def loss_unit(self) -> float:
         """E[largest - smallest loss of a row], or 1 if no decision matters to the objective."""
-        lowest = self.form.base_constant + self._mean(self.form.action_space.min_loss, self.form.base)
-        return self.highest_cost - lowest or 1.0
+        return self.loss_range[1] - self.loss_range[0] or 1.0
+
+    @cached_property
+    def loss_range(self) -> tuple[float, float]:
+        """E[smallest loss of a row] and E[largest loss of a row]."""
+        space, constant = self.form.action_space, self.form.base_constant
+        lowest = highest = 0.0
+        for block in self.blocks:
+            losses = block.scores(self.form.base)
+            lowest += float(block.row_weights @ space.min_loss(losses))
+            highest -= float(block.row_weights @ space.min_loss(np.negative(losses, out=losses)))
+        return constant + lowest / self.mass, constant + highest / self.mass
 
     def _mean(self, statistic: Callable[[Floats], Floats], weights: Floats) -> float:
         """E[statistic of the row's (n_actions,) products with these weights (F, A)]."""
@@ -459,7 +497,9 @@ class Dual:
     @cached_property
     def _norm_moments(self) -> tuple[float, float]:
         support, places = self._local_support
-        norms_of = _CostNorms(self.form, support, self.support[1], places)
+        norms_of = (
+            CostNorms(self.form) if places is None else CellNorms(self.form, support, self.support[1], places)
+        )
         first = second = scaled = 0.0
         with limit_blas_threads():
             for block in self.blocks:
@@ -468,40 +508,3 @@ class Dual:
                 second += float(weights @ norms**2)
                 scaled += float(weights**2 @ norms**2)
         return first / self.mass, max(second / self.mass, scaled * self.n_rows / self.mass**2)
-
-
-class _CostNorms:
-    """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, from Gram matrices of the couplings alone."""
-
-    def __init__(
-        self,
-        form: LinearForm,
-        support: Support,
-        couplings: sparse.csr_array,
-        places: sparse.csr_array | None,
-    ) -> None:  # q places, (M, Q), (Q, C * q)
-        self.form, self.support, self.couplings = form, support, couplings
-        self.places = None if places is None else sparse.csc_array(places)
-        self.grams: dict[int, tuple[list[Floats], Floats]] = {}
-
-    def __call__(self, block: Block) -> Floats:
-        """(n_rows,), of ||B phi||^2 and 2 b'B phi for each action."""
-        squares, crosses = np.zeros((2, self.form.base.shape[1], block.n_rows))
-        for cell, rows in iterate_cells(block.starts):
-            if cell not in self.grams:
-                self.grams[cell] = self._compute_gram(cell)
-            grams, cross = self.grams[cell]
-            for (action, here), gram in zip(self.support.by_action, grams, strict=True):
-                part = block.columns[self.support.features[here], rows]
-                squares[action, rows] = np.einsum("fn,fn->n", part, gram @ part)
-                crosses[action, rows] = 2 * cross[here] @ part
-        bounds = self.form.bounds
-        return self.form.action_space.combine_norms(squares, crosses, float(bounds @ bounds))
-
-    def _compute_gram(self, cell: int) -> tuple[list[Floats], Floats]:
-        """For each action that is touched, B'B at its places in a cell; and B'b at all of them."""
-        couplings, size = self.couplings, len(self.support.actions)
-        if self.places is not None:
-            couplings = couplings @ self.places[:, cell * size : (cell + 1) * size]
-        gram = (couplings.T @ couplings).toarray()
-        return [gram[here, here].copy() for _, here in self.support.by_action], couplings.T @ self.form.bounds

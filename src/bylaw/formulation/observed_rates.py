@@ -14,6 +14,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.dual import Dual, Tally, make_blocks
 from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.moments import Places
 from bylaw.language.problem import Problem
 
 
@@ -62,4 +63,6 @@ def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dua
     """The dual whose blocks have the features of the same rows as observed."""
     twins = make_blocks(rates.form, rows, like=dual.blocks)
     pairs = zip(dual.blocks, twins, strict=True)
-    return dual.with_rows([block.with_observed(twin) for block, twin in pairs])
+    places = Places.choose(rates.couplings.indices, rates.form.base.shape)
+    blocks = [block.with_observed(twin) for block, twin in pairs]
+    return dual.with_observed(blocks, places)

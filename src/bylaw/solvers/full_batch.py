@@ -20,6 +20,7 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Block, Dual, Hessian
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.solvers.separable import solve_separable
 
 _ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the spread of the loss
@@ -73,6 +74,9 @@ class FullBatch:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
+        apart = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
+        if apart is not None:
+            return apart
         trace: list[Step] = []
         if start is not None:
             near = self.refine(dual, start, tol=tol, callback=callback)
