@@ -21,7 +21,7 @@ from bylaw.data.groups import KnownGroup
 from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.linear_form import Feature, FeatureMap, compute_scores
 
-_FEWEST_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
+CELL_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
 Places = NDArray[np.int64]
 
 
@@ -40,7 +40,7 @@ class Cells:
             group = _before(rows).groups.get(name)
             if isinstance(group, KnownGroup):
                 finer = cls((*cells.names, name), (*cells.shape, len(group.values)))
-                cells = finer if len(finer) * _FEWEST_ROWS <= len(rows) else cells
+                cells = finer if len(finer) * CELL_ROWS <= len(rows) else cells
         return cells
 
     def __len__(self) -> int:

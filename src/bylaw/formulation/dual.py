@@ -19,7 +19,7 @@ from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import Part
-from bylaw.formulation.cells import Cells, Layout, iterate_cells
+from bylaw.formulation.cells import CELL_ROWS, Cells, Layout, iterate_cells
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm, compute_scores
 from bylaw.formulation.moments import Places, compute_moments
@@ -29,7 +29,6 @@ BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset({"support", "places"})
 _OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
-CELL_ROWS = 64  # of a block, in each cell on average
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
 
