@@ -11,7 +11,7 @@ from bylaw.data.outcomes import observe
 from bylaw.formulation.dual import Dual, make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.observed_rates import attach_observed, compile_observed
-from bylaw.solvers import full_batch, label_items
+from bylaw.solvers import full_batch, label_items, separable
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.label_items import LabelItems, find_rules
@@ -78,7 +78,8 @@ def test_newton_steps_on_all_rules_find_the_same_policy(problem, monkeypatch):
     np.testing.assert_allclose(roots.multipliers, steps.multipliers, rtol=1e-5, atol=1e-7)
 
 
-def test_a_sample_of_many_rows_leads_to_the_root_of_all():
+def test_a_sample_of_many_rows_leads_to_the_root_of_all(monkeypatch):
+    monkeypatch.setattr(separable, "_SAMPLE_ITEMS", 2**16)
     dual = make_dual(ONE_RULE["coverage"], make_evidence(n=60_000, K=10))
     assert _sample(dual, 10).n_rows < dual.n_rows / 4
     found = solve_separable(dual, tol=1e-6)
@@ -86,7 +87,8 @@ def test_a_sample_of_many_rows_leads_to_the_root_of_all():
     assert abs(dual.value_and_gradient(found.multipliers)[1]) < 1e-10
 
 
-def test_rows_that_mislead_a_sample_cost_time_and_not_the_answer():
+def test_rows_that_mislead_a_sample_cost_time_and_not_the_answer(monkeypatch):
+    monkeypatch.setattr(separable, "_SAMPLE_ITEMS", 2**16)
     rng = np.random.default_rng(1)
     scores = softmax(rng.normal(size=(60_000, 10)))
     scores[::9] = softmax(9 * rng.normal(size=(len(scores[::9]), 10)))  # the sample takes every ninth row

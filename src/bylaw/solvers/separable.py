@@ -15,12 +15,12 @@ from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.label_items import LabelItems, NearItems, find_rules
 
-_SAMPLE_ITEMS = 2**16  # labels of rows that tell about where the roots are
+_SAMPLE_ITEMS = 2**17  # labels of rows that tell about where the roots are
 _SAMPLE_ROWS = 100
 _LARGEST = 1e7  # multipliers beyond this many units of the loss lead nowhere
 _SMALLEST = 1e-7  # units of the loss: a first guess of a root that is zero on the sample
 _FEWER = 4  # times fewer rows are a sample that pays
-_OFF = 1.3  # times that a root may be off on the sample
+_OFF = 1.2  # times that a root may be off on the sample
 _WIDER = 8.0  # times that a bracket grows which missed the root
 _WIDENINGS = 4
 _PRECISION = 1e-5  # of the tolerance: steps are cheap
