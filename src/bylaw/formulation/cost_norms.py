@@ -46,8 +46,7 @@ class CostNorms:
         squares, crosses = np.zeros((2, self.shape[1], features.shape[1]))
         for couplings, bound in zip(self.rules, self.bounds.tolist(), strict=True):
             costs = couplings @ features
-            if self.space.exclusive:  # others have no use for them
-                crosses += 2 * bound * costs
+            crosses += 2 * bound * costs
             squares += np.square(costs, out=costs)
         return self.space.combine_norms(squares, crosses, bounds)
 

@@ -29,7 +29,7 @@ from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
 from bylaw.formulation.solution import Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.full_batch import first_damping, minimize_quadratic, sample_blocks
-from bylaw.solvers.label_items import LabelItems, NearItems, find_rules
+from bylaw.solvers.label_items import LabelItems, NearItems, find_separate_rules
 
 PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the unit of the loss
@@ -165,8 +165,7 @@ class Complementarity:
     def _apart(self) -> bool:
         """Whether no rule's rate depends on another rule's multiplier: sets, and each label's inclusion is
         touched by one rule at most."""
-        form = self.dual.form
-        return not form.action_space.exclusive and find_rules(form.base.shape[1], form.couplings) is not None
+        return find_separate_rules(self.dual.form) is not None
 
     def _stages(self, above: float, rng: np.random.Generator | None) -> Iterator[_Stage]:
         """Softer policies than the last one on fewer rows, no softer than `above`."""
@@ -355,7 +354,7 @@ class _Items:
     def __init__(self, problem: Complementarity) -> None:
         self.problem = problem
         form, observed = problem.dual.form, problem.rates.couplings
-        rules = find_rules(form.base.shape[1], form.couplings, observed)
+        rules = find_separate_rules(form, observed)
         self.items = None if rules is None else LabelItems(problem.dual, rules, observed, keep=True)
         self.near: NearItems | None = None
 

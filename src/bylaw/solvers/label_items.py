@@ -20,6 +20,7 @@ from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Floats
 from bylaw.formulation.cost_norms import unfold
 from bylaw.formulation.dual import Block, Dual
+from bylaw.formulation.linear_form import LinearForm
 
 _TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache
 _KEPT = 2**24  # items whose losses and costs are computed once and kept
@@ -57,6 +58,13 @@ def find_rules(n_actions: int, *couplings: sparse.csr_array) -> NDArray[np.int64
     found = np.full(n_actions, n_rules)
     found[labels] = rules
     return found if (found[labels] == rules).all() else None
+
+
+def find_separate_rules(form: LinearForm, *others: sparse.csr_array) -> NDArray[np.int64] | None:
+    """The rule of each label, (A,), where decisions are sets and no label has several; otherwise None."""
+    if form.action_space.exclusive:
+        return None
+    return find_rules(form.base.shape[1], form.couplings, *others)
 
 
 class LabelItems:

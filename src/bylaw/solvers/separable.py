@@ -13,7 +13,7 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
-from bylaw.solvers.label_items import LabelItems, NearItems, find_rules
+from bylaw.solvers.label_items import LabelItems, NearItems, find_separate_rules
 
 _SAMPLE_ITEMS = 2**17  # labels of rows that tell about where the roots are
 _SAMPLE_ROWS = 100
@@ -34,10 +34,8 @@ def solve_separable(
 ) -> Solution | None:
     """The minimum of a dual over sets whose rules are apart; None for any other dual, and where roots are out
     of reach, as those of rules that conflict are."""
-    if dual.form.action_space.exclusive or dual.ridge or not dual.n_rules:
-        return None
-    rules = find_rules(dual.form.base.shape[1], dual.form.couplings)
-    if rules is None:
+    rules = find_separate_rules(dual.form)
+    if rules is None or dual.ridge or not dual.n_rules:
         return None
     search = _Search(dual, tol, max_steps, callback)
     sample, zeros = _sample(dual, len(rules)), np.zeros(dual.n_rules)
