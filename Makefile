@@ -58,7 +58,10 @@ bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/stochastic.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/frontier.py
+	$(BIN)/python benchmarks/cliffs.py
 	$(BIN)/python benchmarks/observed.py
+	$(BIN)/python benchmarks/sets.py
+	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/decide.py
 	$(BIN)/python benchmarks/imports.py
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from bylaw.auditing import betting
-from bylaw.auditing.betting import BettingTest
+from bylaw.auditing.betting import BettingTest, find_bounds, find_p_values
 from bylaw.auditing.samples import Differences, Sample
 
 LEVEL = 0.05
@@ -174,12 +174,39 @@ def test_predictions_sharpen_and_never_mislead():
 def test_the_nuisance_counts_where_it_is_worst(seed, monkeypatch):
     """As much is proved as for the worse end of the other mean's interval, and not more."""
     rng = np.random.default_rng(seed)
-    test = gap(rng.random(150) < 0.2, (rng.random(150) < 0.4).astype(float))
-    target, spent = np.array([test.estimate + 0.25]), 0.02 * LEVEL
-    found = test._log_e_values(np.ones(1), target, LEVEL)[0]
-    ends = betting._confine(test.samples[1], spent)
+    inside, values = rng.random(150) < 0.2, (rng.random(150) < 0.4).astype(float)
+    test = gap(inside, values)
+    target = test.estimate + 0.25
     at_ends = []
-    for end in ends:
+    for end in betting._confine(test.samples[1], 0.02 * LEVEL):
         monkeypatch.setattr(betting, "_confine", lambda *_, end=end: (end, end))
-        at_ends.append(test._log_e_values(np.ones(1), target, LEVEL)[0])
-    assert found <= min(at_ends) + 0.01 < max(at_ends)
+        at_ends.append(gap(inside, values).p_value(target, LEVEL))
+    monkeypatch.undo()
+    assert test.p_value(target, LEVEL) >= 0.99 * max(at_ends) > 1.01 * min(at_ends)
+
+
+@pytest.mark.parametrize("most", [1, 2**14, 2**21])
+def test_what_is_tested_together_is_as_if_tested_alone(most, monkeypatch):
+    """To the last bit: of few rows and many, of means and gaps, however many fit together."""
+    rng = np.random.default_rng(5)
+    rows = [rng.random(n) for n in (3, 40, 41, 950, 1000, 9000, 9050)]
+    tests = [mean(values) for values in rows]
+    tests += [gap(rng.random(len(values)) < 0.3, values, nested) for values in rows[2:4] for nested in (0, 1)]
+    asked = [[(0.05, 1), (0.001, -1)], [(0.2, 1)]]
+    alone = [test.bounds(LEVEL) for test in tests]
+    p_alone = [[test.p_values(0.45, pairs) for pairs in asked] for test in tests]
+    monkeypatch.setattr(betting, "_MOST_VALUES", most)
+    assert find_bounds(tests, LEVEL) == alone
+    assert find_bounds(tests[::-1], LEVEL) == alone[::-1]
+    found = find_p_values([(test, 0.45, pairs) for test in tests for pairs in asked])
+    assert found == [p_values for both in p_alone for p_values in both]
+    assert find_bounds([], LEVEL) == []
+    assert find_p_values([]) == []
+
+
+def test_levels_and_signs_asked_together_are_those_asked_one_by_one():
+    test = gap(np.arange(300) % 3 == 0, np.random.default_rng(6).random(300))
+    questions = [(0.05, 1), (0.05, -1), (0.01, 1)]
+    assert test.p_values(0.2, questions) == pytest.approx(
+        [test.p_value(0.2, *one) for one in questions], rel=1e-12
+    )

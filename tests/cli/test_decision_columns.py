@@ -31,7 +31,7 @@ def column(kind, classes, as_text=False):
 )
 def test_actions_survive(kind, classes, decisions, arrow_type):
     found = column(kind, classes)
-    written = found.write(np.array(decisions, dtype=object))
+    written = found.write(np.array([found.actions.index(decision) for decision in decisions]))
     assert written.type == found.arrow_type == arrow_type
     assert found.read(written.to_pylist()).tolist() == decisions
 

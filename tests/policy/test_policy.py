@@ -135,6 +135,14 @@ def test_ids_decide_in_any_batch_and_order(policy):
     assert (other != whole).any()
 
 
+def test_positions_are_those_of_the_decisions(policy, sets):
+    evidence, ids = ROWS.evidence(), np.arange(700)
+    positions = policy.decide_positions(evidence, ids=ids, key="k")
+    actions = np.array(policy.actions, dtype=object)
+    assert (actions[positions] == policy.decide(evidence, ids=ids, key="k")).all()
+    assert (sets.decide_positions(evidence, ids=ids) == sets.decide(evidence, ids=ids)).all()
+
+
 def test_ids_of_sets_draw_each_label_by_itself(sets):
     ids = np.arange(700)
     inside = sets.decide(ROWS.evidence(), ids=ids)

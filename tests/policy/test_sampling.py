@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bylaw import EvidenceError
 from bylaw.policy.sampling import _hashes as hashes
+from bylaw.policy.sampling import _spell as spell
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal, uniforms_by_id
 
 RNG = np.random.default_rng(0)
@@ -67,6 +68,28 @@ def test_ids_have_one_spelling():
     assert (uniforms([1, 2]) == as_text).all()
     assert (uniforms(np.array([1, 2], dtype=np.uint8)) == as_text).all()
     assert not (uniforms([1, 2], "other") == as_text).any()
+
+
+WHOLE = [0, 1, 9, 10, 99, 100, 12_345_678, 10**15, 10**17 + 1, 2**53 + 1]
+
+
+@pytest.mark.parametrize("ending", ["", "/3"])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array(WHOLE),
+        np.array(WHOLE, dtype=np.uint64),
+        np.array([*WHOLE, 2**63 - 1]),
+        np.array([2**64 - 1, 3], dtype=np.uint64),
+        np.array([5, -5, 0]),
+        np.array([7], dtype=np.int8),
+        np.array([], dtype=np.int64),
+        np.array(["a", "ä", "12"], dtype=object),
+    ],
+    ids=str,
+)
+def test_ids_are_spelled_as_python_spells_them(ids, ending):
+    assert spell(ids, ending) == [f"{name}{ending}".encode() for name in ids.tolist()]
 
 
 @pytest.mark.parametrize("count", [1, 7])

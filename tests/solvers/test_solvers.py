@@ -7,6 +7,8 @@ import pytest
 from scipy import sparse
 
 from bylaw import (
+    Evidence,
+    InfeasibleRulesError,
     Problem,
     Status,
     accepted,
@@ -23,10 +25,11 @@ from bylaw import (
     rejection_parity,
     selected,
     size,
+    solve,
 )
 from bylaw.formulation.dual import Dual, Hessian, make_blocks
 from bylaw.formulation.linear_form import compile_problem
-from bylaw.solvers import linear_program
+from bylaw.solvers import full_batch, linear_program
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch, _root, _stages, first_damping, minimize_quadratic
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
@@ -228,7 +231,7 @@ def test_the_quadratic_step_is_optimal(seed):
     rng = np.random.default_rng(seed)
     half = rng.normal(size=(12, 8))
     model, target = half @ half.T + 1e-3 * np.eye(12), rng.normal(size=12)
-    hessian = Hessian(sparse.csr_array(half), half, 1e-3)
+    hessian = Hessian(sparse.csr_array(half), np.eye(8), 1e-3)
     np.testing.assert_allclose(hessian.restrict(slice(None)), model)
     np.testing.assert_allclose(hessian @ target, model @ target)
     assert hessian.trace == pytest.approx(np.trace(model))
@@ -246,3 +249,28 @@ def test_gradient_mapping_by_its_definition(step):
     multipliers, gradient = rng.exponential(size=50) * rng.integers(0, 2, 50), rng.normal(size=50)
     expected = (multipliers - np.maximum(multipliers - step * gradient, 0)) / step
     np.testing.assert_allclose(gradient_mapping(multipliers, gradient, step), expected)
+
+
+def make_many_rules(*rules):
+    rng = np.random.default_rng(0)
+    evidence = Evidence(rng.dirichlet(np.ones(6), 3000), groups={"group": rng.integers(0, 8, 3000)})
+    return Problem(error(), [equalized_odds("group", tol=0.05), *rules]), evidence
+
+
+def test_many_rules_are_solved_as_few_are(monkeypatch):
+    problem, evidence = make_many_rules(selected(0) <= 0.1)
+    outlined = solve(problem, evidence, tol=1e-8)
+    assert len(outlined.multipliers) > full_batch._MANY_RULES
+    monkeypatch.setattr(full_batch, "_MANY_RULES", 1000)
+    plain = solve(problem, evidence, tol=1e-8)
+    assert {outlined.solution.status, plain.solution.status} == {Status.CONVERGED}
+    assert outlined.solution.steps > plain.solution.steps  # so it did begin otherwise
+    assert outlined.solution.value == pytest.approx(plain.solution.value, abs=1e-9)
+    np.testing.assert_allclose(outlined.probabilities(evidence), plain.probabilities(evidence), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_many_rules_that_conflict_are_known_to():
+    problem, evidence = make_many_rules(selected(0) <= 0.1, selected(0).given(group=1) >= 0.2)
+    with pytest.raises(InfeasibleRulesError):
+        solve(problem, evidence)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from bylaw._base.typing import Floats
@@ -9,42 +11,73 @@ from bylaw._base.typing import Floats
 # exp(-40) is below the rounding error of a probability: such actions get probability zero.
 NEGLIGIBLE = -40.0
 _FACTORS = 1000  # numbers up to 2 whose product is a finite float
+_TILE = 2**18  # bytes of scores at a time
 
 
 def softmax(scores: Floats) -> Floats:
     """Turn scores (n_actions, n_rows) into probabilities in place; returns log-sum-exp, (n_rows,)."""
+    peak, total = normalize(scores, scores)
+    return np.log(total, out=total) + peak
+
+
+def normalize(scores: Floats, out: Floats) -> tuple[Floats, Floats]:
+    """Write probabilities to `out`, which may be the scores; these are overwritten. Returns the largest score
+    and the sum of exp(score - largest), (n_rows,) each."""
     peak = scores.max(axis=0)
     scores -= peak
     _exp_or_zero(scores)
     total = scores.sum(axis=0)
-    scores /= total
-    return np.log(total, out=total) + peak
+    np.divide(scores, total, out=out)
+    return peak, total
 
 
 def sigmoid(scores: Floats) -> Floats:
     """Turn scores (n_labels, n_rows) into probabilities in place; returns the sum of softplus, (n_rows,)."""
-    included = scores > 0
-    potential = np.where(included, scores, 0.0).sum(axis=0)
-    np.negative(np.abs(scores, out=scores), out=scores)
-    _exp_or_zero(scores)
-    above_one = 1.0 + scores
-    for start in range(0, len(scores), _FACTORS):  # one log of a product instead of many logs
-        potential += np.log(above_one[start : start + _FACTORS].prod(axis=0))
-    np.copyto(scores, 1.0, where=included)
-    scores /= above_one
+    potential = np.zeros(scores.shape[1])
+    for first in range(0, len(scores), _FACTORS):
+        product = np.ones(scores.shape[1])  # one log of a product instead of many logs
+        for part in _split(scores[first : first + _FACTORS]):
+            potential += np.maximum(part, 0.0).sum(axis=0)
+            product *= _sigmoid(part).prod(axis=0)
+        potential += np.log(product, out=product)
     return potential
 
 
+def separate(scores: Floats, out: Floats) -> None:
+    """Write probabilities to `out`, which may be the scores; these are overwritten."""
+    for part, target in zip(_split(scores), _split(out), strict=True):
+        _sigmoid(part)
+        target[...] = part
+
+
+def _split(scores: Floats) -> Iterator[Floats]:
+    """Few labels at a time, so that what one step writes, the next one finds in the cache."""
+    step = max(_TILE // (scores.itemsize * max(scores.shape[1], 1)), 1)
+    return (scores[start : start + step] for start in range(0, len(scores), step))
+
+
+def _sigmoid(scores: Floats) -> Floats:
+    """In place, of few labels; returns 1 + exp(-|score|), (n_labels, n_rows)."""
+    included = scores > 0
+    np.negative(np.abs(scores, out=scores), out=scores)
+    _exp_or_zero(scores)
+    above_one = 1.0 + scores
+    np.copyto(scores, 1.0, where=included)
+    scores /= above_one
+    return above_one
+
+
 def _exp_or_zero(scores: Floats) -> None:
-    """exp in place, zero where negligible. At a large beta almost every row is decided, and
+    """exp of scores <= 0 in place, zero where negligible. At a large beta almost every row is decided, and
     only few entries need exp; both ways give the same bits."""
     near = scores > NEGLIGIBLE
-    if np.count_nonzero(near) > near.size // 3:
+    open_ = near & (scores < 0)  # exp(0) is 1
+    if np.count_nonzero(open_) > open_.size // 3 or not scores.flags.c_contiguous:
         np.exp(scores, out=scores)
         scores *= near
         return
     flat = scores.reshape(-1)
-    places = np.flatnonzero(near)
+    places = np.flatnonzero(open_)
     terms = np.exp(flat[places])
-    flat.fill(0.0)
+    scores[...] = near
     flat[places] = terms

@@ -21,6 +21,8 @@ from bylaw.auditing.hypotheses import (
     Untestable,
     check_limits,
     check_weight,
+    compute_bounds,
+    compute_p_values,
 )
 from bylaw.auditing.looks import name_question, record_look, warn_of_copies
 from bylaw.auditing.reliability import Reliability, compute_reliability
@@ -38,6 +40,7 @@ from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import RowsAtHand, hash_evidence, shares_rows
 
 RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
+_MOST_VALUES = 2**22  # rows times rules that are tested together
 _AT_LIMIT = 1e-9  # an excess this small is zero but for rounding, and no number of rows decides it
 
 
@@ -384,8 +387,14 @@ def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Rate) -> bool:
 
 
 def _test_rules(rules: Sequence[Rule], rows: HeldOutSample, method: str, delta: float) -> list[RuleAudit]:
-    """Each rule, with a verdict that is adjusted for their number."""
-    return _add_verdicts([_test_rule(rule, rows, method, delta, len(rules)) for rule in rules], delta)
+    """Each rule, with a verdict that is adjusted for their number. Several are tested together, as long as
+    their samples are not too large to be kept."""
+    several = max(_MOST_VALUES // max(len(rows.seen), 1), 1)
+    tested: list[_Tested] = []
+    for first in range(0, len(rules), several):
+        made = [_make_test(rule, rows, method) for rule in rules[first : first + several]]
+        tested += _test_together(made, rows, delta, len(rules))
+    return _add_verdicts(tested, delta)
 
 
 class _Tested(NamedTuple):
@@ -394,10 +403,13 @@ class _Tested(NamedTuple):
     p_broken: float  # of the hypothesis that it does, likewise
 
 
-def _test_rule(rule: Rule, rows: HeldOutSample, method: str, delta: float, n_rules: int) -> _Tested:
+def _make_test(
+    rule: Rule, rows: HeldOutSample, method: str
+) -> tuple[RuleAudit, HypothesisTest] | tuple[RuleAudit, None]:
+    """What is known of a rule without a test, and its test, if it can be tested."""
     hypothesis = rows.make_hypothesis(rule)
     if isinstance(hypothesis, Untestable):
-        return _Tested(_leave_unjudged(rule, rows, hypothesis), math.nan, math.nan)
+        return _leave_unjudged(rule, rows, hypothesis), None
     judged_rows = len(rows.restrict(rule.excess).seen)
     try:
         test = HypothesisTest(hypothesis, method)
@@ -410,22 +422,33 @@ def _test_rule(rule: Rule, rows: HeldOutSample, method: str, delta: float, n_rul
             reason="it has more than two values on a row",
             remedy=Remedy("choose_method", "betting"),
         )
-        return _Tested(described, math.nan, math.nan)
-    described = describe_rule(rule, test.estimate, hypothesis.rows)
-    least, most = test.bounds(delta)
-    bounds = (least, most) if rule.sense == "<=" else (-most, -least)
-    each = delta / n_rules
-    p_kept, p_broken = test.p_value(each), test.p_violated(each)
-    described = replace(
-        described,
-        judged_rows=judged_rows,
-        lower=described.target + bounds[0],
-        upper=described.target + bounds[1],
-        p_value=p_kept if n_rules == 1 else test.p_value(delta),
-        p_violated=p_broken,
-        rows_needed=_rows_needed(test.estimate, least, most) * len(rows.seen),
-    )
-    return _Tested(described, p_kept, p_broken)
+        return described, None
+    return replace(describe_rule(rule, test.estimate, hypothesis.rows), judged_rows=judged_rows), test
+
+
+def _test_together(
+    made: Sequence[tuple[RuleAudit, HypothesisTest | None]], rows: HeldOutSample, delta: float, n_rules: int
+) -> list[_Tested]:
+    tests = [test for _, test in made if test is not None]
+    bounds = iter(compute_bounds(tests, delta))
+    p_values = iter(compute_p_values(tests, [delta / n_rules, delta]))
+    tested = []
+    for described, test in made:
+        if test is None:
+            tested.append(_Tested(described, math.nan, math.nan))
+            continue
+        (least, most), ((p_kept, p_broken), (p_alone, _)) = next(bounds), next(p_values)
+        excesses = (least, most) if described.sense == "<=" else (-most, -least)
+        described = replace(
+            described,
+            lower=described.target + excesses[0],
+            upper=described.target + excesses[1],
+            p_value=p_alone,
+            p_violated=p_broken,
+            rows_needed=_rows_needed(test.estimate, least, most) * len(rows.seen),
+        )
+        tested.append(_Tested(described, p_kept, p_broken))
+    return tested
 
 
 def _estimate(rule: Rule, rows: HeldOutSample, policy: Policy) -> RuleAudit:

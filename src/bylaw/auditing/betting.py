@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Generator, Sequence
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +54,7 @@ _NEXT = math.log(10)  # once 1/delta is reached, ten times as much is the goal
 _EXPLAINED = 0.2  # of the variance, at least, by predictions that are used
 _STEPS = np.array([0, 0.5, 1, 1.2, 1.4, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3.2, 3.6, 4.2, 5, 6, 8, 12, 18, 30])
 _ROUNDS = 3  # of a search for a bound, each twenty times as fine
+_MOST_VALUES = 2**21  # of games that are played together
 _TINY = 1e-300
 _LEAST = 1e-75  # loss: its square is a number, too
 _EDGE = 1e-12  # of the interval from 0 to 1
@@ -88,6 +89,25 @@ class _Game(NamedTuple):
     direction: Floats  # (n_blocks, n_hypotheses, n_corners, n_columns): what a unit of stake wins by column
     squares: Floats  # (n_blocks, n_hypotheses, n_corners): sums of squares of what rows win
     reach: Floats  # (n_blocks, n_hypotheses): 1 / standard deviation of all that is left
+    bets: Floats  # (n_blocks, n_bets, n_columns)
+    bundle: int  # rows that are one bet
+    goal: Floats  # (n_hypotheses,): the log-capital that refutes
+
+
+class Question(NamedTuple):
+    """Hypotheses that sign * (sum of means) is at least sign * target, to be tested at these levels; arrays
+    of shape (n_hypotheses,)."""
+
+    test: BettingTest
+    sign: Floats
+    target: Floats
+    level: Floats
+
+    @property
+    def size(self) -> int:
+        """The numbers that its game takes."""
+        n_blocks, _, width = self.test.blocks.bets.shape
+        return n_blocks * len(self.target) * 2 ** (len(self.test.samples) - 1) * width
 
 
 class BettingTest:
@@ -112,24 +132,39 @@ class BettingTest:
         if self.predicted:
             differences = [s.differences for s in self.samples if s.differences is not None]
             columns += [d.sizes for d in differences] + [d.amounts for d in differences]
-        table = np.column_stack(columns)
-        self.blocks = _Blocks(table[table.any(axis=1)])
+        inside = reduce(np.logical_or, [column != 0 for column in columns])
+        self.blocks = _Blocks(np.column_stack([column[inside] for column in columns]))
 
     def p_value(self, target: float, level: float, sign: int = 1) -> float:
         """Of the hypothesis that sign * (sum of means) is at least sign * target; likeliest to be at most
         `level` where it is wrong."""
-        found = self._log_e_values(np.array([sign]), np.array([sign * target]), level)[0]
-        return min(1.0, math.exp(-found) + self._spend(level))
+        return self.p_values(target, [(level, sign)])[0]
+
+    def p_values(self, target: float, questions: Sequence[tuple[float, int]]) -> list[float]:
+        """For several levels and signs at once."""
+        return find_p_values([(self, target, questions)])[0]
+
+    def ask(self, target: float, questions: Sequence[tuple[float, int]]) -> Question:
+        """For several levels and signs."""
+        level, sign = (np.array(column, dtype=np.float64) for column in zip(*questions, strict=True))
+        return Question(self, sign, sign * target, level)
 
     def bounds(self, level: float) -> tuple[float, float]:
         """A lower and an upper bound of the sum of means, each wrong with probability `level` at most."""
+        return find_bounds([self], level)[0]
+
+    def search_bounds(self, level: float) -> Generator[Question, Floats, tuple[float, float]]:
+        """The same, step by step: asks for log-capitals."""
         sign = np.array([1.0, -1.0])
         estimate, top = sign * self.estimate, self._tops(sign)
         most = top
         unit = self._standard_error + (top - estimate) / self.blocks.n_rows
         targets = np.minimum(estimate[:, None] + unit[:, None] * _STEPS, top[:, None])
         for _ in range(_ROUNDS):
-            least, most = self._bracket(sign, targets, most, level)
+            levels = np.full(targets.size, level)
+            found = yield Question(self, np.repeat(sign, targets.shape[1]), targets.ravel(), levels)
+            refuted = found.reshape(targets.shape) >= -math.log(level - self.spend(levels)[0])
+            least, most = _bracket(refuted, targets, most)
             targets = np.linspace(least, most, len(_STEPS) + 1, axis=1)[:, :-1]
         return -float(most[1]), float(most[0])
 
@@ -159,61 +194,29 @@ class BettingTest:
         direction = np.concatenate([total[n : 2 * n] / total[:n] ** 2, -1 / total[:n]])
         return math.sqrt(max(direction @ self.blocks.products.sum(axis=0)[: 2 * n, : 2 * n] @ direction, 0))
 
-    def _spend(self, level: float) -> float:
-        return _SPENT * level if len(self.samples) > 1 else 0.0
+    def spend(self, level: Floats) -> Floats:
+        return _SPENT * level if len(self.samples) > 1 else 0.0 * level
 
     def _tops(self, sign: Floats) -> Floats:
         return np.where(sign > 0, self.high.sum(), -self.low.sum())
 
-    def _bracket(self, sign: Floats, targets: Floats, end: Floats, level: float) -> tuple[Floats, Floats]:
-        """For each sign the last target that is not refuted, and the next."""
-        n = targets.shape[1]
-        goal = -math.log(level - self._spend(level))
-        found = self._log_e_values(np.repeat(sign, n), targets.ravel(), level).reshape(targets.shape) >= goal
-        kept = n - np.argmin(found[:, ::-1], axis=1)  # the number of targets up to the last one kept
-        kept = np.where(found.all(axis=1), 0, kept)
-        ends = np.column_stack([targets, end])
-        line = np.arange(len(sign))
-        return ends[line, np.maximum(kept - 1, 0)], ends[line, kept]
+    # The game, for many hypotheses at once: `sign`, `target` and `level` are of shape (n_hypotheses,).
 
-    # The game, for many hypotheses at once: `sign` and `target` are of shape (n_hypotheses,).
-
-    def _log_e_values(self, sign: Floats, target: Floats, level: float) -> Floats:
-        """The largest log-capital over time, at the worst corner of the nuisances."""
+    def set_up(self, question: Question) -> tuple[_Game, NDArray[np.bool_]]:
+        """The game, and the hypotheses that are refuted without one."""
+        _, sign, target, level = question
         means, certain = self._split(sign, target, level)
-        certain |= target >= self._tops(sign)
-        game = self._set_up(sign, means)
-        capital = np.zeros(means.shape[:2])
-        worst = best = np.zeros(len(target))
-        goal = np.full(len(target), -math.log(level - self._spend(level)))
-        for block in range(len(game.reach)):
-            share = np.exp(np.clip(worst - goal - _BEYOND, _FAR, _NEAR))
-            stake = np.minimum(_aim(share) * game.reach[block], _BOLDEST)[:, None]
-            capital += self._win(game, block, stake)
-            worst = capital.min(axis=1)
-            best = np.maximum(best, worst)
-            goal = np.where(worst >= goal, goal + _NEXT, goal)
-        return np.where(certain, math.inf, best)
+        goal = -np.log(level - self.spend(level))
+        return self._set_up(sign, means, goal), certain | (target >= self._tops(sign))
 
-    def _win(self, game: _Game, block: int, stake: Floats) -> Floats:
-        """What a block adds to the log-capital, (n_hypotheses, n_corners)."""
-        won = game.direction[block] @ self.blocks.bets[block].T  # (n_hypotheses, n_corners, n_bets)
-        together = self.blocks.bundle * stake <= (_BOLDEST if self.blocks.bundle == 1 else _CAREFUL)
-        careful = np.where(together, stake, 0.0)
-        exact = np.log1p(careful[:, :, None] * won).sum(axis=2)
-        if together.all():
-            return exact
-        bounded = stake * won.sum(axis=2) + (np.log1p(-stake) + stake) * game.squares[block]
-        return np.where(together, exact, bounded)
-
-    def _split(self, sign: Floats, target: Floats, level: float) -> tuple[Floats, NDArray[np.bool_]]:
+    def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Means (n_hypotheses, n_corners, n_events) that add up to the target, and where there are none."""
         certain = np.zeros(len(target), dtype=bool)
         if len(self.samples) == 1:
             return target[:, None, None], certain
         free_top = np.where(sign > 0, self.high[0], -self.low[0])
-        ends = np.array([_confine(s, self._spend(level) / (len(self.samples) - 1)) for s in self.samples[1:]])
-        low, high = np.where(sign[:, None, None] > 0, ends, -ends[:, ::-1]).transpose(2, 0, 1)
+        ends = np.array([self._confine(one) for one in level.tolist()])  # (n_hypotheses, n_nuisances, 2)
+        low, high = np.where(sign[:, None, None] > 0, ends, -ends[:, :, ::-1]).transpose(2, 0, 1)
         if len(self.samples) == 2:  # the first mean is at most its limit
             low = np.maximum(low, (target - free_top)[:, None])
             certain = (low > high)[:, 0]
@@ -222,7 +225,18 @@ class BettingTest:
         first = target[:, None] - others.sum(axis=2)
         return np.concatenate([first[:, :, None], others], axis=2), certain
 
-    def _set_up(self, sign: Floats, means: Floats) -> _Game:
+    def _confine(self, level: float) -> Floats:
+        """(n_nuisances, 2): the intervals of the nuisances for a test of this level."""
+        if level not in self._confined:
+            each = _SPENT * level / (len(self.samples) - 1)
+            self._confined[level] = np.array([_confine(sample, each) for sample in self.samples[1:]])
+        return self._confined[level]
+
+    @cached_property
+    def _confined(self) -> dict[float, Floats]:
+        return {}
+
+    def _set_up(self, sign: Floats, means: Floats, goal: Floats) -> _Game:
         blocks, kappa = self.blocks, self._kappa[:, None, None]
         signs = np.broadcast_to(-sign[:, None, None], means.shape)
         direction = np.concatenate([means * kappa, signs * kappa], axis=3)
@@ -236,7 +250,8 @@ class BettingTest:
         variance = (past + prior) / (blocks.rows_before + 1)
         left = np.sqrt((blocks.n_rows - blocks.rows_before) * variance)
         direction = direction / loss[:, :, None, None]
-        return _Game(direction, _square(direction, blocks.products), loss / left)
+        squares = _square(direction, blocks.products)
+        return _Game(direction, squares, loss / left, blocks.bets, blocks.bundle, goal)
 
     @cached_property
     def _kappa(self) -> Floats:
@@ -268,6 +283,113 @@ class BettingTest:
         together = np.max if self.disjoint else np.sum
         loss, most = (together(part, axis=3).max(axis=2) for part in (loss, most))
         return np.maximum(loss, _LEAST), most
+
+
+def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float, float]]:
+    """The bounds of each test; many together take little longer than one."""
+    searches = [test.search_bounds(level) for test in tests]
+    asked = [next(search) for search in searches]
+    found: list[tuple[float, float]] = []
+    while asked:
+        answers, asked = compute_log_e_values(asked), []
+        for search, answer in zip(searches, answers, strict=True):
+            try:
+                asked.append(search.send(answer))
+            except StopIteration as end:  # they all end together
+                found.append(end.value)
+    return found
+
+
+def find_p_values(
+    asked: Sequence[tuple[BettingTest, float, Sequence[tuple[float, int]]]],
+) -> list[list[float]]:
+    """Of tests, each with a target and its questions: one p-value for each level and sign."""
+    questions = [test.ask(target, pairs) for test, target, pairs in asked]
+    answers = zip(questions, compute_log_e_values(questions), strict=True)
+    return [np.minimum(np.exp(-found) + one.test.spend(one.level), 1.0).tolist() for one, found in answers]
+
+
+def compute_log_e_values(questions: Sequence[Question]) -> list[Floats]:
+    """For each question, the largest log-capitals over time, at the worst corner of the nuisances."""
+    answers: list[Floats] = []
+    waiting: list[Question] = []
+    for question in questions:
+        if waiting and sum(one.size for one in (*waiting, question)) > _MOST_VALUES:
+            answers, waiting = answers + _answer(waiting), []
+        waiting.append(question)
+    return answers + _answer(waiting)
+
+
+def _answer(questions: Sequence[Question]) -> list[Floats]:
+    """The same, of as many as fit in memory; those whose games have equal shapes are played together."""
+    games, certain = [], []
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, question in enumerate(questions):
+        game, sure = question.test.set_up(question)
+        games.append(game)
+        certain.append(sure)
+        shape = (*game.direction.shape[1:], game.bets.shape[1])  # so that none depends on the others' lengths
+        alike.setdefault(shape, []).append(place)
+    answers: list[Floats] = [np.zeros(0)] * len(questions)
+    for places in alike.values():
+        for place, best in zip(places, _play([games[place] for place in places]), strict=True):
+            answers[place] = np.where(certain[place], math.inf, best)
+    return answers
+
+
+def _play(games: Sequence[_Game]) -> Floats:
+    """(n_games, n_hypotheses), of games of equal shapes. Those with fewer blocks end with bets of nothing."""
+    direction = _stack([game.direction for game in games])  # (n_blocks, n_games, ...), like the others
+    squares, reach = _stack([game.squares for game in games]), _stack([game.reach for game in games])
+    bets, goal = _stack([game.bets for game in games]), np.array([game.goal for game in games])
+    bundle = np.array([game.bundle for game in games])[:, None, None]
+    boldest = np.where(bundle == 1, _BOLDEST, _CAREFUL) / bundle
+    capital = np.zeros(squares.shape[1:])
+    worst = best = np.zeros(goal.shape)
+    for block in range(len(reach)):
+        share = np.exp(np.minimum(np.maximum(worst - goal - _BEYOND, _FAR), _NEAR))
+        stake = np.minimum(_aim(share) * reach[block], _BOLDEST)[:, :, None]
+        won = direction[block].reshape(len(games), -1, direction.shape[-1]) @ bets[block].transpose(0, 2, 1)
+        capital += _win(stake, won.reshape(*capital.shape, -1), squares[block], boldest)
+        worst = capital.min(axis=2)
+        best = np.maximum(best, worst)
+        if (reached := worst >= goal).any():
+            goal = goal + _NEXT * reached
+    return best
+
+
+def _stack(parts: Sequence[Floats]) -> Floats:
+    """Arrays (n_blocks, ...) as one (n_blocks, n_parts, ...), with zeros at the ends of those with fewer."""
+    stacked = np.zeros((max(map(len, parts)), len(parts), *parts[0].shape[1:]))
+    for k, part in enumerate(parts):
+        stacked[: len(part), k] = part
+    return stacked
+
+
+def _win(stake: Floats, won: Floats, squares: Floats, boldest: Floats) -> Floats:
+    """What a block adds to the log-capital, (n_games, n_hypotheses, n_corners)."""
+    together = stake <= boldest
+    if together.all():
+        return _add_logs(stake, won)
+    bounded = stake * won.sum(axis=3) + (np.log1p(-stake) + stake) * squares
+    return np.where(together, _add_logs(np.where(together, stake, 0.0), won), bounded)
+
+
+def _bracket(refuted: NDArray[np.bool_], targets: Floats, end: Floats) -> tuple[Floats, Floats]:
+    """For each sign the last target that is not refuted, and the next."""
+    n = targets.shape[1]
+    kept = n - np.argmin(refuted[:, ::-1], axis=1)  # the number of targets up to the last one kept
+    kept = np.where(refuted.all(axis=1), 0, kept)
+    ends = np.column_stack([targets, end])
+    line = np.arange(len(targets))
+    return ends[line, np.maximum(kept - 1, 0)], ends[line, kept]
+
+
+def _add_logs(stake: Floats, won: Floats) -> Floats:
+    """Sums of log(1 + stake * won) over bets, (n_games, n_hypotheses, n_corners)."""
+    capital = stake[..., None] * won
+    capital += 1.0
+    return np.log(capital, out=capital).sum(axis=3)
 
 
 def _square(direction: Floats, products: Floats) -> Floats:

@@ -36,12 +36,26 @@ class Test(Protocol):
         """Of the hypothesis that sign * (sum of means) is at least sign * target, sharpest at `level`."""
         ...
 
+    def p_values(self, target: float, questions: Sequence[tuple[float, int]]) -> list[float]:
+        """For several levels and signs."""
+        ...
+
     def bounds(self, level: float) -> tuple[float, float]:
         """A lower and an upper bound of the sum of means, each wrong with probability `level` at most."""
         ...
 
 
-class _FixedSizeTest:
+class _OneByOne:
+    """A test that answers each question by itself."""
+
+    def p_value(self, target: float, level: float, sign: int = 1) -> float:
+        raise NotImplementedError
+
+    def p_values(self, target: float, questions: Sequence[tuple[float, int]]) -> list[float]:
+        return [self.p_value(target, level, sign) for level, sign in questions]
+
+
+class _FixedSizeTest(_OneByOne):
     """One sample of rows that count alike, with values rescaled to [0, 1]."""
 
     name = ""
@@ -120,7 +134,7 @@ class ClopperPearson(_FixedSizeTest):
         return float(bdtr(round(float(values.sum())), len(values), target))
 
 
-class SeparateTests:
+class SeparateTests(_OneByOne):
     """Of several samples that may depend on each other: a bound for each, all of which hold together."""
 
     def __init__(self, tests: Sequence[Test]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bylaw._base.hashing import order_by_content
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
+from bylaw.auditing.betting import BettingTest, find_bounds, find_p_values
 from bylaw.auditing.confidence_bounds import make_test
 from bylaw.auditing.samples import Differences, Sample
 from bylaw.data.evidence import RowData
@@ -60,15 +61,46 @@ class HypothesisTest:
         zero it is one: an early part of the rows never counts for more than all of them."""
         return 1.0 if self.estimate > 0 else self.test.p_value(-self.constant, level)
 
-    def p_violated(self, level: float) -> float:
-        """Of the hypothesis that the rate is zero or less, likewise."""
-        return 1.0 if self.estimate < 0 else self.test.p_value(-self.constant, level, -1)
+    def p_values(self, levels: Sequence[float]) -> list[tuple[float, float]]:
+        """For each level the p-value of the hypothesis that the rate is zero or more, and of that of zero or
+        less."""
+        return compute_p_values([self], levels)[0]
 
     def bounds(self, level: float) -> tuple[float, float]:
         """A lower and an upper bound on the rate, each right with probability 1 - level, with the estimate
         between them."""
-        low, high = (bound + self.constant for bound in self.test.bounds(level))
-        return min(low, self.estimate), max(high, self.estimate)
+        return compute_bounds([self], level)[0]
+
+
+def compute_bounds(tests: Sequence[HypothesisTest], level: float) -> list[tuple[float, float]]:
+    """`bounds` of each test; many together take little longer than one."""
+    games = [one.test for one in tests if isinstance(one.test, BettingTest)]
+    together = iter(find_bounds(games, level))
+    bounds = []
+    for one in tests:
+        pair = next(together) if isinstance(one.test, BettingTest) else one.test.bounds(level)
+        low, high = (bound + one.constant for bound in pair)
+        bounds.append((min(low, one.estimate), max(high, one.estimate)))
+    return bounds
+
+
+def compute_p_values(
+    tests: Sequence[HypothesisTest], levels: Sequence[float]
+) -> list[list[tuple[float, float]]]:
+    """`p_values` of each test, likewise."""
+    sides = [[sign for sign in (1, -1) if not sign * one.estimate > 0] for one in tests]
+    asked = [[(level, sign) for level in levels for sign in signs] for signs in sides]
+    pairs = list(zip(tests, asked, strict=True))
+    together = iter(
+        find_p_values([(one.test, -one.constant, q) for one, q in pairs if isinstance(one.test, BettingTest)])
+    )
+    answers = []
+    for one, questions in pairs:
+        betting = isinstance(one.test, BettingTest)
+        found = next(together) if betting else one.test.p_values(-one.constant, questions)
+        values = dict(zip(questions, found, strict=True))
+        answers.append([(values.get((level, 1), 1.0), values.get((level, -1), 1.0)) for level in levels])
+    return answers
 
 
 class Untestable(NamedTuple):

@@ -26,9 +26,9 @@ class ActionColumn:
     def arrow_type(self) -> Any:
         return pyarrow.array(_as_one_type(self.actions, self.actions)).type
 
-    def write(self, decisions: NDArray[Any]) -> Any:
-        """An Arrow array of decisions (n_rows,)."""
-        return pyarrow.array(_as_one_type(decisions, self.actions), self.arrow_type)
+    def write(self, positions: NDArray[Any]) -> Any:
+        """An Arrow array of the actions at positions (n_rows,)."""
+        return pyarrow.array(_as_one_type(self.actions, self.actions)).take(pyarrow.array(positions))
 
     def read(self, values: Sequence[Any]) -> NDArray[Any]:
         """Actions (n_rows,), from actions or their text; others stay as they are."""

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from bylaw.errors import EvidenceError, OptionError, Remedy
 
+_NEVER_MISSING = {str, int, bool}  # types
+
 
 def _native(values: Any, what: str) -> Any:
     """Frames and series behind narwhals' interface, anything else as it is."""
@@ -64,7 +66,7 @@ def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
         return np.isnan(column)
     if column.dtype.kind in "mM":
         return np.isnat(column)
-    if column.dtype.kind != "O":
+    if column.dtype.kind != "O" or set(map(type, column.tolist())) <= _NEVER_MISSING:
         return np.zeros(column.shape, bool)
     return np.array([_is_missing(value) for value in column], bool)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import reduce
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -122,7 +122,7 @@ class RowData:
         columns = [*known, *(column for table in tables for column in table.T), self.row_weights]
         return [np.asarray(column, dtype=np.float64) for column in columns]
 
-    def event_probability(self, event: Conditions, rows: slice = slice(None)) -> Floats | float:
+    def event_probability(self, event: Conditions, rows: Part = slice(None)) -> Floats | float:
         """P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
         conditions = dict(event)
         factors: list[Any] = []
@@ -136,7 +136,7 @@ class RowData:
         factors.append(self._hidden_probability(hidden, conditions.get(LABEL), rows))
         return reduce(np.multiply, factors)
 
-    def column(self, source: Source, rows: slice = slice(None)) -> Floats:
+    def column(self, source: Source, rows: Part = slice(None)) -> Floats:
         """A reference's 1{old model says item}, or one column of a cost, (n_rows,)."""
         if isinstance(source, CostColumn):
             return self.costs[source.name][rows, source.item]
@@ -150,7 +150,7 @@ class RowData:
         return self.event_probability(event) * costs
 
     def _hidden_probability(
-        self, hidden: dict[str, Value], label: Value | None, rows: slice
+        self, hidden: dict[str, Value], label: Value | None, rows: Part
     ) -> Floats | float:
         """P(hidden attributes, label | x): a model of all of them together, never a product."""
         position = None if label is None else self._class_position(label)
@@ -194,11 +194,15 @@ class RowData:
         return group
 
     def _class_position(self, label: Value) -> int:
-        if label not in self.classes:
+        if label not in self._class_positions:
             raise EvidenceError(
                 f"a rule refers to label={label!r}, which is no class; the classes are {list(self.classes)}"
             )
-        return self.classes.index(label)
+        return self._class_positions[label]
+
+    @cached_property
+    def _class_positions(self) -> dict[Value, int]:
+        return {label: place for place, label in enumerate(self.classes)}
 
     def vector(self, column: Any, what: str) -> NDArray[Any]:
         """One value per row, (n_rows,)."""

@@ -127,7 +127,7 @@ class ObservedRows(RowData):
         """Attributes, and tuples of them, that no row shows; "label" may be among them."""
         return {*self.hidden_groups, LABEL} - self.observed
 
-    def event_probability(self, event: Conditions, rows: slice = slice(None)) -> Floats | float:
+    def event_probability(self, event: Conditions, rows: Part = slice(None)) -> Floats | float:
         """Whether the event was observed on these rows, (n_rows,), or its probability; prediction-powered
         where only some rows show what it refers to."""
         total = before = super().event_probability(event, rows)

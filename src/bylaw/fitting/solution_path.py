@@ -118,7 +118,7 @@ class SolutionPath:
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
         form = compile_problem(problem, evidence)
-        dual = Dual(form, make_blocks(form, evidence), beta=1.0)
+        dual = Dual(form, make_blocks(form, evidence), beta=1.0, all_moments=True)  # slopes may need any
         self.whole = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
         self.last: list[Point] = []  # the last two points without a conflict
         self.proof: Point | None = None  # the last conflict

@@ -18,49 +18,158 @@ from scipy import sparse
 from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
+from bylaw.data.groups import Part
+from bylaw.formulation.cells import CELL_ROWS, Cells, Layout, iterate_cells
+from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm, compute_scores
+from bylaw.formulation.moments import Places, compute_moments
 from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
-_OF_ROWS = frozenset({"mass", "highest_cost", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"support"})
+_OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
+_OF_RULES = frozenset({"support", "places"})
+_OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
 
 @dataclass(frozen=True)
+class CellRows:
+    """How the rows of a block are sorted by cell."""
+
+    starts: NDArray[np.int64]  # (C + 1,): where each cell begins
+    layout: Layout  # of features
+    seen_layout: Layout | None = None  # of features as observed
+
+    def rows(self, part: Part, n_rows: int) -> CellRows:
+        """Where the cells of some rows, in order, begin."""
+        places = np.arange(n_rows)[part]
+        return replace(self, starts=np.searchsorted(places, self.starts))
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """(n_rows,): the cell of each row."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+
+@dataclass(frozen=True)
 class Block:
-    """Some rows, ready for a pass: features action-major, and weights."""
+    """Some rows, ready for a pass: features action-major, and weights. Where rows are sorted by cell, only
+    the columns are kept of which their features are made."""
 
-    features: Floats  # (n_features, n_rows)
+    columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
     weights: Floats | None  # (n_rows,), or None for ones
-    observed: Floats | None = None  # (n_observed_features, n_rows): the same rows as they turned out
+    seen: Floats | None = None  # (n_observed_columns, n_rows): the same rows as they turned out
+    cells: CellRows | None = None
 
-    def rows(self, part: slice) -> Block:
-        """Some of the rows."""
+    def rows(self, part: Part) -> Block:
+        """Some of the rows, in order."""
         return Block(
-            self.features[:, part].copy(),
+            self.columns[:, part].copy(),
             None if self.weights is None else self.weights[part],
-            None if self.observed is None else self.observed[:, part].copy(),
+            None if self.seen is None else self.seen[:, part].copy(),
+            None if self.cells is None else self.cells.rows(part, self.n_rows),
         )
+
+    def with_observed(self, twin: Block) -> Block:
+        """With the features that the same rows have in a twin as those that were observed."""
+        cells = self.cells
+        if cells is not None and twin.cells is not None:
+            cells = replace(cells, seen_layout=twin.cells.layout)
+        return replace(self, seen=twin.columns, cells=cells)
+
+    @property
+    def n_rows(self) -> int:
+        return self.columns.shape[1]
 
     @property
     def row_weights(self) -> Floats:
-        return np.ones(self.features.shape[1]) if self.weights is None else self.weights
+        return np.ones(self.n_rows) if self.weights is None else self.weights
 
     @property
     def mass(self) -> float:
-        return float(self.features.shape[1] if self.weights is None else self.weights.sum())
+        return float(self.n_rows if self.weights is None else self.weights.sum())
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """(C + 1,): where each cell begins."""
+        return np.array([0, self.n_rows]) if self.cells is None else self.cells.starts
+
+    @property
+    def features(self) -> Floats:
+        """(F, n_rows), made where they are not kept."""
+        cells = self.cells
+        return self.columns if cells is None else cells.layout.expand(self.columns, cells.starts)
+
+    @property
+    def observed(self) -> Floats | None:
+        """(F', n_rows): features of the rows as they turned out."""
+        layout = None if self.cells is None else self.cells.seen_layout
+        return self.seen if self.seen is None or layout is None else layout.expand(self.seen, self.starts)
+
+    def scores(self, score_matrix: Floats) -> Floats:
+        """features' score_matrix, (A, n_rows), of a matrix (F, A)."""
+        if self.cells is None:
+            return compute_scores(score_matrix, self.columns)
+        return self.cells.layout.scores(score_matrix, self.columns, self.starts)
+
+    def moments(
+        self,
+        distribution: Floats,
+        chosen: NDArray[np.int64] | None = None,
+        places: Places | None = None,
+    ) -> Floats:
+        """(F, A): sum of phi pi', of a distribution (A, n_rows) times weights; of features that are none of
+        the chosen columns, and elsewhere than at the places that are wanted, zero."""
+        if self.cells is not None:
+            return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
+        if places is not None:
+            return places.compute(self.columns, distribution)
+        if chosen is None:
+            return self.columns @ distribution.T
+        moments = np.zeros((len(self.columns), len(distribution)))
+        moments[chosen] = self.columns[chosen] @ distribution.T
+        return moments
+
+    def observed_moments(self, distribution: Floats, places: Places | None = None) -> Floats | None:
+        """(F', A): the same with features as observed."""
+        layout = None if self.cells is None else self.cells.seen_layout
+        if self.seen is None or layout is None:
+            return None if self.seen is None else compute_moments(places, self.seen, distribution)
+        return layout.moments(distribution, self.seen, self.starts)
 
 
-def make_blocks(form: LinearForm, evidence: RowData, most: int | None = None) -> list[Block]:
-    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, so that the
-    first few are a fair sample of all, even of sorted rows."""
+def make_blocks(
+    form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
+) -> list[Block]:
+    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, of the rows
+    sorted by cell, so that the first few are a fair sample of all and have their share of each cell. With
+    `like`, each block has the same rows in the same order as that one."""
     evidence = form.feature_map.admit(evidence)
     if evidence.weights is not None and not evidence.weights.all():
         evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
-    n_blocks = -(-len(evidence) // BLOCK_ROWS)
+    if like is None:
+        cells = Cells.find(form.feature_map, evidence)
+        n_blocks = -(-len(evidence) // max(BLOCK_ROWS, len(cells) * CELL_ROWS))
+    else:
+        cells = like[0].cells.layout.cells if like[0].cells else Cells((), ())
+        n_blocks = len(like)
     chosen = range(n_blocks if most is None else min(most, n_blocks))
-    return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
+    if not cells.names:
+        return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
+    layout, codes = cells.lay_out(form.feature_map, evidence), cells.locate(evidence)
+    order = np.argsort(codes, kind="stable")
+    return [_make_sorted_block(form, evidence, layout, codes, order[i::n_blocks]) for i in chosen]
+
+
+def _make_sorted_block(
+    form: LinearForm, evidence: RowData, layout: Layout, codes: NDArray[np.integer], rows: NDArray[np.intp]
+) -> Block:
+    """Some rows, which are sorted by cell."""
+    feature_map = replace(form.feature_map, features=layout.columns)
+    columns = feature_map.columns(evidence, rows, np.empty((len(layout.columns), len(rows))))
+    weights = None if evidence.weights is None else evidence.weights[rows]
+    starts = np.searchsorted(codes[rows], np.arange(len(layout.cells) + 1))
+    return Block(columns, weights, cells=CellRows(starts, layout))
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
@@ -70,6 +179,21 @@ def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -
     return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
 
 
+def join_blocks(blocks: Sequence[Block]) -> list[Block]:
+    """The same rows in fewer blocks."""
+    columns = np.concatenate([block.columns for block in blocks], axis=1)
+    weights = None if blocks[0].weights is None else np.concatenate([block.row_weights for block in blocks])
+    cells = blocks[0].cells
+    if cells is not None:
+        codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
+        order = np.argsort(codes, kind="stable")
+        columns, weights = columns[:, order], None if weights is None else weights[order]
+        cells = replace(cells, starts=np.searchsorted(codes[order], np.arange(len(cells.starts))))
+    whole = Block(columns, weights, cells=cells)
+    n_blocks = max(-(-whole.n_rows // BLOCK_ROWS), 1)
+    return [whole.rows(slice(i, None, n_blocks)) for i in range(n_blocks)]
+
+
 @dataclass(frozen=True)
 class Tally:
     """Sums over rows; tallies of different rows add up."""
@@ -77,7 +201,7 @@ class Tally:
     mass: float  # total weight
     potential: float  # sum of lse_beta (or softplus) of the scores
     moments: Floats  # (F, A): sum of phi pi'
-    curvature: Floats | None = None  # (Q, Q): its second derivative in the weights at Q places
+    curvature: Floats | None = None  # (C, q, q): in each cell, its second derivative at q places
     observed: Floats | None = None  # (F', A): sum of phi' pi', with the features as observed
 
     def __add__(self, other: Tally) -> Tally:
@@ -96,7 +220,8 @@ def _add(one: Floats | None, other: Floats | None) -> Floats | None:
 
 @dataclass(frozen=True)
 class Support:
-    """The Q places (feature, action) that rules touch; curvature is wanted there alone."""
+    """The Q places (feature, action) that rules touch; curvature is wanted there alone. Where rows are sorted
+    by cell, the q places (column, action) of these features."""
 
     features: NDArray[np.int64]  # (Q,)
     actions: NDArray[np.int64]  # (Q,), in order
@@ -110,40 +235,54 @@ class Support:
 
 
 def tally(
-    block: Block, score_matrix: Floats, beta: float, space: ActionSpace, support: Support | None = None
+    block: Block,
+    score_matrix: Floats,
+    beta: float,
+    space: ActionSpace,
+    support: Support | None = None,
+    chosen: NDArray[np.int64] | None = None,
+    places: tuple[Places | None, Places | None] = (None, None),
 ) -> Tally:
     """One pass over one block, with scores = features' score_matrix, (F, A); with `support`, the
-    curvature at those places is tallied too."""
-    scores = compute_scores(beta * score_matrix, block.features)
+    curvature at those places is tallied too, and with `chosen`, the moments of those columns alone. `places`
+    are where predicted and observed moments are wanted."""
+    scores = block.scores(beta * score_matrix)
     potential = space.to_probabilities(scores)
     curvature = None if support is None else _curvature(block, scores, space, beta, support)
     if block.weights is not None:
         scores *= block.weights
         potential *= block.weights
-    observed = None if block.observed is None else block.observed @ scores.T
-    return Tally(block.mass, float(potential.sum()) / beta, block.features @ scores.T, curvature, observed)
+    moments = block.moments(scores, chosen, places[0])
+    observed = block.observed_moments(scores, places[1])
+    return Tally(block.mass, float(potential.sum()) / beta, moments, curvature, observed)
 
 
 def _curvature(
     block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
 ) -> Floats:
-    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over the rows, from undecided ones alone.
+    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones alone.
 
     For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a).
     """
-    total = np.zeros((len(support.actions), len(support.actions)))
-    features, mass = block.features, np.sqrt(beta * block.row_weights)
+    size = len(support.actions)
+    total = np.zeros((len(block.starts) - 1, size, size))
+    columns, starts, mass = block.columns, block.starts, np.sqrt(beta * block.row_weights)
     if space.exclusive:
         undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED)
-        probabilities, features, mass = probabilities[:, undecided], features[:, undecided], mass[undecided]
-        spread = features[support.features] * (probabilities[support.actions] * mass)
-        total -= spread @ spread.T  # of a matrix and itself: half the work
+        probabilities, columns, mass = probabilities[:, undecided], columns[:, undecided], mass[undecided]
+        starts = np.searchsorted(undecided, starts)
+        spread = columns[support.features] * (probabilities[support.actions] * mass)
+        for cell, rows in iterate_cells(starts):
+            part = spread[:, rows]
+            total[cell] -= part @ part.T  # of a matrix and itself: half the work
     diagonal = space.curvature_diagonal(probabilities)
     open_ = diagonal > _DECIDED
     for action, here in support.by_action:
         rows = np.flatnonzero(open_[action])
-        columns = features[support.features[here, None], rows] * (np.sqrt(diagonal[action]) * mass)[rows]
-        total[here, here] += columns @ columns.T
+        spread = columns[support.features[here, None], rows] * (np.sqrt(diagonal[action]) * mass)[rows]
+        for cell, inside in iterate_cells(np.searchsorted(rows, starts)):
+            part = spread[:, inside]
+            total[cell, here, here] += part @ part.T
     return total
 
 
@@ -152,22 +291,27 @@ class Hessian:
     """couplings @ curvature @ couplings' + ridge: M rules may be many, the places they touch few."""
 
     couplings: sparse.csr_array  # (M, Q)
-    half: Floats  # (M, Q): couplings @ curvature
+    curvature: Floats | sparse.csr_array  # (Q, Q)
     ridge: float
 
     def __matmul__(self, vector: Floats) -> Floats:
-        return self.half @ (self.couplings.T @ vector) + self.ridge * vector
+        return self.couplings @ (self.curvature @ (self.couplings.T @ vector)) + self.ridge * vector
 
     def restrict(self, rules: NDArray[np.bool_] | slice) -> Floats:
         """The part for some rules, dense."""
-        part = self.couplings[rules] @ self.half[rules].T
+        couplings = self.couplings[rules]
+        half = couplings @ self.curvature
+        part = couplings @ (half.toarray() if sparse.issparse(half) else half).T
         return part + self.ridge * np.eye(len(part))
 
     @cached_property
     def trace(self) -> float:
-        rows = self.couplings.tocoo()
-        diagonal = float(rows.data @ self.half[rows.coords])
-        return diagonal + self.ridge * len(self.half)
+        gram = sparse.csr_array(self.couplings.T @ self.couplings)
+        return float(gram.multiply(self.curvature).sum()) + self.ridge * self.n_rules
+
+    @property
+    def n_rules(self) -> int:
+        return len(self.couplings.indptr) - 1
 
 
 @dataclass(frozen=True)
@@ -178,6 +322,8 @@ class Dual:
     blocks: Sequence[Block]
     beta: float
     ridge: float = 0.0  # adds ridge/2 |lambda|^2: keeps small samples from asking the impossible
+    observed_places: Places | None = None  # where observed moments are wanted; None for everywhere
+    all_moments: bool = False  # those, too, that neither the objective nor a rule refers to
 
     @property
     def n_rules(self) -> int:
@@ -185,11 +331,11 @@ class Dual:
 
     @property
     def n_rows(self) -> int:
-        return sum(block.features.shape[1] for block in self.blocks)
+        return sum(block.n_rows for block in self.blocks)
 
     def with_bounds(self, bounds: Floats) -> Dual:
         """The same rows under other bounds, (M,)."""
-        return self._share(replace(self, form=replace(self.form, bounds=bounds)), _OF_ROWS | _OF_RULES)
+        return self._share(replace(self, form=replace(self.form, bounds=bounds)), _OF_ALL)
 
     def with_form(self, form: LinearForm) -> Dual:
         """The same rows under rules with other coefficients of the same features."""
@@ -197,11 +343,15 @@ class Dual:
 
     def with_beta(self, beta: float) -> Dual:
         """The same rows and rules, with another inverse temperature."""
-        return self._share(replace(self, beta=beta), _OF_ROWS | _OF_RULES)
+        return self._share(replace(self, beta=beta), _OF_ALL)
 
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
-        return self._share(replace(self, blocks=blocks), _OF_RULES | {"highest_cost", "loss_unit"})
+        return self._share(replace(self, blocks=blocks), _OF_RULES | {"loss_range", "loss_unit"})
+
+    def with_observed(self, blocks: Sequence[Block], places: Places | None) -> Dual:
+        """The same rows with their features as observed, and where moments of these are wanted."""
+        return self._share(replace(self, blocks=blocks, observed_places=places), _OF_ALL)
 
     def _share(self, other: Dual, constants: frozenset[str] | set[str]) -> Dual:
         """Constants that were computed here and are the same there."""
@@ -220,19 +370,39 @@ class Dual:
         features, actions = np.divmod(places, self.form.base.shape[1])
         return Support(features, actions), self.form.couplings[:, places]
 
-    def tally(self, multipliers: Floats, curvature: bool = False) -> Tally:
-        score_matrix = self.form.score_matrix(multipliers)
-        support = self.support[0] if curvature else None
+    @cached_property
+    def places(self) -> Places | None:
+        """Where moments are wanted; None for everywhere."""
+        form = self.form
+        wanted = np.concatenate([np.flatnonzero(form.base), form.couplings.indices])
+        return None if self.all_moments else Places.choose(wanted, form.base.shape)
+
+    @cached_property
+    def _local_support(self) -> tuple[Support, sparse.csr_array | None]:
+        """The places of columns that rules touch in any cell, and which of them are those of the support in
+        which cell, (Q, C * q); None where they are the same."""
+        support, cells = self.support[0], self.blocks[0].cells
+        if cells is None:
+            return support, None
+        columns, actions, places = cells.layout.localize(support.features, support.actions)
+        return Support(columns, actions), places
+
+    def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
+        """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
+        many classes, most serve the cost alone."""
+        score_matrix, space = self.form.score_matrix(multipliers), self.form.action_space
+        support = self._local_support[0] if curvature else None
+        chosen = np.unique(self._local_support[0].features) if rules_alone else None
+        places = (self.places, self.observed_places)
         with limit_blas_threads():
             parts = (
-                tally(block, score_matrix, self.beta, self.form.action_space, support)
-                for block in self.blocks
+                tally(block, score_matrix, self.beta, space, support, chosen, places) for block in self.blocks
             )
             return reduce(add, parts)
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """F(lambda) and its gradient, (M,)."""
-        return self.first_order(self.tally(multipliers), multipliers)
+        return self.first_order(self.tally(multipliers, rules_alone=True), multipliers)
 
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
         form = self.form
@@ -247,15 +417,21 @@ class Dual:
 
     def second_order(self, total: Tally) -> Hessian:
         assert total.curvature is not None
-        couplings = self.support[1]
-        return Hessian(couplings, couplings @ (total.curvature / total.mass), self.ridge)
+        curvature, places = total.curvature / total.mass, self._local_support[1]
+        if places is None:
+            return Hessian(self.support[1], curvature[0], self.ridge)
+        n_cells, size = curvature.shape[:2]
+        cells = np.arange(n_cells + 1)
+        apart = sparse.bsr_array((curvature, cells[:-1], cells), shape=(n_cells * size, n_cells * size))
+        together = sparse.csr_array(places @ apart.tocsr() @ places.T)
+        return Hessian(self.support[1], together, self.ridge)
 
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
         """The gradient on some rows, each counting with its weight, (M,): unbiased for rows that are
         drawn evenly and have weights of mean one."""
         total = tally(block, self.form.score_matrix(multipliers), self.beta, self.form.action_space)
         moments = self.form.couplings @ total.moments.ravel()
-        return (self.form.bounds * total.mass - moments) / block.features.shape[1]
+        return (self.form.bounds * total.mass - moments) / block.n_rows
 
     def conflict(self, multipliers: Floats) -> float:
         """E[min over policies of lambda' c]: above zero, no policy satisfies every rule."""
@@ -268,25 +444,35 @@ class Dual:
         moments = np.zeros_like(weights)
         with limit_blas_threads():
             for block in self.blocks:
-                losses = compute_scores(weights, block.features)
-                decision = self.form.action_space.best_decision(losses)
-                moments += block.features @ (decision * block.row_weights).T
+                decision = self.form.action_space.best_decision(block.scores(weights))
+                moments += block.moments(decision * block.row_weights)
         return self.form.couplings @ (moments.ravel() / self.mass) - self.form.bounds
 
-    @cached_property
+    @property
     def highest_cost(self) -> float:
         """E[largest loss of a row]: no policy costs more."""
-        return self.form.base_constant - self._mean(self.form.action_space.min_loss, -self.form.base)
+        return self.loss_range[1]
 
     @cached_property
     def loss_unit(self) -> float:
         """E[largest - smallest loss of a row], or 1 if no decision matters to the objective."""
-        lowest = self.form.base_constant + self._mean(self.form.action_space.min_loss, self.form.base)
-        return self.highest_cost - lowest or 1.0
+        return self.loss_range[1] - self.loss_range[0] or 1.0
+
+    @cached_property
+    def loss_range(self) -> tuple[float, float]:
+        """E[smallest loss of a row] and E[largest loss of a row]."""
+        space, constant = self.form.action_space, self.form.base_constant
+        lowest = highest = 0.0
+        for block in self.blocks:
+            losses = block.scores(self.form.base)
+            lowest += float(block.row_weights @ space.min_loss(losses))
+            highest -= float(block.row_weights @ space.min_loss(np.negative(losses, out=losses)))
+        return constant + lowest / self.mass, constant + highest / self.mass
 
     def _mean(self, statistic: Callable[[Floats], Floats], weights: Floats) -> float:
         """E[statistic of the row's (n_actions,) products with these weights (F, A)]."""
-        sums = (float(b.row_weights @ statistic(compute_scores(weights, b.features))) for b in self.blocks)
+        with limit_blas_threads():
+            sums = [float(block.row_weights @ statistic(block.scores(weights))) for block in self.blocks]
         return sum(sums) / self.mass
 
     @property
@@ -309,40 +495,15 @@ class Dual:
 
     @cached_property
     def _norm_moments(self) -> tuple[float, float]:
-        norms_of = _CostNorms(self.form)
+        support, places = self._local_support
+        norms_of = (
+            CostNorms(self.form) if places is None else CellNorms(self.form, support, self.support[1], places)
+        )
         first = second = scaled = 0.0
-        for block in self.blocks:
-            norms, weights = norms_of(block.features), block.row_weights
-            first += float(weights @ norms)
-            second += float(weights @ norms**2)
-            scaled += float(weights**2 @ norms**2)
+        with limit_blas_threads():
+            for block in self.blocks:
+                norms, weights = norms_of(block), block.row_weights
+                first += float(weights @ norms)
+                second += float(weights @ norms**2)
+                scaled += float(weights**2 @ norms**2)
         return first / self.mass, max(second / self.mass, scaled * self.n_rows / self.mass**2)
-
-
-class _CostNorms:
-    """||C(x)||_{1->2} = max_a ||c(x, a)||_2 on each row, from Gram matrices of the couplings alone."""
-
-    def __init__(self, form: LinearForm) -> None:
-        n_actions = form.base.shape[1]
-        self.costs = [_ActionCosts(form.couplings[:, a::n_actions], form.bounds) for a in range(n_actions)]
-        self.bounds = float(form.bounds @ form.bounds)
-        self.space = form.action_space
-
-    def __call__(self, features: Floats) -> Floats:
-        squares, crosses = np.array([cost(features) for cost in self.costs]).transpose(1, 0, 2)
-        return self.space.combine_norms(squares, crosses, self.bounds)
-
-
-class _ActionCosts:
-    """Of one action, ||B phi||^2 and 2 b'B phi on each row, from the features that rules touch."""
-
-    def __init__(self, couplings: sparse.csr_array, bounds: Floats) -> None:  # (M, F), (M,)
-        self.used = np.unique(couplings.indices)
-        touched = couplings[:, self.used]
-        self.gram = (touched.T @ touched).toarray()
-        self.cross = touched.T @ bounds
-
-    def __call__(self, features: Floats) -> tuple[Floats, Floats]:
-        """(n_rows,) each."""
-        part = features[self.used]
-        return np.einsum("fn,fn->n", part, self.gram @ part), 2 * self.cross @ part

@@ -19,7 +19,7 @@ from scipy import sparse
 from bylaw._base.typing import Floats, Value
 from bylaw.data.arrays import as_matrix, check_alignment
 from bylaw.data.evidence import RowData, check_cost
-from bylaw.data.groups import Group, KnownGroup
+from bylaw.data.groups import Group, KnownGroup, Part
 from bylaw.data.outcomes import ObservedRows, name_cost
 from bylaw.errors import EvidenceError, Remedy, RuleError
 from bylaw.language.action_space import ActionSpace
@@ -39,6 +39,7 @@ Frequencies = Mapping[Conditions, float]
 AnyRows = TypeVar("AnyRows", bound=RowData)
 _ORDINARY = (1e-2, 1e3)  # sizes of rules that are left as they are
 _SAMPLE = 4096  # rows that show how large features are
+_SAMPLE_VALUES = 2**19  # of features on these rows, at most
 _FEW = 20  # where less than one weight in so many is not zero, products leave out the zeros
 _SMALL = 1000  # weights: too few for that to pay
 
@@ -49,7 +50,7 @@ class Feature(NamedTuple):
     source: Source | None
     event: Conditions
 
-    def column(self, evidence: RowData, rows: slice) -> Floats | float:
+    def column(self, evidence: RowData, rows: Part) -> Floats | float:
         chance = evidence.event_probability(self.event, rows)
         return chance if self.source is None else evidence.column(self.source, rows) * chance
 
@@ -90,7 +91,7 @@ class FeatureMap:
                 )
         return evidence.with_columns(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
 
-    def columns(self, evidence: RowData, rows: slice, out: Floats) -> Floats:
+    def columns(self, evidence: RowData, rows: Part, out: Floats) -> Floats:
         """The features of these rows, (n_features, n_rows)."""
         for k, feature in enumerate(self.features):
             out[k] = feature.column(evidence, rows)
@@ -367,11 +368,14 @@ def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
 def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
     """One for rules in ordinary units, so that the tolerance is absolute; otherwise the rule's own
     size, so that millions and millionths are solved alike."""
-    sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // _SAMPLE))))
+    rows = min(_SAMPLE, max(_SAMPLE_VALUES // len(feature_map.features), 1))
+    sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // rows))))
     columns = feature_map.columns(sample, slice(None), np.empty((len(feature_map.features), len(sample))))
-    n_actions = len(feature_map.action_space.actions)
-    typical = np.repeat(np.abs(columns).mean(axis=1), n_actions)
-    sizes = (abs(couplings) @ sparse.diags_array(typical)).max(axis=1).toarray().ravel()
+    typical = abs(columns).mean(axis=1)[couplings.indices // len(feature_map.action_space.actions)]
+    scaled = sparse.csr_array(
+        (abs(couplings.data) * typical, couplings.indices, couplings.indptr), couplings.shape
+    )
+    sizes = scaled.max(axis=1).toarray().ravel()
     return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
 
 

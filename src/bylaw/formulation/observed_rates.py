@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.dual import Dual, Tally, make_blocks
 from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.moments import Places
 from bylaw.language.problem import Problem
 
 
@@ -60,6 +61,8 @@ def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> 
 
 def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dual:
     """The dual whose blocks have the features of the same rows as observed."""
-    seen = make_blocks(rates.form, rows)
-    pairs = zip(dual.blocks, seen, strict=True)
-    return replace(dual, blocks=[replace(block, observed=twin.features) for block, twin in pairs])
+    twins = make_blocks(rates.form, rows, like=dual.blocks)
+    pairs = zip(dual.blocks, twins, strict=True)
+    places = Places.choose(rates.couplings.indices, rates.form.base.shape)
+    blocks = [block.with_observed(twin) for block, twin in pairs]
+    return dual.with_observed(blocks, places)

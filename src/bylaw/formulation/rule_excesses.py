@@ -10,7 +10,6 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Block, Dual
-from bylaw.formulation.linear_form import compute_scores
 
 _ROWS = 1024  # at a time: there may be thousands of rules
 
@@ -48,7 +47,7 @@ def measure_excesses(dual: Dual, multipliers: Floats) -> RuleExcesses:
     parts = (
         _measure(dual, multipliers, block.rows(slice(first, first + _ROWS)))
         for block in dual.blocks
-        for first in range(0, block.features.shape[1], _ROWS)
+        for first in range(0, block.n_rows, _ROWS)
     )
     return reduce(add, parts)
 
@@ -56,7 +55,7 @@ def measure_excesses(dual: Dual, multipliers: Floats) -> RuleExcesses:
 def _measure(dual: Dual, multipliers: Floats, block: Block) -> RuleExcesses:
     form, (support, couplings) = dual.form, dual.support
     weights = block.row_weights
-    probabilities = compute_scores(dual.beta * form.score_matrix(multipliers), block.features)
+    probabilities = block.scores(dual.beta * form.score_matrix(multipliers))
     potential = float(form.action_space.to_probabilities(probabilities) @ weights) / dual.beta
     places = block.features[support.features] * probabilities[support.actions]
     costs = couplings @ places - form.bounds[:, None]

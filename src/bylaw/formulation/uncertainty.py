@@ -24,7 +24,6 @@ from bylaw.formulation.linear_form import (
     LinearForm,
     RateParts,
     compile_parts,
-    compute_scores,
 )
 from bylaw.formulation.observed_rates import ObservedRates
 
@@ -89,9 +88,8 @@ class RateUncertainty:
         """For a dual whose blocks have the features of the evidence and, as observed, of the same `rows`."""
         most = min(max(_MOST_VALUES // (dual.n_rules * BLOCK_ROWS), 1), _MOST_BLOCKS)
         sample = dual.with_rows(dual.blocks[:most])
-        scales = dual.form.scales
-        predicted = _View(dual.form.couplings, *_compile(dual.form, evidence, scales, most))
-        observed = _View(rates.couplings, *_compile(rates.form, rows, scales, most))
+        predicted = _View(dual.form.couplings, *_compile(dual, dual.form, evidence, most))
+        observed = _View(rates.couplings, *_compile(dual, rates.form, rows, most))
         return cls(sample, dual.n_rows, (predicted, observed))
 
     def standard_errors(self, multipliers: Floats, beta: float) -> StandardErrors:
@@ -127,7 +125,7 @@ class RateUncertainty:
         chances = zip(self.views[0].chances, self.views[1].chances, strict=True)
         for block, (before, after) in zip(self.sample.blocks, chances, strict=True):
             assert block.observed is not None
-            probabilities = compute_scores(matrix, block.features)
+            probabilities = block.scores(matrix)
             self.sample.form.action_space.to_probabilities(probabilities)
             yield (
                 block.row_weights,
@@ -137,11 +135,11 @@ class RateUncertainty:
 
 
 def _compile(
-    form: LinearForm, rows: RowData, scales: Floats, most: int
+    dual: Dual, form: LinearForm, rows: RowData, most: int
 ) -> tuple[RateParts, Floats, list[Floats]]:
     """The parts of the rules' rates, and the chances of their conditions on the blocks of the sample."""
     parts = compile_parts(form)
     conditions = tuple(Feature(None, condition) for condition in parts.conditions)
     chances = replace(form, feature_map=replace(form.feature_map, features=conditions))
-    blocks = make_blocks(chances, rows, most=most)
-    return parts, scales, [block.features for block in blocks]
+    blocks = make_blocks(chances, rows, most=most, like=dual.blocks)
+    return parts, dual.form.scales, [block.features for block in blocks]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.softmax import sigmoid, softmax
+from bylaw._base.softmax import normalize, separate, sigmoid, softmax
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import Remedy, RuleError
 
 Kind = Literal["labels", "reject", "sets"]
+_TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache
 # From distributions (n_options, n_rows) and the suffix of their keys to sampled positions (n_rows,).
 Sampler = Callable[[Sequence[Floats], str], Iterator[NDArray[np.int64]]]
 
@@ -69,7 +71,12 @@ class ActionSpace:
         return phrase
 
     def position(self, action: Value | Reject) -> int:
-        return self.symbols.index(action)
+        return self._positions[action]
+
+    @cached_property
+    def _positions(self) -> dict[Value | Reject, int]:
+        """Of each symbol, the first if there are several."""
+        return {symbol: place for place, symbol in reversed(list(enumerate(self.symbols)))}
 
     @property
     def entropy(self) -> float:
@@ -82,6 +89,10 @@ class ActionSpace:
         Returns the potential of each row, (n_rows,): log-sum-exp, or the sum of softplus.
         """
         return softmax(scores)
+
+    def normalize(self, scores: Floats, out: Floats) -> None:
+        """Write the probabilities of scores (n_actions, n_rows), which are overwritten, to `out`."""
+        normalize(scores, out)
 
     def curvature_diagonal(self, probabilities: Floats) -> Floats:
         """(n_actions, n_rows): pi_a of the potential's second derivative, pi_a 1{a = b} - pi_a pi_b."""
@@ -121,8 +132,12 @@ class ActionSpace:
         return np.sqrt(np.maximum((squares - crosses).max(axis=0) + bounds, 0.0))
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
-        """Decisions, (n_rows,), of probabilities (n_actions, n_rows)."""
-        return self.action_array()[next(sampler([probabilities], ""))]
+        """Positions of the actions taken, (n_rows,), of probabilities (n_actions, n_rows)."""
+        return next(sampler([probabilities], ""))
+
+    def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:
+        """Decisions, (n_rows,), of what `sample` returned."""
+        return self.action_array()[sampled]
 
     def action_array(self) -> NDArray[Any]:
         """The actions; as objects, where they are of several types."""
@@ -182,6 +197,9 @@ class SetSpace(ActionSpace):
     def to_probabilities(self, scores: Floats) -> Floats:
         return sigmoid(scores)
 
+    def normalize(self, scores: Floats, out: Floats) -> None:
+        separate(scores, out)
+
     def curvature_diagonal(self, probabilities: Floats) -> Floats:
         """(n_actions, n_rows): pi_a (1 - pi_a), with nothing between labels."""
         return probabilities * (1 - probabilities)
@@ -191,7 +209,9 @@ class SetSpace(ActionSpace):
         return np.maximum(probabilities, 1 - probabilities).min(axis=1)
 
     def min_loss(self, losses: Floats) -> Floats:
-        return np.minimum(losses, 0.0).sum(axis=0)
+        step = max(_TILE // (losses.itemsize * max(losses.shape[1], 1)), 1)
+        parts = (losses[first : first + step] for first in range(0, len(losses), step))
+        return sum((np.minimum(part, 0.0).sum(axis=0) for part in parts), np.zeros(losses.shape[1]))
 
     def best_decision(self, losses: Floats) -> Floats:
         return (losses < 0).astype(np.float64)
@@ -215,6 +235,10 @@ class SetSpace(ActionSpace):
         """Membership of each label, (n_rows, n_classes)."""
         inside = sampler([np.stack([chance, 1 - chance]) for chance in probabilities], "/{}")
         return np.column_stack([position == 0 for position in inside])
+
+    def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:
+        """The same: membership of each label, (n_rows, n_classes)."""
+        return sampled
 
 
 ACTION_SPACES: dict[Kind, type[ActionSpace]] = {

@@ -17,6 +17,7 @@ from bylaw.errors import EvidenceError
 HEX_DIGITS = 13  # of the hash for each number: exact as a float, and easy to say in SQL
 PER_DIGEST = 4  # such numbers in its 256 bits
 _BITS = 4 * HEX_DIGITS
+_MOST_DIGITS = 18  # of a whole number that is spelled with many others at a time
 
 
 def sample_actions(probabilities: Floats, uniforms: Floats) -> NDArray[np.int64]:
@@ -62,7 +63,7 @@ def uniforms_by_id(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str 
 def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:
     """The columns of one digest."""
     try:
-        words = _hashes(hashlib.sha256(f"{key}/".encode()), [f"{name}{ending}" for name in ids.tolist()])
+        words = _hashes(hashlib.sha256(f"{key}/".encode()), _spell(ids, ending))
     except UnicodeEncodeError as problem:
         raise EvidenceError(f"the id {problem.object!r} has half of a character (a lone surrogate)") from None
     return (_bits(words, _BITS * place) / 2.0**_BITS for place in range(count))
@@ -78,16 +79,29 @@ def _checked_ids(ids: Any, n_rows: int) -> NDArray[Any]:
     return vector
 
 
-def _hashes(prefix: Any, texts: list[str]) -> NDArray[np.uint64]:
-    """The SHA-256 of each text after the prefix, (n_rows, 4)."""
+def _spell(ids: NDArray[Any], ending: str) -> list[bytes]:
+    """The text of each id and the ending, encoded."""
+    if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0 or ids.max() >= 10**_MOST_DIGITS:
+        return list(map(str.encode, [f"{name}{ending}" for name in ids.tolist()]))
+    width = len(str(int(ids.max())))
+    lengths = 1 + np.searchsorted(
+        10 ** np.arange(1, width, dtype=np.uint64), ids.astype(np.uint64), side="right"
+    )
+    # Digits from the left, with zeros after those that are shorter; bytes of zero at the end are no text.
+    rest = ids.astype(np.uint64) * 10 ** (width - lengths).astype(np.uint64)
+    digits = np.empty((len(ids), width), np.uint8)
+    for place in range(width - 1, -1, -1):
+        rest, digits[:, place] = np.divmod(rest, np.uint64(10))
+    digits += ord("0")
+    digits[np.arange(width) >= lengths[:, None]] = 0
+    spelled = digits.view(f"S{width}").ravel().tolist()
+    return [text + ending.encode() for text in spelled] if ending else spelled
+
+
+def _hashes(prefix: Any, messages: list[bytes]) -> NDArray[np.uint64]:
+    """The SHA-256 of each message after the prefix, (n_rows, 4)."""
     copy = prefix.copy
-
-    def digest(message: bytes) -> bytes:
-        hashed = copy()
-        hashed.update(message)
-        return hashed.digest()
-
-    digests = b"".join(map(digest, map(str.encode, texts)))
+    digests = b"".join([hashed.digest() for text in messages if (hashed := copy()).update(text) is None])
     return np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
 
 

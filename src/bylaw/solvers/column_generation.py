@@ -131,7 +131,7 @@ class ColumnGeneration:
         """With the policies that come to mind: the same answer for every row, the best for one rule, and
         what a solver arrived at."""
         self.dual = dual
-        mean = sum(block.features @ block.row_weights for block in dual.blocks) / dual.mass
+        mean = sum(block.moments(block.row_weights[None])[:, 0] for block in dual.blocks) / dual.mass
         constant = dual.form.action_space.constant_decisions()
         moments = [np.outer(mean, decision).ravel() for decision in constant]
         self.known = [dual.form.couplings @ moment - dual.form.bounds for moment in moments]  # (M,) each

@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Block, Dual, Hessian
@@ -30,6 +29,7 @@ from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
 from bylaw.formulation.solution import Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.full_batch import first_damping, minimize_quadratic, sample_blocks
+from bylaw.solvers.label_items import LabelItems, NearItems, find_separate_rules
 
 PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the unit of the loss
@@ -59,6 +59,7 @@ _BISECTIONS = 30
 _CLOSE = 0.1  # of the way inside the bounds that steps aim at: bisection comes closer
 _NARROW = 3e-3  # of a multiplier: where few rows show a rule, all of a wide bracket misses alike
 _EXPANSION = 4.0  # of multipliers, in search of a bracket
+_AHEAD = _EXPANSION**3  # times that labels are sorted out for, in that search
 _GAINS = (0.1, 20.0)  # the least and the most that a secant may state
 _SOFT_CHANGE = 5.0  # times that one secant may change a gain, where rates are smooth
 _CHANGE = 2.0  # elsewhere
@@ -164,10 +165,7 @@ class Complementarity:
     def _apart(self) -> bool:
         """Whether no rule's rate depends on another rule's multiplier: sets, and each label's inclusion is
         touched by one rule at most."""
-        form = self.dual.form
-        touched = sparse.coo_array(form.couplings)
-        pairs = np.unique(np.stack([touched.coords[0], touched.coords[1] % form.base.shape[1]]), axis=1)
-        return not form.action_space.exclusive and len(np.unique(pairs[1])) == pairs.shape[1]
+        return find_separate_rules(self.dual.form) is not None
 
     def _stages(self, above: float, rng: np.random.Generator | None) -> Iterator[_Stage]:
         """Softer policies than the last one on fewer rows, no softer than `above`."""
@@ -350,6 +348,34 @@ class _Point:
         )
 
 
+class _Items:
+    """A problem whose rules are apart, looked at label by label."""
+
+    def __init__(self, problem: Complementarity) -> None:
+        self.problem = problem
+        form, observed = problem.dual.form, problem.rates.couplings
+        rules = find_separate_rules(form, observed)
+        self.items = None if rules is None else LabelItems(problem.dual, rules, observed, keep=True)
+        self.near: NearItems | None = None
+
+    def look(self, multipliers: Floats, low: Floats, high: Floats) -> _Point:
+        """The problem at multipliers (M,) between ends that later looks do not leave, if they are finite."""
+        problem, dual = self.problem, self.problem.dual
+        if self.items is None:
+            return _Point.at(problem, multipliers, curvature=False)
+        if self.near is None or not self.near.covers(multipliers):
+            ahead = np.where(np.isinf(high), _AHEAD * multipliers, high)
+            self.near = self.items.screen(np.minimum(low, multipliers), np.maximum(ahead, multipliers))
+        elif np.isfinite(high).all():
+            self.near = self.near.narrow(low, high)
+        sums, mass, form = self.near.sum(multipliers), self.near.mass, dual.form
+        predicted, observed = sums.costs / mass - form.bounds, sums.observed / mass - form.bounds
+        rates = RateExcess(predicted, np.where(problem.rates.visible, observed, predicted))
+        ridge = dual.ridge * multipliers
+        value = sums.potential / mass + float((form.bounds + ridge / 2) @ multipliers) - form.base_constant
+        return _Point(problem, multipliers, sums.loss / mass, value, ridge - predicted, rates, None)
+
+
 class _Walk:
     """Steps through the stages, with what they have learned: damping, and the gain of each rule."""
 
@@ -418,11 +444,11 @@ class _Walk:
     def bisect(self, problem: Complementarity, near: Floats) -> _Point:
         """Where rules are apart, each has a root of its own: brackets of all of them are halved together. The
         answer is the end at which each rule holds."""
-        unit = problem.dual.loss_unit
+        unit, items = problem.dual.loss_unit, _Items(problem)
         low, high = np.zeros(problem.dual.n_rules), np.full(problem.dual.n_rules, np.inf)
         trial = np.maximum(near, PRICED * unit)
         for _ in range(_BISECTIONS):
-            point = _Point.at(problem, trial, curvature=False)
+            point = items.look(trial, low, high)
             self._record(point)
             held = point.excess <= problem.tolerance
             low, high = np.where(held, low, trial), np.where(held, trial, high)
@@ -433,7 +459,7 @@ class _Walk:
             middle = np.where(low > 0, np.sqrt(low * high), high / _EXPANSION)
             trial = np.where(settled, high, np.where(np.isinf(high), low * _EXPANSION, middle))
         ends = np.where(np.isinf(high), low, np.where(high <= PRICED * unit, 0.0, high))
-        return _Point.at(problem, ends, curvature=False)
+        return items.look(ends, ends, ends)
 
     def _record(self, point: _Point) -> None:
         dual = point.problem.dual

@@ -14,20 +14,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.optimize import nnls
+from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Block, Dual, Hessian
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.solvers.separable import solve_separable
 
 _ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the spread of the loss
 _BETA_GROWTH = 6.0
 _FIRST_ROWS = 2000
+_RARE_ROWS = 100  # of the rarest condition of a rule, in the first sample: fewer ask the impossible
 _ROWS_GROWTH = 8
 _CAP = 1e7  # multipliers beyond this many spreads of the loss lead nowhere
 _WARM_STEPS = 50  # from a given start, before it is given up
+_MANY_RULES = 500  # where quasi-Newton steps come first
+_OUTLINED = 1e-3  # precision of the last of these
+_OUTLINE_STEPS = 300
+_MEMORY = 20  # steps that tell them of the curvature
 _NO_DAMPING = 1e-12  # in units of the loss
 _ROUNDING = 1e-13  # relative precision of the dual's value
 
@@ -68,6 +74,9 @@ class FullBatch:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
+        apart = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
+        if apart is not None:
+            return apart
         trace: list[Step] = []
         if start is not None:
             near = self.refine(dual, start, tol=tol, callback=callback)
@@ -77,7 +86,9 @@ class FullBatch:
         multipliers = np.zeros(dual.n_rules)
         if dual.n_rules:
             for stage, stage_tol in _stages(dual, rng):
-                multipliers = self._descend(stage, multipliers, stage_tol, trace, callback)[0].multipliers
+                multipliers = self._approach(stage, multipliers, stage_tol, trace, callback)
+            if dual.n_rules > _MANY_RULES:
+                multipliers = self._outline(dual, multipliers, _OUTLINED, trace, callback)
         state, status = self._descend(dual, multipliers, tol, trace, callback)
         return state.solution(status, trace)
 
@@ -96,6 +107,46 @@ class FullBatch:
         nearby = replace(self, max_steps=min(self.max_steps, _WARM_STEPS), look_first=look_first)
         state, status = nearby._descend(dual, start, tol, trace, callback)
         return state.solution(status, trace)
+
+    def _approach(
+        self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
+    ) -> Floats:
+        """About the optimum of a stage."""
+        if dual.n_rules > _MANY_RULES:
+            return self._outline(dual, multipliers, tol, trace, callback)
+        return self._descend(dual, multipliers, tol, trace, callback)[0].multipliers
+
+    def _outline(
+        self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
+    ) -> Floats:
+        """By quasi-Newton steps, which cost a pass each. As long as any of many rules may bind, the quadratic
+        of a Newton step is dearer than many passes; once it is known which do, it is cheap."""
+        unit, last = dual.loss_unit, list[Step]()
+
+        def evaluate(point: Floats) -> tuple[float, Floats]:
+            value, gradient = dual.value_and_gradient(unit * point)
+            norm = float(np.linalg.norm(gradient_mapping(unit * point, gradient, unit)))
+            last[:] = [Step(len(trace), dual.mass, dual.beta, value, norm)]
+            return value / unit, gradient
+
+        def report(_: Floats) -> None:
+            trace.append(step := last[0])
+            if callback is not None:
+                callback(step)
+            if step.gradient_mapping <= tol or -step.value > dual.highest_cost:
+                raise StopIteration
+
+        limits = {"maxiter": min(self.max_steps, _OUTLINE_STEPS), "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
+        found = minimize(
+            evaluate,
+            multipliers / unit,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(0.0, _CAP),
+            callback=report,
+            options=limits,
+        )
+        return unit * found.x
 
     def _descend(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
@@ -149,7 +200,7 @@ class _State:
     def at(
         cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0, *, curvature: bool
     ) -> _State:
-        total = dual.tally(multipliers, curvature=curvature)
+        total = dual.tally(multipliers, curvature=curvature, rules_alone=True)
         value, gradient = dual.first_order(total, multipliers)
         norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit)))
         hessian = dual.second_order(total) if curvature else None
@@ -164,7 +215,9 @@ class _State:
         """The same with curvature."""
         if self.curvature is not None:
             return self
-        return replace(self, curvature=dual.second_order(dual.tally(self.multipliers, curvature=True)))
+        return replace(
+            self, curvature=dual.second_order(dual.tally(self.multipliers, curvature=True, rules_alone=True))
+        )
 
     def step(self, dual: Dual, damping: float, *, curvature: bool) -> _State:
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
@@ -188,7 +241,7 @@ class _State:
 def first_damping(hessian: Hessian, loss_unit: float) -> float:
     """A small part of the curvature, unless there is none but rounding errors: then every row is
     decided, and one is as good as any of the right size, a gradient for a multiplier."""
-    typical = 1e-3 * hessian.trace / max(len(hessian.half), 1)
+    typical = 1e-3 * hessian.trace / max(hessian.n_rules, 1)
     return typical if typical > _NO_DAMPING / loss_unit else 1 / loss_unit
 
 
@@ -224,7 +277,8 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
     if rng is not None:
         blocks = [blocks[i] for i in rng.permutation(len(blocks))]
     n_rows = dual.n_rows
-    beta, rows = _FIRST_SHARPNESS / dual.loss_unit, _FIRST_ROWS
+    rarest = min(dual.form.frequencies.values(), default=1.0)
+    beta, rows = _FIRST_SHARPNESS / dual.loss_unit, max(_FIRST_ROWS, math.ceil(_RARE_ROWS / rarest))
     while beta < dual.beta or rows < n_rows:
         sample = replace(dual, blocks=sample_blocks(blocks, rows), beta=min(beta, dual.beta))
         noise = 0.1 * min(rows, n_rows) ** -0.5
@@ -234,7 +288,7 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
 
 def sample_blocks(blocks: list[Block], rows: int) -> list[Block]:
     """The first blocks, thinned out evenly if one is too many."""
-    width = blocks[0].features.shape[1]
+    width = blocks[0].n_rows
     if rows >= width:
         return blocks[: -(-rows // width)]
     return [blocks[0].rows(slice(None, None, -(-width // rows)))]

@@ -49,5 +49,5 @@ class ModifiedNewton:
         assert self._curvature is not None
         hessian, its_mass = self._curvature
         lift = _REGULAR**2 + _REGULAR * hessian.trace / len(point)
-        model = Hessian(hessian.couplings, hessian.half * (its_mass / mass), lift)
+        model = Hessian(hessian.couplings, hessian.curvature * (its_mass / mass), lift)
         return minimize_quadratic(model, model @ point - gradient, (point > 0) | (gradient < 0))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import BLOCK_ROWS, Block, Dual, Tally
+from bylaw.formulation.dual import Block, Dual, Tally, join_blocks
 
 _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line
@@ -49,15 +49,14 @@ class Screen:
         allowance = _ASIDE * (1 + steps) * metric.length(step) + _ROOM * _SURE / dual.beta / metric.typical
         moments, near = np.zeros(here.shape), []
         for block in dual.blocks:
-            scores = here.T @ block.features
+            scores = block.scores(here)
             decision, distribution = _decide(scores, metric.apart)
-            margin = np.minimum(_margin(scores, decision), _margin(there.T @ block.features, decision))
+            margin = np.minimum(_margin(scores, decision), _margin(block.scores(there), decision))
             far = margin > _SURE / dual.beta + allowance * metric.sizes(block.features)
             distribution *= far if block.weights is None else far * block.weights
-            moments += block.features @ distribution.T
-            row_weights = None if block.weights is None else block.weights[~far]
-            near.append(Block(block.features[:, ~far], row_weights))
-        return cls(here, there - here, metric, allowance, _joined(near), moments, dual.mass)
+            moments += block.moments(distribution)
+            near.append(block.rows(np.flatnonzero(~far)))
+        return cls(here, there - here, metric, allowance, join_blocks(near), moments, dual.mass)
 
     @cached_property
     def near_mass(self) -> float:
@@ -140,14 +139,3 @@ def _margin(scores: Floats, decision: NDArray[Any]) -> Floats:
     own = scores[decision, rows]
     scores[decision, rows] = -np.inf
     return own - scores.max(axis=0)
-
-
-def _joined(blocks: list[Block]) -> list[Block]:
-    """The same rows in fewer blocks."""
-    features = np.concatenate([block.features for block in blocks], axis=1)
-    weights = None if blocks[0].weights is None else np.concatenate([block.row_weights for block in blocks])
-    starts = range(0, features.shape[1], BLOCK_ROWS)
-    parts = [slice(start, start + BLOCK_ROWS) for start in starts]
-    return [
-        Block(np.ascontiguousarray(features[:, p]), None if weights is None else weights[p]) for p in parts
-    ]

@@ -63,7 +63,7 @@ class NewtonState:
         self.curvature = self.curvature + curvature
         self.slope = self.slope + curvature @ weights + moments[support.features, support.actions]
         held = self.curvature + np.diag(self.damping)
-        model = Hessian(couplings, couplings @ (held / self.mass), 0.0)
+        model = Hessian(couplings, held / self.mass, 0.0)
         target = couplings @ ((self.slope + self.damping * weights) / self.mass) - dual.form.bounds
         self.point = minimize_quadratic(model, target, (self.point > 0) | (model @ self.point < target))
 
@@ -96,11 +96,11 @@ class NewtonState:
         sampling error: beta is no larger there than its inverse.
         """
         space, matrix = dual.form.action_space, dual.form.score_matrix(self.point)
-        softer = min(dual.beta, self.resolution * math.sqrt(self.steps + block.features.shape[1]))
+        softer = min(dual.beta, self.resolution * math.sqrt(self.steps + block.n_rows))
         moments = tally(block, matrix, dual.beta, space).moments
         curvature = tally(block, matrix, softer, space, dual.support[0]).curvature
         assert curvature is not None
-        return moments, curvature
+        return moments, curvature[0]
 
     def state(self) -> dict[str, Any]:
         """As plain values, for JSON."""

@@ -123,7 +123,7 @@ class _Decider:
 
         schema, evidence = self.make_schema(batch.schema), self.roles.columns.evidence(batch)
         ids = batch.column(self.id).cast(schema.field(0).type)
-        columns = [ids, self.column.write(self.policy.decide(evidence, ids=ids, key=self.key))]
+        columns = [ids, self.column.write(self.policy.decide_positions(evidence, ids=ids, key=self.key))]
         if self.probabilities:
             columns += [pyarrow.array(chance.copy()) for chance in self.policy.probabilities(evidence).T]
         return pyarrow.record_batch(columns, schema=schema)

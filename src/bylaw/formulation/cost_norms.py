@@ -1,0 +1,105 @@
+"""The norms ||C(x)||_{1->2} of the rules' costs on each row, which bound gradients and their variance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw.formulation.cells import iterate_cells
+from bylaw.formulation.linear_form import LinearForm
+
+if TYPE_CHECKING:
+    from bylaw.formulation.dual import Block, Support
+
+_FEW_RULES = 4  # whose costs are computed one by one
+_TILE = 2**20  # bytes of costs at a time, so that they stay in a core's cache
+
+
+class CostNorms:
+    """max_a ||c(x, a)||_2 on each row: from the costs of few rules, or from Gram matrices of many."""
+
+    def __init__(self, form: LinearForm) -> None:
+        n_actions = form.base.shape[1]
+        self.shape, self.bounds, self.space = form.base.shape, form.bounds, form.action_space
+        if len(form.bounds) <= _FEW_RULES:
+            self.rules = [unfold(form.couplings[[j]], form.base.shape) for j in range(len(form.bounds))]
+        else:
+            by_action = form.couplings.tocsc()
+            parts = (by_action[:, a::n_actions] for a in range(n_actions))
+            self.rules, self.costs = None, [_ActionCosts(part.tocsr(), form.bounds) for part in parts]
+
+    def __call__(self, block: Block) -> Floats:
+        """(n_rows,)."""
+        features = block.features
+        width = max(_TILE // (8 * self.shape[1]), 64)
+        tiles = (features[:, first : first + width] for first in range(0, features.shape[1], width))
+        return np.concatenate([self._measure(tile) for tile in tiles])
+
+    def _measure(self, features: Floats) -> Floats:
+        bounds = float(self.bounds @ self.bounds)
+        if self.rules is None:
+            squares, crosses = np.array([cost(features) for cost in self.costs]).transpose(1, 0, 2)
+            return self.space.combine_norms(squares, crosses, bounds)
+        squares, crosses = np.zeros((2, self.shape[1], features.shape[1]))
+        for couplings, bound in zip(self.rules, self.bounds.tolist(), strict=True):
+            costs = couplings @ features
+            crosses += 2 * bound * costs
+            squares += np.square(costs, out=costs)
+        return self.space.combine_norms(squares, crosses, bounds)
+
+
+class CellNorms:
+    """The same of rows that are sorted by cell, from Gram matrices of the couplings in each."""
+
+    def __init__(
+        self, form: LinearForm, support: Support, couplings: sparse.csr_array, places: sparse.csr_array
+    ) -> None:  # q places, (M, Q), (Q, C * q)
+        self.form, self.support, self.couplings = form, support, couplings
+        self.places = sparse.csc_array(places)
+        self.grams: dict[int, tuple[list[Floats], Floats]] = {}
+
+    def __call__(self, block: Block) -> Floats:
+        """(n_rows,), of ||B phi||^2 and 2 b'B phi for each action."""
+        squares, crosses = np.zeros((2, self.form.base.shape[1], block.n_rows))
+        for cell, rows in iterate_cells(block.starts):
+            if cell not in self.grams:
+                self.grams[cell] = self._compute_gram(cell)
+            grams, cross = self.grams[cell]
+            for (action, here), gram in zip(self.support.by_action, grams, strict=True):
+                part = block.columns[self.support.features[here], rows]
+                squares[action, rows] = np.einsum("fn,fn->n", part, gram @ part)
+                crosses[action, rows] = 2 * cross[here] @ part
+        bounds = self.form.bounds
+        return self.form.action_space.combine_norms(squares, crosses, float(bounds @ bounds))
+
+    def _compute_gram(self, cell: int) -> tuple[list[Floats], Floats]:
+        """For each action that is touched, B'B at its places in a cell; and B'b at all of them."""
+        size = len(self.support.actions)
+        couplings = self.couplings @ self.places[:, cell * size : (cell + 1) * size]
+        gram = (couplings.T @ couplings).toarray()
+        return [gram[here, here].copy() for _, here in self.support.by_action], couplings.T @ self.form.bounds
+
+
+def unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
+    """(A, F): the coefficients of rules, of couplings (M, F * A) and their shape (F, A); where several rules
+    touch the same place, they are added up."""
+    features, actions = np.divmod(couplings.indices, shape[1])
+    return sparse.csr_array((couplings.data, (actions, features)), shape=shape[::-1])
+
+
+class _ActionCosts:
+    """Of one action, ||B phi||^2 and 2 b'B phi on each row, from the features that rules touch."""
+
+    def __init__(self, couplings: sparse.csr_array, bounds: Floats) -> None:  # (M, F), (M,)
+        self.used = np.unique(couplings.indices)
+        touched = couplings[:, self.used]
+        self.gram = (touched.T @ touched).toarray()
+        self.cross = touched.T @ bounds
+
+    def __call__(self, features: Floats) -> tuple[Floats, Floats]:
+        """(n_rows,) each."""
+        part = features[self.used]
+        return np.einsum("fn,fn->n", part, self.gram @ part), 2 * self.cross @ part

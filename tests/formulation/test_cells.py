@@ -1,0 +1,165 @@
+"""Rows sorted by cell: the same sums as over dense features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bylaw import (
+    Evidence,
+    Problem,
+    demographic_parity,
+    disagreement,
+    equalized_odds,
+    error,
+    miscoverage,
+    rejected,
+    selected,
+    size,
+    solve,
+)
+from bylaw.data.outcomes import observe
+from bylaw.formulation.cells import Cells
+from bylaw.formulation.dual import BLOCK_ROWS, Block, Dual, join_blocks, make_blocks
+from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.observed_rates import attach_observed, compile_observed
+from bylaw.solvers.screening import Screen
+
+N, K = 2000, 3
+RNG = np.random.default_rng(0)
+P = RNG.dirichlet(np.ones(K), N)
+SEX, RACE = RNG.choice(["f", "m"], N, p=[0.2, 0.8]), RNG.integers(0, 3, N)
+AGE = RNG.dirichlet(np.ones(2), N)
+LABELS = (RNG.random(N)[:, None] > P.cumsum(axis=1)).sum(axis=1).clip(0, K - 1)
+
+PROBLEMS = {
+    "one": Problem(error(), [equalized_odds("sex", tol=0.05)]),
+    "two": Problem(error(), [demographic_parity("sex", tol=0.02), equalized_odds("race", tol=0.1)]),
+    "together": Problem(
+        error() + 0.1 * rejected(), [demographic_parity(("sex", "race"), tol=0.05), rejected() <= 0.2]
+    ),
+    "hidden": Problem(error(), [demographic_parity("sex", tol=0.02), demographic_parity("age", tol=0.05)]),
+    "one value": Problem(error(), [selected(1).given(race=2) >= 0.3, disagreement("old") <= 0.4]),
+    "sets": Problem(miscoverage(), [size().given(sex="f") <= 1.2, size() <= 1.5]),
+}
+
+
+def make_evidence(order=slice(None), weights=None):
+    return Evidence(
+        P[order],
+        groups={"sex": SEX[order], "race": RACE[order], "age": dict(zip("yo", AGE[order].T, strict=True))},
+        references={"old": RACE[order]},
+        weights=None if weights is None else weights[order],
+    )
+
+
+def make_duals(name, weights=None, beta=30.0):
+    """Sorted by cell, and the same rows with dense features."""
+    evidence = make_evidence(weights=weights)
+    form = compile_problem(PROBLEMS[name], evidence)
+    dual = Dual(form, make_blocks(form, evidence), beta)
+    return dual, Dual(form, [Block(block.features, block.weights) for block in dual.blocks], beta)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_sums_are_those_of_dense_features(name, weighted):
+    dual, dense = make_duals(name, RNG.exponential(size=N) if weighted else None)
+    assert dual.blocks[0].cells is not None
+    assert len(dual.blocks[0].columns) < len(dense.blocks[0].columns)
+    multipliers = RNG.exponential(0.3, dual.n_rules)
+    for ours, theirs in zip(
+        dual.value_and_gradient(multipliers), dense.value_and_gradient(multipliers), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    np.testing.assert_allclose(dual.hessian(multipliers), dense.hessian(multipliers), atol=1e-10)
+    hessian = dual.second_order(dual.tally(multipliers, curvature=True))
+    np.testing.assert_allclose(hessian @ multipliers, dense.hessian(multipliers) @ multipliers, atol=1e-10)
+    assert hessian.trace == pytest.approx(np.trace(dense.hessian(multipliers)))
+    np.testing.assert_allclose(dual.best_response(multipliers), dense.best_response(multipliers), atol=1e-12)
+    for constant in ("mass", "loss_unit", "highest_cost", "mean_norm", "sigma2", "n_rows"):
+        assert getattr(dual, constant) == pytest.approx(getattr(dense, constant), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_features_are_those_of_the_recipe(name):
+    evidence = make_evidence()
+    form = compile_problem(PROBLEMS[name], evidence)
+    (block,) = make_blocks(form, evidence)
+    wanted = form.feature_map.columns(evidence, slice(None), np.empty((len(form.feature_map.features), N)))
+    ours, theirs = (rows[:, np.lexsort(rows)] for rows in (block.features, wanted))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_some_rows_keep_their_cells():
+    dual, _ = make_duals("two", weights=RNG.exponential(size=N))
+    (block,) = dual.blocks
+    for part in (slice(3, None, 7), np.flatnonzero(RNG.random(N) < 0.3), slice(0, 0)):
+        some = block.rows(part)
+        np.testing.assert_array_equal(some.features, block.features[:, part])
+        np.testing.assert_array_equal(some.weights, block.weights[part])
+    halves = [block.rows(slice(i, None, 2)) for i in range(2)]
+    (joined,) = join_blocks(halves)
+    multipliers = RNG.exponential(0.3, dual.n_rules)
+    whole, again = (dual.with_rows([rows]).hessian(multipliers) for rows in (block, joined))
+    np.testing.assert_allclose(whole, again, atol=1e-12)
+
+
+def test_blocks_have_their_share_of_each_cell():
+    n = 3 * BLOCK_ROWS
+    groups = np.sort(RNG.choice(5, n, p=[0.01, 0.09, 0.2, 0.3, 0.4]))
+    evidence = Evidence(RNG.dirichlet(np.ones(2), n), groups={"group": groups})
+    form = compile_problem(Problem(error(), [demographic_parity("group", tol=0.1)]), evidence)
+    blocks = make_blocks(form, evidence)
+    counts = np.array([np.diff(block.starts) for block in blocks])
+    assert len(blocks) == 3
+    np.testing.assert_array_equal(counts.sum(axis=0), np.bincount(groups))
+    assert np.ptp(counts, axis=0).max() <= 1
+
+
+def test_small_cells_are_not_cut_finer():
+    evidence = make_evidence(slice(0, 200))
+    form = compile_problem(PROBLEMS["two"], evidence)
+    assert Cells.find(form.feature_map, evidence) == Cells(("sex",), (2,))
+    few = make_evidence(slice(0, 100))
+    assert make_blocks(compile_problem(PROBLEMS["one"], few), few)[0].cells is None
+
+
+@pytest.mark.parametrize("seen", ["all", "some"])
+@pytest.mark.parametrize("name", ["one", "two", "hidden"])
+def test_observed_sums_are_those_of_dense_features(name, seen):
+    evidence, labels = make_evidence(), LABELS.astype(float)
+    if seen == "some":
+        labels[RNG.random(N) < 0.5] = np.nan
+    problem = PROBLEMS[name]
+    form, rows = compile_problem(problem, evidence), observe(evidence, labels)
+    rates = compile_observed(problem, form, rows)
+    dual = attach_observed(Dual(form, make_blocks(form, evidence), 20.0), rates, rows)
+    multipliers = RNG.exponential(0.3, dual.n_rules)
+    features = form.feature_map.columns(evidence, slice(None), np.empty((len(form.base), N)))
+    scores = 20.0 * form.score_matrix(multipliers).T @ features
+    form.action_space.to_probabilities(scores)
+    outcome = rates.form.feature_map
+    observed = outcome.columns(rows, slice(None), np.empty((len(outcome.features), N)))
+    np.testing.assert_allclose(dual.tally(multipliers).observed, observed @ scores.T, atol=1e-9)
+    np.testing.assert_allclose(dual.blocks[0].observed.sum(axis=1), observed.sum(axis=1), atol=1e-9)
+
+
+def test_a_screen_has_the_gradient_of_all_rows():
+    dual, _ = make_duals("two", beta=3000.0)
+    here = np.full(dual.n_rules, 0.02)
+    there = here * 1.01
+    start, end = (dual.form.score_matrix(point) for point in (here, there))
+    screen = Screen.ahead(dual, start, end - start, 1.0)
+    assert 0 < screen.near_mass < dual.mass
+    reduced = screen.reduced(dual).value_and_gradient(there)[1] * screen.near_mass / screen.mass
+    np.testing.assert_allclose(reduced, dual.value_and_gradient(there)[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["one", "two", "together", "hidden"])
+def test_the_order_of_rows_does_not_matter(name):
+    policy = solve(PROBLEMS[name], make_evidence(), beta=200.0, tol=1e-9)
+    shuffled = solve(PROBLEMS[name], make_evidence(RNG.permutation(N)), beta=200.0, tol=1e-9)
+    np.testing.assert_allclose(
+        policy.probabilities(make_evidence()), shuffled.probabilities(make_evidence()), atol=1e-6
+    )
