@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, rel_entr
 
+from bylaw._base.typing import Floats
 from bylaw.auditing.betting import MOST_EVENTS, BettingTest
 from bylaw.auditing.samples import Sample
 from bylaw.errors import OptionError, Remedy
@@ -36,36 +37,24 @@ class Test(Protocol):
         """Of the hypothesis that sign * (sum of means) is at least sign * target, sharpest at `level`."""
         ...
 
-    def p_values(self, target: float, questions: Sequence[tuple[float, int]]) -> list[float]:
-        """For several levels and signs."""
-        ...
-
     def bounds(self, level: float) -> tuple[float, float]:
         """A lower and an upper bound of the sum of means, each wrong with probability `level` at most."""
         ...
 
 
-class _OneByOne:
-    """A test that answers each question by itself."""
+class FixedSizeTest:
+    """One sample of rows that count alike, by the tail of a distribution.
 
-    def p_value(self, target: float, level: float, sign: int = 1) -> float:
-        raise NotImplementedError
+    Parameters
+    ----------
+    sample : Sample
+    tail : callable
+        a p-value for values in [0, 1] and the mean that they are said to have at least.
+    """
 
-    def p_values(self, target: float, questions: Sequence[tuple[float, int]]) -> list[float]:
-        return [self.p_value(target, level, sign) for level, sign in questions]
-
-
-class _FixedSizeTest(_OneByOne):
-    """One sample of rows that count alike, with values rescaled to [0, 1]."""
-
-    name = ""
-
-    def __init__(self, sample: Sample) -> None:
-        inside = sample.amounts[sample.sizes > 0]
-        if not np.isin(sample.sizes, (0.0, 1.0)).all():
-            raise OptionError(f"{self.name} takes no weights", Remedy("choose_method", "betting"))
-        self.sample = sample
-        self.values = (inside - sample.lowest) / (sample.range or 1.0)
+    def __init__(self, sample: Sample, tail: Callable[[Floats, float], float]) -> None:
+        self.sample, self.tail = sample, tail
+        self.values = (sample.amounts[sample.sizes > 0] - sample.lowest) / (sample.range or 1.0)
 
     @property
     def estimate(self) -> float:
@@ -78,7 +67,7 @@ class _FixedSizeTest(_OneByOne):
             return 0.0 if place > 0 else 1.0
         if place >= 1:
             return 0.0
-        return self._p_value(values, max(place, 0.0)) if len(values) else 1.0
+        return self.tail(values, max(place, 0.0)) if len(values) else 1.0
 
     def bounds(self, level: float) -> tuple[float, float]:
         least, most = self.sample.lowest, self.sample.highest
@@ -99,42 +88,44 @@ class _FixedSizeTest(_OneByOne):
         found = brentq(lack, low, high - precision, xtol=precision)
         return min(float(found) + precision, high)  # type: ignore[arg-type]
 
-    def _p_value(self, values: np.ndarray, target: float) -> float:
-        raise NotImplementedError
 
-
-class HoeffdingBentkus(_FixedSizeTest):
+def use_hoeffding_bentkus(sample: Sample) -> FixedSizeTest:
     """min(Hoeffding's bound with relative entropy, Bentkus' with the binomial's tail)."""
-
-    name = "hoeffding_bentkus"
-
-    def _p_value(self, values: np.ndarray, target: float) -> float:
-        n, mean = len(values), float(values.mean())
-        if target <= mean:
-            return 1.0
-        hoeffding = math.exp(-n * float(rel_entr(mean, target) + rel_entr(1 - mean, 1 - target)))
-        bentkus = math.e * float(bdtr(math.ceil(n * mean - _ROUNDING), n, target))
-        return min(hoeffding, bentkus, 1.0)
+    _refuse_weights(sample, "hoeffding_bentkus")
+    return FixedSizeTest(sample, _tail_of_hoeffding_bentkus)
 
 
-class ClopperPearson(_FixedSizeTest):
+def _tail_of_hoeffding_bentkus(values: Floats, target: float) -> float:
+    n, mean = len(values), float(values.mean())
+    if target <= mean:
+        return 1.0
+    hoeffding = math.exp(-n * float(rel_entr(mean, target) + rel_entr(1 - mean, 1 - target)))
+    bentkus = math.e * float(bdtr(math.ceil(n * mean - _ROUNDING), n, target))
+    return min(hoeffding, bentkus, 1.0)
+
+
+def use_clopper_pearson(sample: Sample) -> FixedSizeTest:
     """The binomial's tail, for values that are one of two."""
-
-    name = "clopper_pearson"
-
-    def __init__(self, sample: Sample) -> None:
-        super().__init__(sample)
-        if sample.range and (np.minimum(np.abs(self.values), np.abs(1 - self.values)) > _ROUNDING).any():
-            raise NotBinaryError(
-                "clopper_pearson is for decisions that are not random, and rates that are 0 or 1 on each row",
-                Remedy("pass_decisions"),
-            )
-
-    def _p_value(self, values: np.ndarray, target: float) -> float:
-        return float(bdtr(round(float(values.sum())), len(values), target))
+    _refuse_weights(sample, "clopper_pearson")
+    test = FixedSizeTest(sample, _tail_of_binomial)
+    if sample.range and (np.minimum(np.abs(test.values), np.abs(1 - test.values)) > _ROUNDING).any():
+        raise NotBinaryError(
+            "clopper_pearson is for decisions that are not random, and rates that are 0 or 1 on each row",
+            Remedy("pass_decisions"),
+        )
+    return test
 
 
-class SeparateTests(_OneByOne):
+def _tail_of_binomial(values: Floats, target: float) -> float:
+    return float(bdtr(round(float(values.sum())), len(values), target))
+
+
+def _refuse_weights(sample: Sample, method: str) -> None:
+    if not np.isin(sample.sizes, (0.0, 1.0)).all():
+        raise OptionError(f"{method} takes no weights", Remedy("choose_method", "betting"))
+
+
+class SeparateTests:
     """Of several samples that may depend on each other: a bound for each, all of which hold together."""
 
     def __init__(self, tests: Sequence[Test]) -> None:
@@ -166,8 +157,8 @@ class SeparateTests(_OneByOne):
 
 METHODS: Mapping[str, Callable[[Sample], Test]] = {
     "betting": lambda sample: BettingTest([sample], disjoint=True),
-    "hoeffding_bentkus": HoeffdingBentkus,
-    "clopper_pearson": ClopperPearson,
+    "hoeffding_bentkus": use_hoeffding_bentkus,
+    "clopper_pearson": use_clopper_pearson,
 }
 
 

@@ -96,8 +96,10 @@ def compute_p_values(
     )
     answers = []
     for one, questions in pairs:
-        betting = isinstance(one.test, BettingTest)
-        found = next(together) if betting else one.test.p_values(-one.constant, questions)
+        if isinstance(one.test, BettingTest):
+            found = next(together)
+        else:
+            found = [one.test.p_value(-one.constant, level, sign) for level, sign in questions]
         values = dict(zip(questions, found, strict=True))
         answers.append([(values.get((level, 1), 1.0), values.get((level, -1), 1.0)) for level in levels])
     return answers
