@@ -74,9 +74,8 @@ class _Blocks:
         padded[:n] = columns
         blocks = padded.reshape(n_blocks, size, width)
         self.products = blocks.transpose(0, 2, 1) @ blocks  # (n_blocks, n_columns, n_columns)
-        self.bets = blocks.reshape(n_blocks, -1, self.bundle, width).sum(
-            axis=2
-        )  # (n_blocks, n_bets, n_columns)
+        bundles = blocks.reshape(n_blocks, -1, self.bundle, width)
+        self.bets = bundles.sum(axis=2)  # (n_blocks, n_bets, n_columns)
         self.sums = self.bets.sum(axis=1)  # (n_blocks, n_columns)
         self.rows_before = np.arange(n_blocks)[:, None] * size
         self.sums_before = np.cumsum(self.sums, axis=0) - self.sums
