@@ -14,7 +14,8 @@ import numpy as np
 
 from bylaw import Problem, demographic_parity, error
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import SGD3
 from bylaw.solvers.acsa import AcceleratedState, Plan

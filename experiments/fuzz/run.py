@@ -48,7 +48,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.linear_program import exact_policy
 

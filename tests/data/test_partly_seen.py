@@ -11,7 +11,7 @@ from bylaw import Evidence, EvidenceError, Problem, custom, disagreement, error,
 from bylaw.data.groups import KnownGroup, PartlyKnownGroup
 from bylaw.data.outcomes import observe
 from bylaw.errors import OptionError
-from bylaw.formulation.dual import make_blocks
+from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.linear_form import compile_problem, measure_frequency
 from bylaw.formulation.row_rates import compute_row_rates, standard_error
 

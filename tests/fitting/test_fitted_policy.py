@@ -26,7 +26,8 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from helpers.generated_rows import Rows
 

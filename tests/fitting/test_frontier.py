@@ -30,8 +30,10 @@ from bylaw import (
 )
 from bylaw.fitting.frontier import frontier
 from bylaw.fitting.solution_path import SolutionPath, find_lever
-from bylaw.formulation.dual import Dual, make_blocks, tally
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.passes import TallyPass
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.screening import Screen
@@ -263,7 +265,7 @@ def test_far_rows_are_decided_alike_wherever_a_screen_covers(name, weighted):
             accepted.append(screen.covers(weights))
             if accepted[-1]:
                 whole, near = (
-                    sum(tally(block, weights, dual.beta, form.action_space).moments for block in blocks)
+                    sum(TallyPass(weights, dual.beta, form.action_space)(block).moments for block in blocks)
                     for blocks in (dual.blocks, screen.near)
                 )
                 assert np.abs(whole - near - screen.moments).max() < 1e-3  # one row more or less: about one

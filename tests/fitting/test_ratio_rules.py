@@ -19,7 +19,8 @@ from bylaw import (
 from bylaw.data.outcomes import observe
 from bylaw.fitting.bias_correction import Correction
 from bylaw.fitting.ratio_rules import RatioRules
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from helpers.scored import people
 

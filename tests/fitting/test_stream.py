@@ -83,7 +83,8 @@ def test_a_saved_stream_goes_on_bit_for_bit(optimizer, tmp_path):
 @MAY_MISS
 def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     """The same steps as a walk over the compiled rows, weighted, with sigma^2 of all of them."""
-    from bylaw.formulation.dual import Dual, make_blocks
+    from bylaw.formulation.blocks import make_blocks
+    from bylaw.formulation.dual import Dual
     from bylaw.formulation.linear_form import compile_problem
     from bylaw.solvers.oracle import SampledRows as Steps
 

@@ -19,8 +19,9 @@ from bylaw import (
     solve,
 )
 from bylaw.data.outcomes import observe
+from bylaw.formulation.blocks import BLOCK_ROWS, Block, join_blocks, make_blocks
 from bylaw.formulation.cells import Cells
-from bylaw.formulation.dual import BLOCK_ROWS, Block, Dual, join_blocks, make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.observed_rates import attach_observed, compile_observed
 from bylaw.solvers.screening import Screen

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, rejected, size
+from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.cost_norms import CostNorms
-from bylaw.formulation.dual import make_blocks
 from bylaw.formulation.linear_form import compile_problem
 from helpers.generated_rows import Rows
 

@@ -20,7 +20,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.dual import BLOCK_ROWS, Block, Dual, make_blocks
+from bylaw.formulation.blocks import BLOCK_ROWS, Block, make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem, compute_scores
 from helpers import reference as ref
 from helpers.generated_rows import Rows

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, omits, rejected, size
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_parts, compile_problem, replace_frequencies
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.policy.policy import compute_probabilities

@@ -7,7 +7,8 @@ import pytest
 
 from bylaw import Evidence, Problem, demographic_parity, equalized_odds, error, rejected
 from bylaw.data.outcomes import observe
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.observed_rates import attach_observed, compile_observed
 from bylaw.formulation.row_rates import standard_error

@@ -9,7 +9,8 @@ import pytest
 from scipy import sparse
 
 from bylaw import Problem, demographic_parity, error, rejected
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.column_generation import GAP, ColumnGeneration, MixtureProgram
 from bylaw.solvers.linear_program import exact_policy

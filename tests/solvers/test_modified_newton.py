@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, Status, demographic_parity, error, rejected
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.modified_newton import ModifiedNewton

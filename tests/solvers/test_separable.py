@@ -8,7 +8,8 @@ from scipy import optimize, sparse
 
 from bylaw import Evidence, Problem, Status, miscoverage, selected, size, solve
 from bylaw.data.outcomes import observe
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.observed_rates import attach_observed, compile_observed
 from bylaw.solvers import full_batch, label_items, separable

@@ -27,7 +27,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.dual import Dual, Hessian, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import full_batch, linear_program
 from bylaw.solvers.base import gradient_mapping

@@ -28,7 +28,8 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.formulation.dual import Block, Dual, make_blocks
+from bylaw.formulation.blocks import Block, make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic, StochasticNewton
 from bylaw.solvers.acsa import AcceleratedState, Plan

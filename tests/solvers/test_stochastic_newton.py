@@ -18,7 +18,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.dual import Block, Dual, make_blocks
+from bylaw.formulation.blocks import Block, make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import FullBatch, StochasticNewton
 from bylaw.solvers.oracle import SampledRows

@@ -22,7 +22,8 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import ObservedRows
-from bylaw.formulation.dual import Block, Dual
+from bylaw.formulation.blocks import Block
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
 from bylaw.formulation.solution import Solution, Status

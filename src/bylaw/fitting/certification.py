@@ -28,11 +28,10 @@ from bylaw.auditing.looks import warn_of_copies
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction
-from bylaw.fitting.fitted_policy import make_corrected_policy, predict_actions
+from bylaw.fitting.fitted_policy import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import LABEL, Rule
-from bylaw.policy.fingerprint import make_fingerprint
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.solvers.complementarity import Outline
@@ -64,8 +63,7 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
     admitted, weights = feature_map.admit(held_out.evidence), held_out.seen_weights
     outcome = observe(admitted, held_out.labels, held_out.groups, weights, held_out.outcomes)
     hashed = hash_evidence(feature_map, held_out.evidence)
-    fitted = make_fingerprint(block.features for block in correction.dual.blocks)
-    if shares_rows(hashed, (fitted,)):
+    if shares_rows(hashed, (fingerprint_rows(correction.dual),)):
         raise EvidenceError(
             "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
             "rows first"

@@ -19,7 +19,8 @@ from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import OptionError
 from bylaw.fitting.bias_correction import FEW_ROWS
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.row_rates import count_effective
 from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions

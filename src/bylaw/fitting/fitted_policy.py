@@ -12,12 +12,13 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
+from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution, Status
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import make_fingerprint
+from bylaw.policy.fingerprint import Fingerprint, count_rows
 from bylaw.policy.policy import Policy, compute_probabilities
 
 _LISTED = 10  # rules in a warning
@@ -32,9 +33,18 @@ def make_policy(
     fitted_rates: FittedRates | None = None,
 ) -> Policy:
     """`tightened` (M,) in the rules' own units."""
-    rows = make_fingerprint(block.features for block in dual.blocks)
+    rows = fingerprint_rows(dual)
     guarantee = make_guarantee(dual, solution)
     return Policy.from_solution(problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates)
+
+
+def fingerprint_rows(dual: Dual) -> Fingerprint:
+    """Of all rows of a dual; it may be saved."""
+    return dual.total(_count_rows)[0].release()
+
+
+def _count_rows(block: Block) -> Fingerprint:
+    return count_rows([block.features])
 
 
 def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:

@@ -17,14 +17,16 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import InfeasibleRulesError, OptionError
-from bylaw.fitting.fitted_policy import make_guarantee
+from bylaw.fitting.fitted_policy import fingerprint_rows, make_guarantee
 from bylaw.fitting.solve import as_solver, solve
-from bylaw.formulation.dual import Dual, Tally, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.passes import Tally
 from bylaw.formulation.solution import Guarantee, Solution, Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.policy.fingerprint import Fingerprint, make_fingerprint
+from bylaw.policy.fingerprint import Fingerprint
 from bylaw.solvers.base import Solver, gradient_mapping, resolve_beta
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.modified_newton import ModifiedNewton
@@ -277,7 +279,7 @@ class SolutionPath:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        return make_fingerprint(block.features for block in self.whole.blocks)
+        return fingerprint_rows(self.whole)
 
     def norms(self, point: Point) -> Floats:
         """E||C(x)|| and E||C(x)||^2, (2,)."""

@@ -24,7 +24,8 @@ from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
 from bylaw.fitting.fitted_policy import make_corrected_policy, make_policy, warn_of_missed_rules
-from bylaw.formulation.dual import Dual, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status

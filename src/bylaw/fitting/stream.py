@@ -19,7 +19,8 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting import stream_serialization
 from bylaw.fitting.fitted_policy import make_guarantee, warn_of_missed_rules
 from bylaw.fitting.stream_state import StreamState
-from bylaw.formulation.dual import Dual, make_block
+from bylaw.formulation.blocks import make_block
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Conditions

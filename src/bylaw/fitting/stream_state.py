@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Block, Dual
+from bylaw.formulation.blocks import Block
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import (
     Feature,
     FeatureMap,

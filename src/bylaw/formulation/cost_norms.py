@@ -12,7 +12,8 @@ from bylaw.formulation.cells import iterate_cells
 from bylaw.formulation.linear_form import LinearForm
 
 if TYPE_CHECKING:
-    from bylaw.formulation.dual import Block, Support
+    from bylaw.formulation.blocks import Block
+    from bylaw.formulation.passes import Support
 
 _FEW_RULES = 4  # whose costs are computed one by one
 _TILE = 2**20  # bytes of costs at a time, so that they stay in a core's cache

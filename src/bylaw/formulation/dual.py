@@ -1,4 +1,4 @@
-"""The smoothed dual: sums over blocks of rows, and what a solver sees of them.
+"""The smoothed dual: what a solver sees of sums over rows.
 
 F(lambda) = E[lse_beta(-L - C' lambda)], lambda >= 0, whose gradient is the negative violation:
 dF/dlambda_j = b_j - <B_j, E[phi pi']>. The cost of a pass does not depend on the number of rules.
@@ -6,284 +6,36 @@ dF/dlambda_j = b_j - <B_j, E[phi pi']>. The cost of a pass does not depend on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import RowData
-from bylaw.data.groups import Part
-from bylaw.formulation.cells import CELL_ROWS, Cells, Layout, iterate_cells
+from bylaw.formulation.blocks import Block
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
-from bylaw.formulation.linear_form import LinearForm, compute_scores
-from bylaw.formulation.moments import Places, compute_moments
-from bylaw.language.action_space import ActionSpace
+from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.moments import Places
+from bylaw.formulation.passes import (
+    LossRangePass,
+    NormPass,
+    Pass,
+    Response,
+    ResponsePass,
+    RowSource,
+    Support,
+    Tally,
+    TallyPass,
+    sum_blocks,
+)
 
-BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset({"support", "places"})
 _OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
-_DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
-
-
-@dataclass(frozen=True)
-class CellRows:
-    """How the rows of a block are sorted by cell."""
-
-    starts: NDArray[np.int64]  # (C + 1,): where each cell begins
-    layout: Layout  # of features
-    seen_layout: Layout | None = None  # of features as observed
-
-    def rows(self, part: Part, n_rows: int) -> CellRows:
-        """Where the cells of some rows, in order, begin."""
-        places = np.arange(n_rows)[part]
-        return replace(self, starts=np.searchsorted(places, self.starts))
-
-    @property
-    def codes(self) -> NDArray[np.int64]:
-        """(n_rows,): the cell of each row."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some rows, ready for a pass: features action-major, and weights. Where rows are sorted by cell, only
-    the columns are kept of which their features are made."""
-
-    columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
-    weights: Floats | None  # (n_rows,), or None for ones
-    seen: Floats | None = None  # (n_observed_columns, n_rows): the same rows as they turned out
-    cells: CellRows | None = None
-
-    def rows(self, part: Part) -> Block:
-        """Some of the rows, in order."""
-        return Block(
-            self.columns[:, part].copy(),
-            None if self.weights is None else self.weights[part],
-            None if self.seen is None else self.seen[:, part].copy(),
-            None if self.cells is None else self.cells.rows(part, self.n_rows),
-        )
-
-    def with_observed(self, twin: Block) -> Block:
-        """With the features that the same rows have in a twin as those that were observed."""
-        cells = self.cells
-        if cells is not None and twin.cells is not None:
-            cells = replace(cells, seen_layout=twin.cells.layout)
-        return replace(self, seen=twin.columns, cells=cells)
-
-    @property
-    def n_rows(self) -> int:
-        return self.columns.shape[1]
-
-    @property
-    def row_weights(self) -> Floats:
-        return np.ones(self.n_rows) if self.weights is None else self.weights
-
-    @property
-    def mass(self) -> float:
-        return float(self.n_rows if self.weights is None else self.weights.sum())
-
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """(C + 1,): where each cell begins."""
-        return np.array([0, self.n_rows]) if self.cells is None else self.cells.starts
-
-    @property
-    def features(self) -> Floats:
-        """(F, n_rows), made where they are not kept."""
-        cells = self.cells
-        return self.columns if cells is None else cells.layout.expand(self.columns, cells.starts)
-
-    @property
-    def observed(self) -> Floats | None:
-        """(F', n_rows): features of the rows as they turned out."""
-        layout = None if self.cells is None else self.cells.seen_layout
-        return self.seen if self.seen is None or layout is None else layout.expand(self.seen, self.starts)
-
-    def scores(self, score_matrix: Floats) -> Floats:
-        """features' score_matrix, (A, n_rows), of a matrix (F, A)."""
-        if self.cells is None:
-            return compute_scores(score_matrix, self.columns)
-        return self.cells.layout.scores(score_matrix, self.columns, self.starts)
-
-    def moments(
-        self,
-        distribution: Floats,
-        chosen: NDArray[np.int64] | None = None,
-        places: Places | None = None,
-    ) -> Floats:
-        """(F, A): sum of phi pi', of a distribution (A, n_rows) times weights; of features that are none of
-        the chosen columns, and elsewhere than at the places that are wanted, zero."""
-        if self.cells is not None:
-            return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
-        if places is not None:
-            return places.compute(self.columns, distribution)
-        if chosen is None:
-            return self.columns @ distribution.T
-        moments = np.zeros((len(self.columns), len(distribution)))
-        moments[chosen] = self.columns[chosen] @ distribution.T
-        return moments
-
-    def observed_moments(self, distribution: Floats, places: Places | None = None) -> Floats | None:
-        """(F', A): the same with features as observed."""
-        layout = None if self.cells is None else self.cells.seen_layout
-        if self.seen is None or layout is None:
-            return None if self.seen is None else compute_moments(places, self.seen, distribution)
-        return layout.moments(distribution, self.seen, self.starts)
-
-
-def make_blocks(
-    form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
-) -> list[Block]:
-    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, of the rows
-    sorted by cell, so that the first few are a fair sample of all and have their share of each cell. With
-    `like`, each block has the same rows in the same order as that one."""
-    evidence = form.feature_map.admit(evidence)
-    if evidence.weights is not None and not evidence.weights.all():
-        evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
-    if like is None:
-        cells = Cells.find(form.feature_map, evidence)
-        n_blocks = -(-len(evidence) // max(BLOCK_ROWS, len(cells) * CELL_ROWS))
-    else:
-        cells = like[0].cells.layout.cells if like[0].cells else Cells((), ())
-        n_blocks = len(like)
-    chosen = range(n_blocks if most is None else min(most, n_blocks))
-    if not cells.names:
-        return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
-    layout, codes = cells.lay_out(form.feature_map, evidence), cells.locate(evidence)
-    order = np.argsort(codes, kind="stable")
-    return [_make_sorted_block(form, evidence, layout, codes, order[i::n_blocks]) for i in chosen]
-
-
-def _make_sorted_block(
-    form: LinearForm, evidence: RowData, layout: Layout, codes: NDArray[np.integer], rows: NDArray[np.intp]
-) -> Block:
-    """Some rows, which are sorted by cell."""
-    feature_map = replace(form.feature_map, features=layout.columns)
-    columns = feature_map.columns(evidence, rows, np.empty((len(layout.columns), len(rows))))
-    weights = None if evidence.weights is None else evidence.weights[rows]
-    starts = np.searchsorted(codes[rows], np.arange(len(layout.cells) + 1))
-    return Block(columns, weights, cells=CellRows(starts, layout))
-
-
-def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
-    """Some rows of evidence that the form's recipe has admitted."""
-    width = len(range(*rows.indices(len(evidence))))
-    features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
-    return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
-
-
-def join_blocks(blocks: Sequence[Block]) -> list[Block]:
-    """The same rows in fewer blocks."""
-    columns = np.concatenate([block.columns for block in blocks], axis=1)
-    weights = None if blocks[0].weights is None else np.concatenate([block.row_weights for block in blocks])
-    cells = blocks[0].cells
-    if cells is not None:
-        codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
-        order = np.argsort(codes, kind="stable")
-        columns, weights = columns[:, order], None if weights is None else weights[order]
-        cells = replace(cells, starts=np.searchsorted(codes[order], np.arange(len(cells.starts))))
-    whole = Block(columns, weights, cells=cells)
-    n_blocks = max(-(-whole.n_rows // BLOCK_ROWS), 1)
-    return [whole.rows(slice(i, None, n_blocks)) for i in range(n_blocks)]
-
-
-@dataclass(frozen=True)
-class Tally:
-    """Sums over rows; tallies of different rows add up."""
-
-    mass: float  # total weight
-    potential: float  # sum of lse_beta (or softplus) of the scores
-    moments: Floats  # (F, A): sum of phi pi'
-    curvature: Floats | None = None  # (C, q, q): in each cell, its second derivative at q places
-    observed: Floats | None = None  # (F', A): sum of phi' pi', with the features as observed
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.mass + other.mass,
-            self.potential + other.potential,
-            self.moments + other.moments,
-            _add(self.curvature, other.curvature),
-            _add(self.observed, other.observed),
-        )
-
-
-def _add(one: Floats | None, other: Floats | None) -> Floats | None:
-    return None if one is None or other is None else one + other
-
-
-@dataclass(frozen=True)
-class Support:
-    """The Q places (feature, action) that rules touch; curvature is wanted there alone. Where rows are sorted
-    by cell, the q places (column, action) of these features."""
-
-    features: NDArray[np.int64]  # (Q,)
-    actions: NDArray[np.int64]  # (Q,), in order
-
-    @cached_property
-    def by_action(self) -> list[tuple[int, slice]]:
-        """Every action that is touched, and its places."""
-        actions, starts, counts = np.unique(self.actions, return_index=True, return_counts=True)
-        ranges = zip(actions.tolist(), starts.tolist(), counts.tolist(), strict=True)
-        return [(action, slice(start, start + count)) for action, start, count in ranges]
-
-
-def tally(
-    block: Block,
-    score_matrix: Floats,
-    beta: float,
-    space: ActionSpace,
-    support: Support | None = None,
-    chosen: NDArray[np.int64] | None = None,
-    places: tuple[Places | None, Places | None] = (None, None),
-) -> Tally:
-    """One pass over one block, with scores = features' score_matrix, (F, A); with `support`, the
-    curvature at those places is tallied too, and with `chosen`, the moments of those columns alone. `places`
-    are where predicted and observed moments are wanted."""
-    scores = block.scores(beta * score_matrix)
-    potential = space.to_probabilities(scores)
-    curvature = None if support is None else _curvature(block, scores, space, beta, support)
-    if block.weights is not None:
-        scores *= block.weights
-        potential *= block.weights
-    moments = block.moments(scores, chosen, places[0])
-    observed = block.observed_moments(scores, places[1])
-    return Tally(block.mass, float(potential.sum()) / beta, moments, curvature, observed)
-
-
-def _curvature(
-    block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
-) -> Floats:
-    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones alone.
-
-    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a).
-    """
-    size = len(support.actions)
-    total = np.zeros((len(block.starts) - 1, size, size))
-    columns, starts, mass = block.columns, block.starts, np.sqrt(beta * block.row_weights)
-    if space.exclusive:
-        undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED)
-        probabilities, columns, mass = probabilities[:, undecided], columns[:, undecided], mass[undecided]
-        starts = np.searchsorted(undecided, starts)
-        spread = columns[support.features] * (probabilities[support.actions] * mass)
-        for cell, rows in iterate_cells(starts):
-            part = spread[:, rows]
-            total[cell] -= part @ part.T  # of a matrix and itself: half the work
-    diagonal = space.curvature_diagonal(probabilities)
-    open_ = diagonal > _DECIDED
-    for action, here in support.by_action:
-        rows = np.flatnonzero(open_[action])
-        spread = columns[support.features[here, None], rows] * (np.sqrt(diagonal[action]) * mass)[rows]
-        for cell, inside in iterate_cells(np.searchsorted(rows, starts)):
-            part = spread[:, inside]
-            total[cell, here, here] += part @ part.T
-    return total
 
 
 @dataclass(frozen=True)
@@ -319,11 +71,12 @@ class Dual:
     """What a solver sees: value, gradient and Hessian on all rows, and the paper's constants."""
 
     form: LinearForm
-    blocks: Sequence[Block]
+    blocks: Sequence[Block]  # all rows; or, where these live elsewhere, a fair sample of them
     beta: float
     ridge: float = 0.0  # adds ridge/2 |lambda|^2: keeps small samples from asking the impossible
     observed_places: Places | None = None  # where observed moments are wanted; None for everywhere
     all_moments: bool = False  # those, too, that neither the objective nor a rule refers to
+    source: RowSource | None = None  # all rows, where these live elsewhere
 
     @property
     def n_rules(self) -> int:
@@ -331,7 +84,11 @@ class Dual:
 
     @property
     def n_rows(self) -> int:
-        return sum(block.n_rows for block in self.blocks)
+        return sum(block.n_rows for block in self.blocks) if self.source is None else self.source.n_rows
+
+    def total(self, *passes: Pass) -> list[Any]:
+        """The sums of each pass over all rows."""
+        return sum_blocks(self.blocks, passes) if self.source is None else self.source.total(*passes)
 
     def with_bounds(self, bounds: Floats) -> Dual:
         """The same rows under other bounds, (M,)."""
@@ -347,11 +104,16 @@ class Dual:
 
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
-        return self._share(replace(self, blocks=blocks), _OF_RULES | {"loss_range", "loss_unit"})
+        sample = replace(self, blocks=blocks, source=None)
+        return self._share(sample, _OF_RULES | {"loss_range", "loss_unit"})
 
     def with_observed(self, blocks: Sequence[Block], places: Places | None) -> Dual:
         """The same rows with their features as observed, and where moments of these are wanted."""
         return self._share(replace(self, blocks=blocks, observed_places=places), _OF_ALL)
+
+    def with_source(self, source: RowSource) -> Dual:
+        """The same rows, from where their sums are cheaper or tell more."""
+        return self._share(replace(self, source=source), _OF_ALL)
 
     def _share(self, other: Dual, constants: frozenset[str] | set[str]) -> Dual:
         """Constants that were computed here and are the same there."""
@@ -360,7 +122,7 @@ class Dual:
 
     @cached_property
     def mass(self) -> float:
-        return sum(block.mass for block in self.blocks)
+        return sum(block.mass for block in self.blocks) if self.source is None else self.source.mass
 
     @cached_property
     def support(self) -> tuple[Support, sparse.csr_array]:
@@ -390,15 +152,11 @@ class Dual:
     def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
         """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
         many classes, most serve the cost alone."""
-        score_matrix, space = self.form.score_matrix(multipliers), self.form.action_space
         support = self._local_support[0] if curvature else None
         chosen = np.unique(self._local_support[0].features) if rules_alone else None
         places = (self.places, self.observed_places)
-        with limit_blas_threads():
-            parts = (
-                tally(block, score_matrix, self.beta, space, support, chosen, places) for block in self.blocks
-            )
-            return reduce(add, parts)
+        matrix, space = self.form.score_matrix(multipliers), self.form.action_space
+        return self.total(TallyPass(matrix, self.beta, space, support, chosen, places))[0]
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """F(lambda) and its gradient, (M,)."""
@@ -429,24 +187,23 @@ class Dual:
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
         """The gradient on some rows, each counting with its weight, (M,): unbiased for rows that are
         drawn evenly and have weights of mean one."""
-        total = tally(block, self.form.score_matrix(multipliers), self.beta, self.form.action_space)
+        matrix = self.form.score_matrix(multipliers)
+        total = TallyPass(matrix, self.beta, self.form.action_space)(block)
         moments = self.form.couplings @ total.moments.ravel()
         return (self.form.bounds * total.mass - moments) / block.n_rows
 
     def conflict(self, multipliers: Floats) -> float:
         """E[min over policies of lambda' c]: above zero, no policy satisfies every rule."""
-        weights = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
-        return self._mean(self.form.action_space.min_loss, weights) - float(self.form.bounds @ multipliers)
+        return self._respond(multipliers).cost / self.mass - float(self.form.bounds @ multipliers)
 
     def best_response(self, multipliers: Floats) -> Floats:
         """E[c] - b, (M,), of the policy of least lambda'c on every row."""
-        weights = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
-        moments = np.zeros_like(weights)
-        with limit_blas_threads():
-            for block in self.blocks:
-                decision = self.form.action_space.best_decision(block.scores(weights))
-                moments += block.moments(decision * block.row_weights)
+        moments = self._respond(multipliers).moments
         return self.form.couplings @ (moments.ravel() / self.mass) - self.form.bounds
+
+    def _respond(self, multipliers: Floats) -> Response:
+        costs = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
+        return self.total(ResponsePass(costs, self.form.action_space))[0]
 
     @property
     def highest_cost(self) -> float:
@@ -461,19 +218,9 @@ class Dual:
     @cached_property
     def loss_range(self) -> tuple[float, float]:
         """E[smallest loss of a row] and E[largest loss of a row]."""
-        space, constant = self.form.action_space, self.form.base_constant
-        lowest = highest = 0.0
-        for block in self.blocks:
-            losses = block.scores(self.form.base)
-            lowest += float(block.row_weights @ space.min_loss(losses))
-            highest -= float(block.row_weights @ space.min_loss(np.negative(losses, out=losses)))
-        return constant + lowest / self.mass, constant + highest / self.mass
-
-    def _mean(self, statistic: Callable[[Floats], Floats], weights: Floats) -> float:
-        """E[statistic of the row's (n_actions,) products with these weights (F, A)]."""
-        with limit_blas_threads():
-            sums = [float(block.row_weights @ statistic(block.scores(weights))) for block in self.blocks]
-        return sum(sums) / self.mass
+        (sums,) = self.total(LossRangePass(self.form.base, self.form.action_space))
+        constant = self.form.base_constant
+        return constant + sums.lowest / self.mass, constant + sums.highest / self.mass
 
     @property
     def mean_norm(self) -> float:
@@ -499,11 +246,6 @@ class Dual:
         norms_of = (
             CostNorms(self.form) if places is None else CellNorms(self.form, support, self.support[1], places)
         )
-        first = second = scaled = 0.0
-        with limit_blas_threads():
-            for block in self.blocks:
-                norms, weights = norms_of(block), block.row_weights
-                first += float(weights @ norms)
-                second += float(weights @ norms**2)
-                scaled += float(weights**2 @ norms**2)
-        return first / self.mass, max(second / self.mass, scaled * self.n_rows / self.mass**2)
+        (sums,) = self.total(NormPass(norms_of))
+        spread = sums.scaled * self.n_rows / self.mass**2
+        return sums.first / self.mass, max(sums.second / self.mass, spread)

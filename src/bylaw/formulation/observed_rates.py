@@ -12,9 +12,11 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.outcomes import ObservedRows
-from bylaw.formulation.dual import Dual, Tally, make_blocks
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.moments import Places
+from bylaw.formulation.passes import Tally
 from bylaw.language.problem import Problem
 
 

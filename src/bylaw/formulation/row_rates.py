@@ -9,7 +9,7 @@ import numpy as np
 from bylaw._base.typing import Floats, Value
 from bylaw.data.evidence import Evidence, RowData
 from bylaw.data.outcomes import Limits
-from bylaw.formulation.dual import make_block
+from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Atom, CostColumn, Meaning, Rate, Source

@@ -7,9 +7,13 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+from scipy import sparse
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Block, Dual
+from bylaw.formulation.blocks import Block
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.passes import Support
 
 _ROWS = 1024  # at a time: there may be thousands of rules
 
@@ -42,29 +46,37 @@ class RuleExcesses:
         return np.sqrt(np.maximum(spread, 0.0)) / self.mass
 
 
+@dataclass(frozen=True)
+class ExcessPass:
+    """The excesses of the policy with scores features' score_matrix."""
+
+    form: LinearForm
+    multipliers: Floats  # (M,)
+    beta: float
+    support: Support
+    couplings: sparse.csr_array  # (M, Q), at the places of the support
+
+    def __call__(self, block: Block) -> RuleExcesses:
+        starts = range(0, block.n_rows, _ROWS)
+        return reduce(add, (self._measure(block.rows(slice(first, first + _ROWS))) for first in starts))
+
+    def _measure(self, block: Block) -> RuleExcesses:
+        form, support, weights = self.form, self.support, block.row_weights
+        probabilities = block.scores(self.beta * form.score_matrix(self.multipliers))
+        potential = float(form.action_space.to_probabilities(probabilities) @ weights) / self.beta
+        places = block.features[support.features] * probabilities[support.actions]
+        costs = self.couplings @ places - form.bounds[:, None]
+        constant = float(form.bounds @ self.multipliers) - form.base_constant
+        return RuleExcesses(
+            mass=block.mass,
+            squared_mass=float(weights @ weights),
+            value=potential + block.mass * constant,
+            excesses=costs @ weights,
+            scaled=costs @ weights**2,
+            squares=costs**2 @ weights**2,
+        )
+
+
 def measure_excesses(dual: Dual, multipliers: Floats) -> RuleExcesses:
     """Of the policy of these multipliers, on the rows of the dual."""
-    parts = (
-        _measure(dual, multipliers, block.rows(slice(first, first + _ROWS)))
-        for block in dual.blocks
-        for first in range(0, block.n_rows, _ROWS)
-    )
-    return reduce(add, parts)
-
-
-def _measure(dual: Dual, multipliers: Floats, block: Block) -> RuleExcesses:
-    form, (support, couplings) = dual.form, dual.support
-    weights = block.row_weights
-    probabilities = block.scores(dual.beta * form.score_matrix(multipliers))
-    potential = float(form.action_space.to_probabilities(probabilities) @ weights) / dual.beta
-    places = block.features[support.features] * probabilities[support.actions]
-    costs = couplings @ places - form.bounds[:, None]
-    constant = float(form.bounds @ multipliers) - form.base_constant
-    return RuleExcesses(
-        mass=block.mass,
-        squared_mass=float(weights @ weights),
-        value=potential + block.mass * constant,
-        excesses=costs @ weights,
-        scaled=costs @ weights**2,
-        squares=costs**2 @ weights**2,
-    )
+    return dual.total(ExcessPass(dual.form, multipliers, dual.beta, *dual.support))[0]

@@ -18,7 +18,8 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
-from bylaw.formulation.dual import BLOCK_ROWS, Dual, make_blocks
+from bylaw.formulation.blocks import BLOCK_ROWS, make_blocks
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import (
     Feature,
     LinearForm,

@@ -12,7 +12,7 @@ from scipy import sparse
 from bylaw._base.typing import Floats, Value
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
-from bylaw.formulation.dual import make_block
+from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.language.action_space import ActionSpace
 from bylaw.policy.policy import Policy

@@ -29,7 +29,7 @@ from scipy.special import gammaln
 from bylaw._base.hashing import Hashes
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
-from bylaw.formulation.dual import BLOCK_ROWS
+from bylaw.formulation.blocks import BLOCK_ROWS
 from bylaw.formulation.linear_form import FeatureMap
 from bylaw.policy.fingerprint import (
     BUCKETS,

@@ -19,6 +19,7 @@ from scipy.optimize import linprog
 
 from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Dual
+from bylaw.formulation.passes import sum_features
 
 ROUNDING = 1e-9  # violations up to this, in the unit of the form, may be rounding errors
 GAP = 1e-7  # between the bounds of an answer, relative
@@ -131,7 +132,7 @@ class ColumnGeneration:
         """With the policies that come to mind: the same answer for every row, the best for one rule, and
         what a solver arrived at."""
         self.dual = dual
-        mean = sum(block.moments(block.row_weights[None])[:, 0] for block in dual.blocks) / dual.mass
+        mean = dual.total(sum_features)[0] / dual.mass
         constant = dual.form.action_space.constant_decisions()
         moments = [np.outer(mean, decision).ravel() for decision in constant]
         self.known = [dual.form.couplings @ moment - dual.form.bounds for moment in moments]  # (M,) each

@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Block, Dual, Hessian
+from bylaw.formulation.blocks import Block
+from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
 from bylaw.formulation.solution import Step
 from bylaw.solvers.base import Callback, gradient_mapping

@@ -17,7 +17,8 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Block, Dual, Hessian
+from bylaw.formulation.blocks import Block
+from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.separable import solve_separable

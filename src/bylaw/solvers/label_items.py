@@ -18,8 +18,9 @@ from scipy import sparse
 
 from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Floats
+from bylaw.formulation.blocks import Block
 from bylaw.formulation.cost_norms import unfold
-from bylaw.formulation.dual import Block, Dual
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 
 _TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Dual, Hessian, Tally
+from bylaw.formulation.dual import Dual, Hessian
+from bylaw.formulation.passes import Tally
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import minimize_quadratic

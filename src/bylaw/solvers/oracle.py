@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw.errors import BylawError, OptionError, Remedy
-from bylaw.formulation.dual import Block, Dual
+from bylaw.formulation.blocks import Block
+from bylaw.formulation.dual import Dual
 
 _CHUNK = 65_536  # rows sampled at a time
 

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Block, Dual, Tally, join_blocks
+from bylaw.formulation.blocks import Block, join_blocks
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.passes import Tally
 
 _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line

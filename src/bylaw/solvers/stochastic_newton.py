@@ -17,7 +17,9 @@ from scipy import sparse
 
 from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Block, Dual, Hessian, tally
+from bylaw.formulation.blocks import Block
+from bylaw.formulation.dual import Dual, Hessian
+from bylaw.formulation.passes import TallyPass
 from bylaw.solvers.full_batch import FullBatch, minimize_quadratic
 from bylaw.solvers.oracle import Oracle, SampledRows
 
@@ -97,8 +99,8 @@ class NewtonState:
         """
         space, matrix = dual.form.action_space, dual.form.score_matrix(self.point)
         softer = min(dual.beta, self.resolution * math.sqrt(self.steps + block.n_rows))
-        moments = tally(block, matrix, dual.beta, space).moments
-        curvature = tally(block, matrix, softer, space, dual.support[0]).curvature
+        moments = TallyPass(matrix, dual.beta, space)(block).moments
+        curvature = TallyPass(matrix, softer, space, dual.support[0])(block).curvature
         assert curvature is not None
         return moments, curvature[0]
 

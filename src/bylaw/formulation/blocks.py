@@ -1,0 +1,180 @@
+"""Blocks of rows, ready for a pass: features action-major, sorted by cell where groups are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import RowData
+from bylaw.data.groups import Part
+from bylaw.formulation.cells import CELL_ROWS, Cells, Layout
+from bylaw.formulation.linear_form import LinearForm, compute_scores
+from bylaw.formulation.moments import Places, compute_moments
+
+BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """How the rows of a block are sorted by cell."""
+
+    starts: NDArray[np.int64]  # (C + 1,): where each cell begins
+    layout: Layout  # of features
+    seen_layout: Layout | None = None  # of features as observed
+
+    def rows(self, part: Part, n_rows: int) -> CellRows:
+        """Where the cells of some rows, in order, begin."""
+        places = np.arange(n_rows)[part]
+        return replace(self, starts=np.searchsorted(places, self.starts))
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """(n_rows,): the cell of each row."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows, ready for a pass: features action-major, and weights. Where rows are sorted by cell, only
+    the columns are kept of which their features are made."""
+
+    columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
+    weights: Floats | None  # (n_rows,), or None for ones
+    seen: Floats | None = None  # (n_observed_columns, n_rows): the same rows as they turned out
+    cells: CellRows | None = None
+
+    def rows(self, part: Part) -> Block:
+        """Some of the rows, in order."""
+        return Block(
+            self.columns[:, part].copy(),
+            None if self.weights is None else self.weights[part],
+            None if self.seen is None else self.seen[:, part].copy(),
+            None if self.cells is None else self.cells.rows(part, self.n_rows),
+        )
+
+    def with_observed(self, twin: Block) -> Block:
+        """With the features that the same rows have in a twin as those that were observed."""
+        cells = self.cells
+        if cells is not None and twin.cells is not None:
+            cells = replace(cells, seen_layout=twin.cells.layout)
+        return replace(self, seen=twin.columns, cells=cells)
+
+    @property
+    def n_rows(self) -> int:
+        return self.columns.shape[1]
+
+    @property
+    def row_weights(self) -> Floats:
+        return np.ones(self.n_rows) if self.weights is None else self.weights
+
+    @property
+    def mass(self) -> float:
+        return float(self.n_rows if self.weights is None else self.weights.sum())
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """(C + 1,): where each cell begins."""
+        return np.array([0, self.n_rows]) if self.cells is None else self.cells.starts
+
+    @property
+    def features(self) -> Floats:
+        """(F, n_rows), made where they are not kept."""
+        cells = self.cells
+        return self.columns if cells is None else cells.layout.expand(self.columns, cells.starts)
+
+    @property
+    def observed(self) -> Floats | None:
+        """(F', n_rows): features of the rows as they turned out."""
+        layout = None if self.cells is None else self.cells.seen_layout
+        return self.seen if self.seen is None or layout is None else layout.expand(self.seen, self.starts)
+
+    def scores(self, score_matrix: Floats) -> Floats:
+        """features' score_matrix, (A, n_rows), of a matrix (F, A)."""
+        if self.cells is None:
+            return compute_scores(score_matrix, self.columns)
+        return self.cells.layout.scores(score_matrix, self.columns, self.starts)
+
+    def moments(
+        self,
+        distribution: Floats,
+        chosen: NDArray[np.int64] | None = None,
+        places: Places | None = None,
+    ) -> Floats:
+        """(F, A): sum of phi pi', of a distribution (A, n_rows) times weights; of features that are none of
+        the chosen columns, and elsewhere than at the places that are wanted, zero."""
+        if self.cells is not None:
+            return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
+        if places is not None:
+            return places.compute(self.columns, distribution)
+        if chosen is None:
+            return self.columns @ distribution.T
+        moments = np.zeros((len(self.columns), len(distribution)))
+        moments[chosen] = self.columns[chosen] @ distribution.T
+        return moments
+
+    def observed_moments(self, distribution: Floats, places: Places | None = None) -> Floats | None:
+        """(F', A): the same with features as observed."""
+        layout = None if self.cells is None else self.cells.seen_layout
+        if self.seen is None or layout is None:
+            return None if self.seen is None else compute_moments(places, self.seen, distribution)
+        return layout.moments(distribution, self.seen, self.starts)
+
+
+def make_blocks(
+    form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
+) -> list[Block]:
+    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, of the rows
+    sorted by cell, so that the first few are a fair sample of all and have their share of each cell. With
+    `like`, each block has the same rows in the same order as that one."""
+    evidence = form.feature_map.admit(evidence)
+    if evidence.weights is not None and not evidence.weights.all():
+        evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
+    if like is None:
+        cells = Cells.find(form.feature_map, evidence)
+        n_blocks = -(-len(evidence) // max(BLOCK_ROWS, len(cells) * CELL_ROWS))
+    else:
+        cells = like[0].cells.layout.cells if like[0].cells else Cells((), ())
+        n_blocks = len(like)
+    chosen = range(n_blocks if most is None else min(most, n_blocks))
+    if not cells.names:
+        return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
+    layout, codes = cells.lay_out(form.feature_map, evidence), cells.locate(evidence)
+    order = np.argsort(codes, kind="stable")
+    return [_make_sorted_block(form, evidence, layout, codes, order[i::n_blocks]) for i in chosen]
+
+
+def _make_sorted_block(
+    form: LinearForm, evidence: RowData, layout: Layout, codes: NDArray[np.integer], rows: NDArray[np.intp]
+) -> Block:
+    """Some rows, which are sorted by cell."""
+    feature_map = replace(form.feature_map, features=layout.columns)
+    columns = feature_map.columns(evidence, rows, np.empty((len(layout.columns), len(rows))))
+    weights = None if evidence.weights is None else evidence.weights[rows]
+    starts = np.searchsorted(codes[rows], np.arange(len(layout.cells) + 1))
+    return Block(columns, weights, cells=CellRows(starts, layout))
+
+
+def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
+    """Some rows of evidence that the form's recipe has admitted."""
+    width = len(range(*rows.indices(len(evidence))))
+    features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
+    return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
+
+
+def join_blocks(blocks: Sequence[Block]) -> list[Block]:
+    """The same rows in fewer blocks."""
+    columns = np.concatenate([block.columns for block in blocks], axis=1)
+    weights = None if blocks[0].weights is None else np.concatenate([block.row_weights for block in blocks])
+    cells = blocks[0].cells
+    if cells is not None:
+        codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
+        order = np.argsort(codes, kind="stable")
+        columns, weights = columns[:, order], None if weights is None else weights[order]
+        cells = replace(cells, starts=np.searchsorted(codes[order], np.arange(len(cells.starts))))
+    whole = Block(columns, weights, cells=cells)
+    n_blocks = max(-(-whole.n_rows // BLOCK_ROWS), 1)
+    return [whole.rows(slice(i, None, n_blocks)) for i in range(n_blocks)]
