@@ -23,10 +23,10 @@ from bylaw._base.validation import check_positive
 from bylaw.auditing.betting import BettingTest, find_bounds, find_p_values
 from bylaw.auditing.confidence_bounds import make_test
 from bylaw.auditing.samples import Differences, Sample
-from bylaw.data.evidence import RowData
+from bylaw.data.evidence import RowData, count_effective
 from bylaw.data.outcomes import Limits, ObservedRows, name_cost
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.formulation.row_rates import bound_rate, compute_event_amounts, compute_row_rates, count_effective
+from bylaw.formulation.row_rates import bound_rate, compute_event_amounts, compute_row_rates
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Rule, format_conditions
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bylaw._base.typing import Value
-from bylaw.data.columns import Columns
+from bylaw.data.columns import Columns, list_names
 from bylaw.data.text_values import format_value, parse_values
 from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.problem import Problem
@@ -39,21 +39,31 @@ _SHOWN = 12  # columns or classes in a remark
 
 @dataclass(frozen=True)
 class Roles:
-    """The columns that a policy reads, and those that only a fit or an audit reads."""
+    """The columns that a policy, a fit or an audit reads, and which of them were guessed."""
 
     columns: Columns
-    label: str | None = None
-    id: str | None = None
-    true_groups: Mapping[str, str] = field(default_factory=dict)
     guessed: tuple[str, ...] = ()  # what was not stated, in words
-    seen_weights: str | None = None  # 1 / P(seen | x), where labels or groups are missing
+
+    @property
+    def label(self) -> str | None:
+        return self.columns.label
+
+    @property
+    def id(self) -> str | None:
+        return self.columns.id
+
+    @property
+    def true_groups(self) -> Mapping[str, str]:
+        return self.columns.true_groups
+
+    @property
+    def seen_weights(self) -> str | None:
+        return self.columns.seen_weights
 
     @property
     def needed(self) -> list[str]:
         """The columns of evidence, each once."""
-        columns = self.columns
-        nested = [columns.probabilities, columns.groups, columns.joint, columns.references, columns.costs]
-        return list(dict.fromkeys(_list_names([*nested, columns.weights])))
+        return self.columns.needed
 
     @property
     def numbers(self) -> list[str]:
@@ -62,8 +72,8 @@ class Roles:
         unknown = [names for names in columns.groups.values() if not isinstance(names, str)]
         models = [names for names in columns.references.values() if not isinstance(names, str)]
         nested = [columns.probabilities, unknown, columns.joint, models, columns.costs, columns.weights]
-        nested.append(self.seen_weights)
-        return list(dict.fromkeys(_list_names(nested)))
+        nested.append(columns.seen_weights)
+        return list(dict.fromkeys(list_names(nested)))
 
     def values(self, groups: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
         """Columns that hold labels or groups, and the values that they may have: `groups` has those known."""
@@ -71,25 +81,19 @@ class Roles:
         unknown = {a: tuple(n) for a, n in columns.groups.items() if not isinstance(n, str)}
         groups = {**unknown, **groups}
         found = {n: groups.get(a, ()) for a, n in columns.groups.items() if isinstance(n, str)}
-        found |= {n: groups.get(a, ()) for a, n in self.true_groups.items()}
-        labels = [n for n in (self.label, *columns.references.values()) if isinstance(n, str)]
+        found |= {n: groups.get(a, ()) for a, n in columns.true_groups.items()}
+        labels = [n for n in (columns.label, *columns.references.values()) if isinstance(n, str)]
         return found | dict.fromkeys(labels, columns.classes or ())
 
     def without_outcomes(self) -> Roles:
         """Those that a decision needs: neither true labels and groups, nor weights."""
-        columns = replace(self.columns, weights=None)
-        return replace(self, columns=columns, label=None, true_groups={}, seen_weights=None)
+        return replace(self, columns=self.columns.without_outcomes())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the values of groups are kept beside their columns, since JSON has text keys only."""
-        plain = {
-            **asdict(self.columns),
-            "label": self.label,
-            "id": self.id,
-            "true_groups": dict(self.true_groups),
-        }
-        if self.seen_weights is not None:
-            plain["seen_weights"] = self.seen_weights
+        plain = asdict(self.columns)
+        if self.columns.seen_weights is None:
+            del plain["seen_weights"]
         plain["groups"] = {
             name: columns
             if isinstance(columns, str)
@@ -101,8 +105,8 @@ class Roles:
     def restate(self, names: Sequence[str]) -> dict[str, Any]:
         """As an owner of another table with these columns would state them, for `find_roles`."""
         columns = self.columns
-        singles = {"label": self.label, "weight": columns.weights, "id": self.id}
-        singles["seen_weights"] = self.seen_weights
+        singles = {"label": columns.label, "weight": columns.weights, "id": columns.id}
+        singles["seen_weights"] = columns.seen_weights
         return {
             "probabilities": list(columns.probabilities),
             "classes": columns.classes,
@@ -110,7 +114,7 @@ class Roles:
             "group_probabilities": {
                 n: found for n, found in columns.groups.items() if not isinstance(found, str)
             },
-            "true_groups": {name: column for name, column in self.true_groups.items() if column in names},
+            "true_groups": {name: column for name, column in columns.true_groups.items() if column in names},
             "joint": columns.joint,
             "references": columns.references,
             "costs": columns.costs,
@@ -127,15 +131,9 @@ class Roles:
                 name: columns if isinstance(columns, str) else dict(columns)
                 for name, columns in known["groups"].items()
             }
-            roles = cls(
-                Columns(**known),
-                content["label"],
-                content["id"],
-                dict(content["true_groups"].items()),
-                seen_weights=content.get("seen_weights"),
-            )
-            names = [*roles.needed, *roles.true_groups.values()]
-            names += [name for name in (roles.label, roles.id, roles.seen_weights) if name is not None]
+            columns = Columns(**{**known, "label": content["label"], "id": content["id"]})
+            columns = replace(columns, true_groups=dict(content["true_groups"].items()))
+            names = [*columns.needed, *columns.outcomes, *([] if columns.id is None else [columns.id])]
             lists = [known["probabilities"], known["classes"]]
             maps = [known["joint"], known["references"], known["costs"]]
             if not (
@@ -146,16 +144,7 @@ class Roles:
                 raise TypeError
         except (KeyError, TypeError, ValueError, AttributeError):
             raise EvidenceError("the policy does not state which columns it reads", Remedy("refit")) from None
-        return roles
-
-
-def _list_names(value: Any) -> Iterator[str]:
-    """The column names in nested lists and dicts."""
-    if isinstance(value, str):
-        yield value
-    elif value is not None and not isinstance(value, str):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _list_names(item)
+        return cls(columns)
 
 
 def find_roles(
@@ -209,11 +198,12 @@ class _Finder:
             costs={name: self._find_cost(name, classes) for name in self.problem.arrays},
             weights=self._find_single("weight"),
             normalize=bool(self.stated.get("normalize")),
+            true_groups=self._find_true_groups(groups),
+            label=self._find_single("label"),
+            id=self._find_single("id"),
+            seen_weights=self._find_single("seen_weights"),
         )
-        true_groups = self._find_true_groups(groups)
-        label, identifier = self._find_single("label"), self._find_single("id")
-        seen_weights = self._find_single("seen_weights")
-        return Roles(columns, label, identifier, true_groups, tuple(self.guessed), seen_weights)
+        return Roles(columns, tuple(self.guessed))
 
     def _check_used(self, role: str, known: Sequence[str]) -> None:
         for name in as_mapping(self.stated.get(role)):

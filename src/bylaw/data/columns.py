@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
 from bylaw.data.evidence import Evidence
+from bylaw.data.groups import factorize_arrow
 from bylaw.errors import EvidenceError
 
 
@@ -35,6 +36,14 @@ class Columns:
         a column.
     normalize : bool
         divide each row of probabilities by its sum, where they were rounded.
+    label : str, optional
+        the column of true labels. Evidence has none: fits and audits read it from rows that were scanned.
+    true_groups : dict
+        for each unknown attribute, the column of its observed values, likewise.
+    id : str, optional
+        the column of ids, by which decisions are sampled.
+    seen_weights : str, optional
+        where labels or groups are missing, the column of 1 / P(seen | x).
 
     Examples
     --------
@@ -52,6 +61,40 @@ class Columns:
     costs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     weights: str | None = None
     normalize: bool = False
+    label: str | None = None
+    true_groups: Mapping[str, str] = field(default_factory=dict)
+    id: str | None = None
+    seen_weights: str | None = None
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns of evidence, each once."""
+        nested = [self.probabilities, self.groups, self.joint, self.references, self.costs, self.weights]
+        return list(dict.fromkeys(list_names(nested)))
+
+    @property
+    def outcomes(self) -> list[str]:
+        """The columns of what was observed, each once."""
+        return list(dict.fromkeys(list_names([self.label, self.true_groups, self.seen_weights])))
+
+    def restrict(self, attributes: Sequence[str], references: Sequence[str], costs: Sequence[str]) -> Columns:
+        """Without groups, earlier models and costs other than these."""
+
+        def keep(name: Any) -> bool:
+            return any(part in attributes for part in (name if isinstance(name, tuple) else (name,)))
+
+        return replace(
+            self,
+            groups={name: roles for name, roles in self.groups.items() if keep(name)},
+            joint={name: rows for name, rows in self.joint.items() if keep(name)},
+            references={name: roles for name, roles in self.references.items() if name in references},
+            costs={name: names for name, names in self.costs.items() if name in costs},
+            true_groups={name: column for name, column in self.true_groups.items() if keep(name)},
+        )
+
+    def without_outcomes(self) -> Columns:
+        """Those that a decision needs: neither true labels and groups, nor weights."""
+        return replace(self, weights=None, label=None, true_groups={}, seen_weights=None)
 
     def evidence(self, table: Any) -> Evidence:
         """The rows of a frame, of an Arrow table or of an Arrow record batch."""
@@ -72,19 +115,33 @@ class Columns:
 
     def _group(self, frame: nw.DataFrame[Any], roles: Any) -> Any:
         if isinstance(roles, str):
-            return self._column(frame, roles)
+            column = self._column(frame, roles)
+            found = factorize_arrow(column.to_native(), f"groups[{roles!r}]")
+            return column if found is None else found
         return {value: self._column(frame, name) for value, name in roles.items()}
 
     def _joint(self, frame: nw.DataFrame[Any], rows: Sequence[Sequence[str]]) -> np.ndarray:
         return np.stack([self._matrix(frame, names) for names in rows], axis=1)
 
     def _matrix(self, frame: nw.DataFrame[Any], names: Sequence[str]) -> np.ndarray:
-        return np.column_stack([self._column(frame, name).to_numpy() for name in names])
+        """Column by column in memory, as passes over rows read it."""
+        stacked = np.stack([self._column(frame, name).to_numpy() for name in names])
+        stacked.flags.writeable = False  # evidence shares what no one can write to
+        return stacked.T
 
     def _column(self, frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
         if name not in frame.columns:
             raise EvidenceError(f"the table has no column {name!r}; it has {list(frame.columns)}")
         return frame[name]
+
+
+def list_names(value: Any) -> Iterator[str]:
+    """The column names in nested lists and dicts."""
+    if isinstance(value, str):
+        yield value
+    elif value is not None:
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from list_names(item)
 
 
 def _frame(table: Any) -> nw.DataFrame[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, reduce
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ from bylaw.data.probabilities import check_classes, check_probabilities, columns
 from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.expressions import LABEL, Conditions, CostColumn, Groups, Source, shorten
 
+if TYPE_CHECKING:
+    from bylaw.data.margins import Margins
+
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
 LEAST_WEIGHT = 1e-50  # of a row that counts; its inverse is the most
 REJECTED = "reject"  # the label of an earlier model's rejections
@@ -56,6 +59,7 @@ class RowData:
     costs: Mapping[str, Floats] = field(default_factory=dict)  # (n_rows, n_actions) each
     weights: Floats | None = None  # (n_rows,)
     index: RowIndex | None = None  # of frames and series that have one
+    margins: Margins | None = None  # of all rows, where these are a sample of many more
 
     def __post_init__(self) -> None:
         for name in ("groups", "joint", "references", "costs"):
@@ -135,6 +139,20 @@ class RowData:
                 hidden[name] = conditions[name]
         factors.append(self._hidden_probability(hidden, conditions.get(LABEL), rows))
         return reduce(np.multiply, factors)
+
+    def frequency(self, event: Conditions) -> float:
+        """P(event) on all rows."""
+        here = self.event_probability(event)
+        if self.margins is not None:
+            return self.margins.frequency(event)
+        return float(np.average(here, weights=self.weights))
+
+    def count_effective(self, event: Conditions) -> float:
+        """The effective number of rows of an event."""
+        if self.margins is not None:
+            return self.margins.count_effective(event)
+        chance = np.asarray(self.event_probability(event), dtype=np.float64)
+        return count_effective(self.row_weights, chance)
 
     def column(self, source: Source, rows: Part = slice(None)) -> Floats:
         """A reference's 1{old model says item}, or one column of a cost, (n_rows,)."""
@@ -424,6 +442,12 @@ class _Checker:
         if not vector.any():
             raise EvidenceError("all weights are zero; there is nothing to learn from")
         return own(check_sizes(vector, "weights"), weights)
+
+
+def count_effective(weights: Floats, chance: Floats | float = 1.0) -> float:
+    """The effective sample size (Kish): (sum of w p)^2 / sum of w^2 p, for rows that belong with chance p."""
+    mass, squares = (weights * chance).sum(), (weights**2 * chance).sum()
+    return float(mass**2 / squares) if squares else 0.0
 
 
 def check_sizes(weights: Floats, what: str) -> Floats:

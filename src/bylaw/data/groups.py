@@ -14,6 +14,8 @@ from bylaw._base.validation import as_scalar
 from bylaw.errors import EvidenceError, RuleError
 
 Part = slice | NDArray[np.intp]
+_ARROW_TEXTS = ("string", "large_string", "string_view")
+_ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,22 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
     positions = {value: i for i, value in enumerate(values)}
     codes = np.fromiter(map(positions.__getitem__, rows), dtype=np.int64, count=len(rows))
     return KnownGroup(values, codes)
+
+
+def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
+    """The same of an Arrow column of text, which Arrow encodes by itself; None for any other column."""
+    kind = str(getattr(column, "type", ""))
+    if kind not in _ARROW_TEXTS and not kind.startswith(_ARROW_DICTIONARIES):
+        return None
+    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    encoded = whole if kind.startswith("dictionary") else whole.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    if encoded.null_count or None in texts:
+        return None  # whoever reads it as a vector says where
+    group = factorize(np.array(texts, dtype=object), what)
+    codes = group.codes[encoded.indices.to_numpy(zero_copy_only=False)]
+    found = KnownGroup(group.values, codes)
+    return found if np.bincount(codes, minlength=len(texts)).all() else found.seen()
 
 
 def concatenate_groups(parts: Sequence[Any]) -> Group:

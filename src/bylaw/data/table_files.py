@@ -7,6 +7,7 @@ that begins with whole numbers may go on with others. So readers state what a co
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,13 +80,16 @@ class TableFile:
         """How many there are, where the file states it."""
         if detect_format(self.path) != "parquet":
             return None
-        with _name_file(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
+        with name_file(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
             return file.metadata.num_rows
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Record batches of some columns, of at most some hundred thousand rows."""
+    def batches(
+        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
+    ) -> Iterator[Any]:
+        """Record batches of some columns, of at most some hundred thousand rows; of a Parquet file, also of
+        some row groups."""
         self._check(columns or ())
-        with self._open(columns) as table:
+        with self._open(columns, row_groups) as table:
             for batch in self._guard(table.batches):
                 yield self._parse_values(batch)
 
@@ -116,22 +120,25 @@ class TableFile:
 
     def _guard(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Batches that name the file, should one of them turn out to be damaged."""
-        with _name_file(self.path):
+        with name_file(self.path):
             yield from batches
 
     @contextlib.contextmanager
-    def _open(self, columns: Sequence[str] | None = None) -> Iterator[_Open]:
+    def _open(
+        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
+    ) -> Iterator[_Open]:
         opener = _OPENERS[detect_format(self.path)]
         with contextlib.ExitStack() as stack:
-            with _name_file(self.path):
+            with name_file(self.path):
                 table = opener(self, columns, stack)
-            yield table
+            yield table if row_groups is None else _Open(table.schema, table.read_groups(row_groups))
 
 
 @dataclass(frozen=True)
 class _Open:
     schema: Any
     batches: Iterator[Any]
+    read_groups: Callable[[Sequence[int]], Iterator[Any]] = iter  # of a Parquet file
 
 
 def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
@@ -140,7 +147,8 @@ def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contex
     schema = file.schema_arrow
     if columns is not None:
         schema = pyarrow.schema([schema.field(name) for name in columns])
-    return _Open(schema, file.iter_batches(BATCH_ROWS, columns=list(schema.names)))
+    read = functools.partial(file.iter_batches, BATCH_ROWS, columns=list(schema.names))
+    return _Open(schema, read(), lambda groups: read(row_groups=list(groups)))
 
 
 def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
@@ -236,7 +244,7 @@ def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
 
 
 @contextlib.contextmanager
-def _name_file(path: Path) -> Iterator[None]:
+def name_file(path: Path) -> Iterator[None]:
     """Whatever is wrong with a file, as an error that names it."""
     try:
         yield

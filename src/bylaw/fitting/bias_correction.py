@@ -31,6 +31,7 @@ from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
 from bylaw.solvers.complementarity import Complementarity, ObservedSolution, Outline
+from bylaw.solvers.screening import screen_rows
 
 Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
 
@@ -131,7 +132,8 @@ class Correction:
         """With the options of the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
         dual.loss_unit  # of all rows, for samples too  # noqa: B018
-        return cls(problem, evidence, rows, attach_observed(dual, rates, rows), rates, **options)  # type: ignore[arg-type]
+        whole = screen_rows(attach_observed(dual, rates, rows))
+        return cls(problem, evidence, rows, whole, rates, **options)  # type: ignore[arg-type]
 
     @cached_property
     def affected(self) -> NDArray[np.bool_]:
@@ -146,14 +148,14 @@ class Correction:
     def counts(self) -> Floats:
         """(M,): rows that show the rarest condition of each rule."""
         shown = {
-            event: share * len(self.rows) * self.rows.seen_share(event)
+            event: share * self.dual.n_rows * self.rows.seen_share(event)
             for event, share in self.rates.form.frequencies.items()
         }
         rates = [found.rule.excess for found in self.dual.form.rules]
         fewest = [
             min((shown.get(c, math.inf) for c in rate.by_condition()), default=math.inf) for rate in rates
         ]
-        return np.minimum(fewest, len(self.rows))
+        return np.minimum(fewest, self.dual.n_rows)
 
     @property
     def conditional(self) -> NDArray[np.bool_]:
@@ -333,13 +335,13 @@ class Correction:
         """That all rules hold on the population of the rows; and about how many rows would make it 90 %."""
         draws, rules = self._draw(Outline(found.solution.multipliers, found.dual.beta), found.rates)
         if not len(rules):
-            return 1.0, float(len(self.rows))
+            return 1.0, float(self.dual.n_rows)
         slack = -(found.rates.predicted + self.trust * found.rates.error)[rules] + self.tol
         if (slack < 0).any():
             return float((draws <= slack).all(axis=1).mean()), math.inf
         room = np.where(draws > 0, slack / np.where(draws > 0, draws, 1.0), np.inf).min(axis=1)
         least = float(np.quantile(room, 0.1, method="lower"))  # times the noise that nine in ten draws bear
-        needed = len(self.rows) / least**2 if least > _SQUEEZED else math.inf
+        needed = self.dual.n_rows / least**2 if least > _SQUEEZED else math.inf
         return float((room >= 1).mean()), needed
 
     def _draw(self, at: Outline, rates: RateExcess) -> tuple[Floats, NDArray[np.int64]]:

@@ -99,7 +99,7 @@ def _list_candidates(
     correction: Correction, plain: CorrectedSolution, n_held_out: int, delta: float
 ) -> Iterator[_Candidate]:
     """From cautious to bold, in an order that depends on the fitted rows alone."""
-    noise = len(correction.evidence) / n_held_out
+    noise = correction.dual.n_rows / n_held_out
     ratios = RatioRules.find(correction)
     if ratios is None:
         yield from _list_margins(correction, noise)

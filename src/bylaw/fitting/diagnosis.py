@@ -22,7 +22,6 @@ from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
-from bylaw.formulation.row_rates import count_effective
 from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
@@ -201,10 +200,7 @@ def _small_cells(form: LinearForm, evidence: Evidence) -> dict[str, float]:
     """Conditions with too few rows, by their effective number."""
     atoms = [atom for found in form.rules for atom in found.rule.atoms()]
     events = dict.fromkeys(atom.conditions for atom in atoms if atom.conditions)
-    counts = {}
-    for event in events:
-        chance = np.asarray(evidence.event_probability(event), dtype=np.float64)
-        counts[_event_text(event)] = count_effective(evidence.row_weights, chance)
+    counts = {_event_text(event): evidence.count_effective(event) for event in events}
     return {
         event: counts[event] for event in sorted(counts, key=counts.__getitem__) if counts[event] < FEW_ROWS
     }

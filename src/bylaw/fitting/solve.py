@@ -10,6 +10,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
+from bylaw.backends.scan import Scan, SurveyedRows
 from bylaw.calibration.calibration import (
     Calibrate,
     Calibration,
@@ -23,10 +24,10 @@ from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
-from bylaw.fitting.fitted_policy import make_corrected_policy, make_policy, warn_of_missed_rules
+from bylaw.fitting.fitted_policy import count_block, make_corrected_policy, make_policy, warn_of_missed_rules
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.problem import Problem
@@ -36,6 +37,7 @@ from bylaw.solvers.base import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import LinearProgram
 from bylaw.solvers.oracle import Optimizer
+from bylaw.solvers.screening import screen_rows
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
 from bylaw.solvers.stochastic import Stochastic
@@ -155,6 +157,11 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    surveyed = None
+    if isinstance(evidence, Scan):
+        _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
+        surveyed = evidence.survey(problem)
+        evidence = surveyed.evidence
     _check_rows(evidence, labels, groups, seen_weights)
     check_positive(tol, "tol")
     if margin != "auto":
@@ -165,8 +172,8 @@ def solve(
         evidence = calibration.apply(evidence)
         certifying = calibrate_held_out(calibration, certifying)
     form = compile_problem(problem, evidence)
-    dual = Dual(form, make_blocks(form, evidence), beta=1.0)
     chosen = as_solver(solver)
+    dual = _make_dual(form, evidence, surveyed)
     dual = dual.with_beta(resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
 
@@ -177,7 +184,10 @@ def solve(
         raise OptionError("seen_weights= has no effect without labels= or groups=. Leave it out")
     if certifying and not dual.n_rules:
         raise OptionError("there are no rules to certify; leave out guarantee and held_out")
-    if not dual.n_rules or (labels is None and groups is None and not margin and not certifying):
+    observed = None if surveyed is None else surveyed.observed
+    told = labels is not None or groups is not None or observed is not None
+    if not dual.n_rules or not (told or margin or certifying):
+        dual = screen_rows(dual)
         policy = make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
         return _add_calibration(policy, calibration)
     full_batch = isinstance(chosen, FullBatch)
@@ -185,7 +195,7 @@ def solve(
         problem,
         evidence,
         dual,
-        observe(evidence, labels, groups, seen_weights),
+        observe(evidence, labels, groups, seen_weights) if observed is None else observed,
         tol=tol,
         rng=generator,
         callback=callback,
@@ -194,6 +204,30 @@ def solve(
         polish=not full_batch,
     )
     return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence), calibration)
+
+
+def _make_dual(form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | None) -> Dual:
+    """Of rows in memory; or of rows elsewhere, with all that is asked of them but multipliers."""
+    if surveyed is None:
+        return Dual(form, make_blocks(form, evidence), beta=1.0)
+    dual = surveyed.make_dual(form)
+    dual.measure_constants(count_block)
+    return dual
+
+
+def _refuse_columns(**options: Any) -> None:
+    """What the columns of scanned rows tell, or what needs rows in memory."""
+    if options.pop("calibrate") not in (None, "none"):
+        raise OptionError(
+            "calibrate= needs rows in memory: calibrate the probabilities before they are written, or solve "
+            "with Evidence of a sample of the rows"
+        )
+    for name, value in options.items():
+        if value is not None:
+            raise OptionError(
+                f"{name}= goes with Evidence; of scanned rows, state the columns: "
+                "Columns(..., label=..., true_groups={...})"
+            )
 
 
 def _check_rows(evidence: Any, labels: Any, groups: Any, seen_weights: Any) -> None:

@@ -125,16 +125,21 @@ class Block:
 
 
 def make_blocks(
-    form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
+    form: LinearForm,
+    evidence: RowData,
+    most: int | None = None,
+    like: Sequence[Block] | None = None,
+    cells: Cells | None = None,
 ) -> list[Block]:
     """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, of the rows
     sorted by cell, so that the first few are a fair sample of all and have their share of each cell. With
-    `like`, each block has the same rows in the same order as that one."""
+    `like`, each block has the same rows in the same order as that one. `cells` are those of all rows, where
+    these are some of them."""
     evidence = form.feature_map.admit(evidence)
     if evidence.weights is not None and not evidence.weights.all():
         evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
     if like is None:
-        cells = Cells.find(form.feature_map, evidence)
+        cells = Cells.find(form.feature_map, evidence) if cells is None else cells
         n_blocks = -(-len(evidence) // max(BLOCK_ROWS, len(cells) * CELL_ROWS))
     else:
         cells = like[0].cells.layout.cells if like[0].cells else Cells((), ())
@@ -167,14 +172,22 @@ def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -
 
 def join_blocks(blocks: Sequence[Block]) -> list[Block]:
     """The same rows in fewer blocks."""
-    columns = np.concatenate([block.columns for block in blocks], axis=1)
-    weights = None if blocks[0].weights is None else np.concatenate([block.row_weights for block in blocks])
+    blocks = [block for block in blocks if block.n_rows] or blocks[:1]
+    whole = Block(
+        np.concatenate([block.columns for block in blocks], axis=1),
+        None if blocks[0].weights is None else np.concatenate([block.row_weights for block in blocks]),
+        _join_observed(blocks),
+    )
     cells = blocks[0].cells
     if cells is not None:
         codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
         order = np.argsort(codes, kind="stable")
-        columns, weights = columns[:, order], None if weights is None else weights[order]
-        cells = replace(cells, starts=np.searchsorted(codes[order], np.arange(len(cells.starts))))
-    whole = Block(columns, weights, cells=cells)
+        starts = np.searchsorted(codes[order], np.arange(len(cells.starts)))
+        whole = replace(whole.rows(order), cells=replace(cells, starts=starts))
     n_blocks = max(-(-whole.n_rows // BLOCK_ROWS), 1)
-    return [whole.rows(slice(i, None, n_blocks)) for i in range(n_blocks)]
+    return [whole] if n_blocks == 1 else [whole.rows(slice(i, None, n_blocks)) for i in range(n_blocks)]
+
+
+def _join_observed(blocks: Sequence[Block]) -> Floats | None:
+    seen = [block.seen for block in blocks if block.seen is not None]
+    return np.concatenate(seen, axis=1) if seen else None

@@ -21,8 +21,10 @@ from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.moments import Places
 from bylaw.formulation.passes import (
+    LossRange,
     LossRangePass,
     NormPass,
+    NormSums,
     Pass,
     Response,
     ResponsePass,
@@ -35,6 +37,7 @@ from bylaw.formulation.passes import (
 
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset({"support", "places"})
+_OF_BOUNDS = frozenset({"_norm_moments"})
 _OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
 
 
@@ -100,7 +103,7 @@ class Dual:
 
     def with_beta(self, beta: float) -> Dual:
         """The same rows and rules, with another inverse temperature."""
-        return self._share(replace(self, beta=beta), _OF_ALL)
+        return self._share(replace(self, beta=beta), _OF_ALL | _OF_BOUNDS)
 
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
@@ -109,11 +112,18 @@ class Dual:
 
     def with_observed(self, blocks: Sequence[Block], places: Places | None) -> Dual:
         """The same rows with their features as observed, and where moments of these are wanted."""
-        return self._share(replace(self, blocks=blocks, observed_places=places), _OF_ALL)
+        return self._share(replace(self, blocks=blocks, observed_places=places), _OF_ALL | _OF_BOUNDS)
 
     def with_source(self, source: RowSource) -> Dual:
         """The same rows, from where their sums are cheaper or tell more."""
-        return self._share(replace(self, source=source), _OF_ALL)
+        return self._share(replace(self, source=source), _OF_ALL | _OF_BOUNDS)
+
+    def measure_constants(self, *others: Pass) -> list[Any]:
+        """All constants that take a pass over the rows, in one walk, and the sums of other passes."""
+        loss_range, norms, *sums = self.total(self._loss_pass, self._norm_pass, *others)
+        constants = {"loss_range": self._read_range(loss_range), "_norm_moments": self._read_norms(norms)}
+        self.__dict__.update(constants)
+        return sums
 
     def _share(self, other: Dual, constants: frozenset[str] | set[str]) -> Dual:
         """Constants that were computed here and are the same there."""
@@ -149,11 +159,16 @@ class Dual:
         columns, actions, places = cells.layout.localize(support.features, support.actions)
         return Support(columns, actions), places
 
+    @property
+    def touched_columns(self) -> NDArray[np.int64]:
+        """The columns of blocks that rules touch in any cell."""
+        return np.unique(self._local_support[0].features)
+
     def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
         """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
         many classes, most serve the cost alone."""
         support = self._local_support[0] if curvature else None
-        chosen = np.unique(self._local_support[0].features) if rules_alone else None
+        chosen = self.touched_columns if rules_alone else None
         places = (self.places, self.observed_places)
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
         return self.total(TallyPass(matrix, self.beta, space, support, chosen, places))[0]
@@ -218,7 +233,13 @@ class Dual:
     @cached_property
     def loss_range(self) -> tuple[float, float]:
         """E[smallest loss of a row] and E[largest loss of a row]."""
-        (sums,) = self.total(LossRangePass(self.form.base, self.form.action_space))
+        return self._read_range(self.total(self._loss_pass)[0])
+
+    @property
+    def _loss_pass(self) -> LossRangePass:
+        return LossRangePass(self.form.base, self.form.action_space)
+
+    def _read_range(self, sums: LossRange) -> tuple[float, float]:
         constant = self.form.base_constant
         return constant + sums.lowest / self.mass, constant + sums.highest / self.mass
 
@@ -242,10 +263,16 @@ class Dual:
 
     @cached_property
     def _norm_moments(self) -> tuple[float, float]:
+        return self._read_norms(self.total(self._norm_pass)[0])
+
+    @property
+    def _norm_pass(self) -> NormPass:
         support, places = self._local_support
-        norms_of = (
-            CostNorms(self.form) if places is None else CellNorms(self.form, support, self.support[1], places)
-        )
-        (sums,) = self.total(NormPass(norms_of))
+        if places is None:
+            return NormPass(CostNorms(self.form))
+        return NormPass(CellNorms(self.form, support, self.support[1], places))
+
+    def _read_norms(self, sums: NormSums) -> tuple[float, float]:
+        """E||C(x)|| and, also with weights, E||C(x)||^2."""
         spread = sums.scaled * self.n_rows / self.mass**2
         return sums.first / self.mass, max(sums.second / self.mass, spread)

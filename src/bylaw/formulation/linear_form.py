@@ -329,7 +329,7 @@ class _Compiler:
 
 def measure_frequency(conditions: Conditions, rows: RowData) -> float:
     """P(event) on these rows; an error if they have no weight."""
-    frequency = float(np.average(rows.event_probability(conditions), weights=rows.weights))
+    frequency = rows.frequency(conditions)
     if not frequency > 0 and isinstance(rows, ObservedRows) and rows.find_partly_seen(dict(conditions)):
         raise EvidenceError(
             f"a rule refers to rows with {format_conditions(conditions)}, hardly any of which was seen: "

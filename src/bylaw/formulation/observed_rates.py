@@ -67,4 +67,5 @@ def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dua
     pairs = zip(dual.blocks, twins, strict=True)
     places = Places.choose(rates.couplings.indices, rates.form.base.shape)
     blocks = [block.with_observed(twin) for block, twin in pairs]
-    return dual.with_observed(blocks, places)
+    found = dual.with_observed(blocks, places)
+    return found if dual.source is None else found.with_source(dual.source.observe(rates.form))

@@ -20,6 +20,7 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.cells import iterate_cells
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
+from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.moments import Places
 from bylaw.language.action_space import ActionSpace
 
@@ -51,6 +52,10 @@ class RowSource(Protocol):
 
     def total(self, *passes: Pass) -> list[Any]:
         """The sums of each pass over all rows, all of them in one walk over the rows."""
+        ...
+
+    def observe(self, form: LinearForm) -> RowSource:
+        """The same rows, whose blocks have the features of this form as observed, too."""
         ...
 
 

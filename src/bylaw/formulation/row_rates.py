@@ -125,12 +125,6 @@ def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]
     return limits[source.name] if isinstance(source, CostColumn) else (0.0, 1.0)
 
 
-def count_effective(weights: Floats, chance: Floats | float = 1.0) -> float:
-    """The effective sample size (Kish): (sum of w p)^2 / sum of w^2 p, for rows that belong with chance p."""
-    mass, squares = (weights * chance).sum(), (weights**2 * chance).sum()
-    return float(mass**2 / squares) if squares else 0.0
-
-
 def has_rows(rate: Rate, evidence: RowData) -> bool:
     """Whether some row has weight for each of the rate's conditions."""
     chances = [evidence.event_probability(atom.conditions) for atom, _ in rate.terms if atom.conditions]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from bylaw.auditing.audit import Audit
 from bylaw.auditing.costs import find_predicted_costs, list_costs
 from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, judge_estimate
+from bylaw.data.evidence import count_effective
 from bylaw.data.outcomes import name_cost
-from bylaw.formulation.row_rates import count_effective
 from bylaw.language.expressions import LABEL, Rate, Rule
 from bylaw.report.number_format import Unit, find_unit
 from bylaw.report.rows import ReportRows

@@ -281,7 +281,7 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
     rarest = min(dual.form.frequencies.values(), default=1.0)
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, max(_FIRST_ROWS, math.ceil(_RARE_ROWS / rarest))
     while beta < dual.beta or rows < n_rows:
-        sample = replace(dual, blocks=sample_blocks(blocks, rows), beta=min(beta, dual.beta))
+        sample = dual.with_rows(sample_blocks(blocks, rows)).with_beta(min(beta, dual.beta))
         noise = 0.1 * min(rows, n_rows) ** -0.5
         yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
         beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH

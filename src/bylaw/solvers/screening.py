@@ -10,15 +10,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block, join_blocks
+from bylaw.formulation.cells import Layout
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.passes import Tally
+from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.passes import Pass, RowSource, Tally, TallyPass, sum_blocks
 
 _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line
 _REGULAR = 1e-6  # relative, added to diagonals: features may depend on each other
 _ROOM = 0.5  # of the margin that makes sure, to stray on top of that
+_MOST_PARTS = 64  # blocks of near rows, before they are joined
+_NEAR_VALUES = 2**24  # of columns of near rows, that are kept in memory
+_WORTHWHILE = 0.3  # of all rows: more are not worth keeping
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class ScreenSums:
+    """The near rows of some blocks, and the sums over their far rows."""
+
+    near: tuple[Block, ...]
+    moments: Floats  # (F, A): sum of phi pi' over the far rows
+    observed: Floats | None  # (F', A): the same with features as observed
+
+    def __add__(self, other: ScreenSums) -> ScreenSums:
+        near = (*self.near, *other.near)
+        observed = None
+        if self.observed is not None and other.observed is not None:
+            observed = self.observed + other.observed
+        near = tuple(join_blocks(near)) if len(near) > _MOST_PARTS else near
+        return ScreenSums(near, self.moments + other.moments, observed)
+
+
+@dataclass(frozen=True)
+class ScreenPass:
+    """Sorts rows out: a row is far if one decision has a margin at both ends of a segment of weights."""
+
+    here: Floats  # (F, A): weights at one end
+    way: Floats  # (F, A): from there to the other end
+    metric: _Metric
+    allowance: float
+    margin: float  # that makes sure
+
+    def __call__(self, block: Block) -> ScreenSums:
+        scores = block.scores(self.here)
+        decision, distribution = _decide(scores, self.metric.apart)
+        margin = _margin(scores, decision)
+        if self.way.any():
+            margin = np.minimum(margin, _margin(block.scores(self.here + self.way), decision))
+        far = margin > self.margin + self.allowance * self.metric.sizes(block.columns)
+        distribution *= far if block.weights is None else far * block.weights
+        return ScreenSums(
+            (block.rows(np.flatnonzero(~far)),),
+            block.moments(distribution),
+            block.observed_moments(distribution),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +91,7 @@ class Screen:
     near: list[Block]
     moments: Floats  # (F, A): sum of phi pi' over the far rows
     mass: float  # of all rows
+    observed: Floats | None = None  # (F', A): the same with features as observed
 
     @classmethod
     def ahead(cls, dual: Dual, here: Floats, step: Floats, steps: float) -> Screen:
@@ -49,16 +99,8 @@ class Screen:
         there = here + steps * step
         metric = _Metric.of(dual)
         allowance = _ASIDE * (1 + steps) * metric.length(step) + _ROOM * _SURE / dual.beta / metric.typical
-        moments, near = np.zeros(here.shape), []
-        for block in dual.blocks:
-            scores = block.scores(here)
-            decision, distribution = _decide(scores, metric.apart)
-            margin = np.minimum(_margin(scores, decision), _margin(block.scores(there), decision))
-            far = margin > _SURE / dual.beta + allowance * metric.sizes(block.features)
-            distribution *= far if block.weights is None else far * block.weights
-            moments += block.moments(distribution)
-            near.append(block.rows(np.flatnonzero(~far)))
-        return cls(here, there - here, metric, allowance, join_blocks(near), moments, dual.mass)
+        (sums,) = dual.total(ScreenPass(here, there - here, metric, allowance, _SURE / dual.beta))
+        return cls(here, there - here, metric, allowance, join_blocks(sums.near), sums.moments, dual.mass)
 
     @cached_property
     def near_mass(self) -> float:
@@ -71,56 +113,141 @@ class Screen:
         share = np.clip(way @ gone / (way @ way), 0.0, 1.0) if way.any() else 0.0
         aside = weights - self.here - share * self.way
         # A coefficient of zero hides a feature from the metric: at other levels its weights move, too.
-        hidden = np.delete(aside, self.metric.touched, axis=0).any()
+        hidden = np.delete(aside, self.metric.features, axis=0).any()
         return not hidden and self.metric.length(aside) <= self.allowance
 
     def reduced(self, dual: Dual) -> Dual:
         """(mass / near mass) times the dual, but for a constant."""
         form = dual.form
         bounds = (form.bounds * self.mass - form.couplings @ self.moments.ravel()) / self.near_mass
-        return replace(dual, form=replace(form, bounds=bounds, base_constant=0.0), blocks=self.near)
+        return replace(
+            dual, form=replace(form, bounds=bounds, base_constant=0.0), blocks=self.near, source=None
+        )
 
     def far_tally(self, weights: Floats) -> Tally:
         """Of the far rows, at covered weights (F, A)."""
-        return Tally(self.mass - self.near_mass, float((weights * self.moments).sum()), self.moments)
+        potential = float((weights * self.moments).sum())
+        return Tally(self.mass - self.near_mass, potential, self.moments, observed=self.observed)
+
+
+class ScreenedRows:
+    """Rows that live elsewhere, of which those near a boundary between decisions are kept in memory.
+
+    The first tally sorts the rows out, in one pass over all of them. From then on, as long as the weights
+    stay so close that no far row can change its decision, tallies are made of the near rows and of the sums
+    over the far ones; they are exact to the last digits. Further away, rows are sorted out once more.
+    """
+
+    def __init__(self, dual: Dual) -> None:
+        assert dual.source is not None
+        self.source: RowSource = dual.source
+        self.sample, self.metric = dual.with_rows(dual.blocks), _Metric.of(dual)
+        self.screen: Screen | None = None
+        self.beta = math.inf  # of the policies that the screen serves, or larger
+
+    @property
+    def n_rows(self) -> int:
+        return self.source.n_rows
+
+    @property
+    def mass(self) -> float:
+        return self.source.mass
+
+    def observe(self, form: LinearForm) -> RowSource:
+        return self.source.observe(form)
+
+    def total(self, *passes: Pass) -> list[Any]:
+        if len(passes) == 1 and isinstance(passes[0], TallyPass):
+            return [self._tally(passes[0])]
+        return self.source.total(*passes)
+
+    def _tally(self, wanted: TallyPass) -> Tally:
+        if self.screen is None or wanted.beta < self.beta or not self.screen.covers(wanted.score_matrix):
+            plan = self._plan(wanted)
+            if plan is None:
+                return self.source.total(wanted)[0]
+            (sums,) = self.source.total(plan)
+            near, self.beta = join_blocks(sums.near), wanted.beta
+            parts = plan.here, plan.way, plan.metric, plan.allowance, near, sums.moments, self.mass
+            self.screen = Screen(*parts, sums.observed)
+        (near,) = sum_blocks(self.screen.near, [wanted])
+        far = self.screen.far_tally(wanted.score_matrix)
+        return replace(near + far, curvature=near.curvature)
+
+    def _plan(self, wanted: TallyPass) -> ScreenPass | None:
+        """Around these weights, as far as there is memory for the near rows; None if there is not enough."""
+        margin, here = -NEGLIGIBLE / wanted.beta, wanted.score_matrix
+        room = []
+        for block in self.sample.blocks:
+            scores = block.scores(here)
+            found = _margin(scores, _decide(scores, self.metric.apart)[0])
+            room.append((found - margin) / np.maximum(self.metric.sizes(block.columns), _TINY))
+        first = self.sample.blocks[0]
+        n_columns = len(first.columns) + (0 if first.seen is None else len(first.seen))
+        share = min(_NEAR_VALUES / n_columns / self.n_rows, _WORTHWHILE)
+        allowance = float(np.quantile(np.concatenate(room), share))
+        if allowance <= 0:
+            return None
+        return ScreenPass(here, np.zeros_like(here), self.metric, allowance, margin)
+
+
+def screen_rows(dual: Dual) -> Dual:
+    """The same dual; where its rows live elsewhere, those that matter are kept in memory once they are
+    known."""
+    return dual if dual.source is None else dual.with_source(ScreenedRows(dual))
 
 
 @dataclass(frozen=True, eq=False)
 class _Metric:
-    """How far moves of the weights can move the scores of a row."""
+    """How far moves of the weights can move the scores of a row. T columns of rows, of which the features are
+    made in each of C cells."""
 
-    touched: NDArray[np.int64]  # (T,): features that rules touch; the weights of others do not move
-    root: Floats  # (T, T): R, lower triangular, with RR' about E[phi phi']
+    features: NDArray[np.int64]  # that rules touch; the weights of others do not move
+    columns: NDArray[np.int64]  # (T,): of the blocks
+    layout: Layout | None  # of the cells, if there are any
+    root: Floats  # (T, T): R, lower triangular, with RR' about E[x x']
     apart: bool  # for sets, where each label is decided by itself
 
     @classmethod
     def of(cls, dual: Dual) -> _Metric:
-        touched = np.unique(dual.form.couplings.indices // dual.form.base.shape[1])
-        features = dual.blocks[0].features[touched]
-        square = features @ features.T / features.shape[1]
+        touched, block = dual.touched_columns, dual.blocks[0]
+        columns = block.columns[touched]
+        square = columns @ columns.T / columns.shape[1]
         square += np.diag(_REGULAR * np.where(square.diagonal() > 0, square.diagonal(), 1.0))
-        return cls(touched, np.linalg.cholesky(square), not dual.form.action_space.exclusive)
+        return cls(
+            np.unique(dual.support[0].features),
+            touched,
+            None if block.cells is None else block.cells.layout,
+            np.linalg.cholesky(square),
+            not dual.form.action_space.exclusive,
+        )
 
     @property
     def typical(self) -> float:
         """E[size^2]^(1/2)."""
-        return math.sqrt(max(len(self.touched), 1))
+        return math.sqrt(max(len(self.columns), 1))
 
     def __call__(self, moves: Floats) -> Floats:
-        """R' D, (T, A), of moves (F, A)."""
-        return self.root.T @ moves[self.touched]
+        """R' D, (C, T, A), of moves (F, A)."""
+        spread = moves[None] if self.layout is None else self.layout.spread(moves)
+        return self.root.T @ spread[:, self.columns]
 
     def length(self, moves: Floats) -> float:
-        """The largest |R' D_a| of a score, or |R' (D_a - D_b)| of the advantage of one action."""
+        """In any cell, the largest |R' D_a| of a score, or |R' (D_a - D_b)| of the advantage of an action."""
         moves = self(moves)
-        gram = moves.T @ moves
-        squares = np.diag(gram)
-        return math.sqrt(max((squares if self.apart else squares[:, None] + squares - 2 * gram).max(), 0.0))
+        gram = moves.transpose(0, 2, 1) @ moves
+        squares = np.diagonal(gram, axis1=1, axis2=2)
+        apart = squares if self.apart else squares[:, :, None] + squares[:, None] - 2 * gram
+        return math.sqrt(max(apart.max(), 0.0))
 
-    def sizes(self, features: Floats) -> Floats:
-        """|R^-1 phi| of each row, (n_rows,)."""
-        scaled = np.linalg.inv(self.root) @ features[self.touched]
+    def sizes(self, columns: Floats) -> Floats:
+        """|R^-1 x| of each row, (n_rows,), of columns (D, n_rows)."""
+        scaled = self.inverse @ columns[self.columns]
         return np.sqrt(np.einsum("tn,tn->n", scaled, scaled))
+
+    @cached_property
+    def inverse(self) -> Floats:
+        return np.linalg.inv(self.root).astype(np.float64)
 
 
 def _decide(scores: Floats, apart: bool) -> tuple[NDArray[Any], Floats]:

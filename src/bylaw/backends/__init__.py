@@ -1,0 +1,1 @@
+"""Rows that live elsewhere: files larger than memory, clusters, databases. One file per engine."""

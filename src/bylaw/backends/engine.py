@@ -1,0 +1,75 @@
+"""What an engine is: partitions of rows, and a way to run a task on each of them where its rows are.
+
+An engine needs `names`, `n_partitions` and `run`; the rest has defaults. Tasks are plain objects that can be
+pickled, with cloudpickle where a rule has a Python function; so are their results.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bylaw._base.typing import Value
+
+# A task gets the number of a partition and its rows as Arrow record batches, and returns what it makes of
+# them.
+Task = Callable[[int, Iterator[Any]], Any]
+Meanings = Mapping[str, Mapping[Any, Value]]  # by column: what each text stands for
+
+
+class Progress(NamedTuple):
+    """How far a walk over the rows is.
+
+    Attributes
+    ----------
+    number : int
+        of the walk, from one on.
+    rows : int
+        that it has seen.
+    n_rows : int or None
+        of all, where that is known.
+    seconds : float
+        since it began.
+    """
+
+    number: int
+    rows: int
+    n_rows: int | None
+    seconds: float
+
+
+class Engine(ABC):
+    """Rows in partitions."""
+
+    @property
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Of the columns."""
+
+    @property
+    @abstractmethod
+    def n_partitions(self) -> int: ...
+
+    @abstractmethod
+    def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
+        """The results of `task(i, batches)` in the order of the partitions i, each with its own rows of these
+        columns."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """Where it is known without looking at the rows."""
+        return None
+
+    def describe(self, partition: int) -> str:
+        """Where the rows of a partition are, for messages."""
+        return f"partition {partition}"
+
+    def check(self) -> None:
+        """Raise an `EvidenceError` if the rows are not those of the walks before."""
+        return
+
+    def settle(self, texts: Mapping[str, Sequence[Any]], sample: Any) -> tuple[Engine, Meanings, Any]:
+        """Where rows have no types: the engine that reads some columns as what all their values look like,
+        what these stand for, and an Arrow table of a sample with the values that are meant."""
+        return self, {}, sample

@@ -1,0 +1,251 @@
+"""Files larger than memory: Parquet, Arrow and CSV, one or many, by pyarrow.
+
+Parquet files are cut into partitions of whole row groups, any other file is one. A thread reads ahead while
+the rows before are looked at.
+"""
+
+from __future__ import annotations
+
+import glob
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow
+import pyarrow.dataset
+import pyarrow.parquet
+
+from bylaw._base.typing import Value
+from bylaw.backends.engine import Engine, Meanings, Task
+from bylaw.data.column_roles import Roles
+from bylaw.data.columns import Columns
+from bylaw.data.table_files import TableFile, detect_format, name_file, parse_column
+from bylaw.data.text_values import parse_values
+from bylaw.errors import EvidenceError
+
+_PARTITION_ROWS = 2**20
+_AHEAD = 4  # batches that are read before they are wanted
+_STOP = object()
+
+
+def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
+    """A path, a folder, a pattern, or a pyarrow dataset."""
+    if table is not None:
+        raise EvidenceError("table= names a table of a database; a path needs none")
+    if isinstance(source, pyarrow.dataset.Dataset):
+        paths = [Path(path) for path in getattr(source, "files", ())]
+        if not paths:
+            raise EvidenceError("the pyarrow dataset has no files; rows in memory are passed as Evidence")
+        return TableFiles.find(paths, columns, str(paths[0].parent))
+    return TableFiles.find(find_files(str(source)), columns, str(source))
+
+
+def find_files(source: str) -> list[Path]:
+    """The table files of a path, a folder or a pattern, in order of their names."""
+    path = Path(source)
+    if path.is_dir():
+        found = sorted(p for p in path.rglob("*") if p.is_file() and not _is_hidden(p, path))
+    elif glob.has_magic(source) and not path.exists():
+        names = glob.iglob(source, recursive=True)  # noqa: PTH207
+        found = sorted(Path(name) for name in names if Path(name).is_file())
+    else:
+        found = [path]
+    if not found:
+        raise EvidenceError(f"there are no files in {source}")
+    return found
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Markers of other tools, such as _SUCCESS and .crc files."""
+    return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+
+
+class _Partition(NamedTuple):
+    path: Path
+    row_groups: tuple[int, ...] | None  # of a Parquet file; None for all rows
+
+
+class _State(NamedTuple):
+    """By which a file is recognised."""
+
+    size: int
+    modified: int  # nanoseconds
+
+
+@dataclass(frozen=True)
+class TableFiles(Engine):
+    """Files with the same columns."""
+
+    title: str
+    files: tuple[TableFile, ...]
+    states: tuple[_State, ...] = field(repr=False)
+
+    @classmethod
+    def find(cls, paths: Sequence[Path], columns: Columns, title: str) -> TableFiles:
+        roles = Roles(columns)
+        untyped = [c for c in (*columns.groups.values(), *columns.true_groups.values()) if isinstance(c, str)]
+        ids = () if columns.id is None else (columns.id,)
+        values = {name: known for name, known in roles.values({}).items() if name not in untyped}
+        files = [TableFile(path, (*ids, *untyped), roles.numbers, values) for path in paths]
+        for file in files:
+            with name_file(file.path):
+                detect_format(file.path)
+        found = cls(title, tuple(files), tuple(_look(file.path) for file in files))
+        found._check_columns()
+        return found
+
+    def __str__(self) -> str:
+        return self.title
+
+    def _check_columns(self) -> None:
+        for file in self.files:
+            if missing := set(self.names) - set(file.names):
+                raise EvidenceError(
+                    f"{file.path} has no column {min(missing)!r}, which {self.files[0].path} has; the files "
+                    "of one table have the same columns"
+                )
+
+    @property
+    def names(self) -> list[str]:
+        return self.files[0].names
+
+    @property
+    def n_rows(self) -> int | None:
+        return self._n_rows
+
+    @cached_property
+    def _n_rows(self) -> int | None:
+        counts = [file.rows for file in self.files]
+        return None if None in counts else sum(counts)  # type: ignore[arg-type]
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.partitions)
+
+    @cached_property
+    def partitions(self) -> list[_Partition]:
+        return [partition for file in self.files for partition in _cut(file.path)]
+
+    def describe(self, partition: int) -> str:
+        return str(self.partitions[partition].path)
+
+    def check(self) -> None:
+        for file, state in zip(self.files, self.states, strict=True):
+            if _look(file.path) != state:
+                raise EvidenceError(
+                    f"{file.path} was changed while its rows were read; nothing was fitted. Start again"
+                )
+
+    def settle(self, texts: Mapping[str, Sequence[Any]], sample: Any) -> tuple[Engine, Meanings, Any]:
+        """In a CSV file all is text: what all values of a column look like decides what they are."""
+        if detect_format(self.files[0].path) != "csv":
+            return self, {}, sample
+        meanings: dict[str, dict[Any, Value]] = {}
+        for name, found in texts.items():
+            meanings[name] = dict(zip(found, parse_values(found), strict=True))
+            values = parse_column(sample.column(name), list(meanings[name].values()))
+            sample = sample.set_column(sample.schema.get_field_index(name), name, values)
+        files = [
+            replace(
+                file,
+                text=[name for name in file.text if name not in meanings],
+                values={**file.values, **{name: tuple(m.values()) for name, m in meanings.items()}},
+            )
+            for file in self.files
+        ]
+        return replace(self, files=tuple(files)), meanings, sample
+
+    def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
+        """In this process, one partition after the other."""
+        with _ReadAhead(self._read(columns)) as batches:
+            for i in range(self.n_partitions):
+                try:
+                    yield task(i, batches.take(i))
+                except EvidenceError as problem:
+                    problem.add_place(self.describe(i))
+                    raise
+
+    def _read(self, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
+        """Batches, each with the number of its partition."""
+        files = {file.path: file for file in self.files}
+        for i, partition in enumerate(self.partitions):
+            file = files[partition.path]
+            for batch in file.batches(columns, partition.row_groups):
+                yield i, batch
+
+
+def _look(path: Path) -> _State:
+    with name_file(path):
+        found = path.stat()
+    return _State(found.st_size, found.st_mtime_ns)
+
+
+def _cut(path: Path) -> Iterator[_Partition]:
+    """Into partitions of about a million rows."""
+    if detect_format(path) != "parquet":
+        yield _Partition(path, None)
+        return
+    with name_file(path), pyarrow.parquet.ParquetFile(path) as file:
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+    first, rows = 0, 0
+    for i, count in enumerate(counts):
+        rows += count
+        if rows >= _PARTITION_ROWS or i + 1 == len(counts):
+            yield _Partition(path, tuple(range(first, i + 1)))
+            first, rows = i + 1, 0
+
+
+class _ReadAhead:
+    """Reads batches in a thread of its own, a few before they are asked for."""
+
+    def __init__(self, batches: Iterator[tuple[int, Any]]) -> None:
+        self.batches = batches
+        self.read: queue.Queue[Any] = queue.Queue(_AHEAD)
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self._fill, name="bylaw-reader", daemon=True)
+        self.next: Any = None
+
+    def __enter__(self) -> _ReadAhead:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopped.set()
+        while self.thread.is_alive():
+            try:
+                self.read.get(timeout=0.01)
+            except queue.Empty:
+                continue
+
+    def take(self, partition: int) -> Iterator[Any]:
+        """The batches of a partition; partitions are taken in order."""
+        while True:
+            if self.next is None:
+                self.next = self.read.get()
+            if isinstance(self.next, BaseException):
+                raise self.next
+            if self.next is _STOP or self.next[0] != partition:
+                return
+            batch, self.next = self.next[1], None
+            yield batch
+
+    def _fill(self) -> None:
+        try:
+            for item in self.batches:
+                self._put(item)
+                if self.stopped.is_set():
+                    return
+            self._put(_STOP)
+        except BaseException as problem:
+            self._put(problem)
+
+    def _put(self, item: Any) -> None:
+        while not self.stopped.is_set():
+            try:
+                return self.read.put(item, timeout=0.1)
+            except queue.Full:
+                continue

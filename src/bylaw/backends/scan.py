@@ -1,0 +1,234 @@
+"""Rows that live elsewhere, in place of evidence: `scan` names them and what their columns hold."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from operator import add
+from os import PathLike
+from types import FunctionType
+from typing import Any
+
+from bylaw.backends.engine import Engine, Progress, Task
+from bylaw.backends.reading import BatchReader, SumTask, add_all
+from bylaw.backends.survey import Survey, SurveyTask
+from bylaw.data.columns import Columns
+from bylaw.data.evidence import Evidence
+from bylaw.data.margins import Margins
+from bylaw.data.outcomes import ObservedRows
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.cells import Cells
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.passes import Pass
+from bylaw.language.problem import Problem
+
+SAMPLE_ROWS = 262_144  # in memory, for the first stages of a solve
+_LEAST_PART = 4096  # rows of a partition's sample
+_SPARE = 4  # times more than its share, as partitions differ
+_ENGINES = {  # by the package of a source: the module of its engine
+    "pyarrow": "bylaw.backends.files",
+    "polars": "bylaw.backends.polars_frames",
+    "dask": "bylaw.backends.dask_frames",
+    "pyspark": "bylaw.backends.spark_frames",
+    "duckdb": "bylaw.backends.databases",
+    "psycopg": "bylaw.backends.databases",
+}
+Watcher = Callable[[Progress], Any]
+
+
+def scan(source: Any, columns: Columns, *, table: str | None = None, progress: Watcher | None = None) -> Scan:
+    """Rows that need not fit in memory, to be passed wherever `Evidence` goes.
+
+    Nothing is read before the rows are used. They are only ever seen by their sums: where they live on a
+    cluster or in a database, the sums are computed there.
+
+    Parameters
+    ----------
+    source : path, pyarrow dataset, polars LazyFrame, Dask or Spark DataFrame, or a database connection
+        a path is a file, a folder, or a pattern with stars: Parquet, Arrow or CSV (also .csv.gz).
+    columns : Columns
+        what the columns hold. With `label` or `true_groups`, rules hold as observed.
+    table : str, optional
+        the table of a database.
+    progress : callable, optional
+        called with a `Progress` whenever a part of the rows was seen.
+
+    Returns
+    -------
+    Scan
+
+    Raises
+    ------
+    EvidenceError
+        if the source cannot be read, or lacks a column.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bylaw import Columns, Problem, error, rejected, solve
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "scores.csv"
+    >>> _ = path.write_text("no,yes\\n" + "".join(f"{1 - i / 20},{i / 20}\\n" for i in range(1, 20)))
+    >>> rows = scan(path, Columns(["no", "yes"]))
+    >>> policy = solve(Problem(error(), [rejected() <= 0.1]), rows)
+    >>> round(policy.prices["rejected() <= 0.1"], 2)
+    0.45
+    """
+    package = "pyarrow" if isinstance(source, str | PathLike) else type(source).__module__.split(".")[0]
+    if package not in _ENGINES:
+        raise OptionError(
+            f"scan() takes a path, a pyarrow dataset, a polars LazyFrame, a Dask or Spark DataFrame or a "
+            f"database connection, not {type(source).__name__}; rows in memory are passed as Evidence"
+        )
+    engine = importlib.import_module(_ENGINES[package]).open_source(source, columns, table)
+    if missing := [name for name in BatchReader(columns).names if name not in engine.names]:
+        raise EvidenceError(f"{engine} has no column {missing[0]!r}; it has {engine.names}")
+    return Scan(engine, columns, progress)
+
+
+@dataclass
+class _Meter:
+    """Counts the walks over all rows."""
+
+    walks: int = 0
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Rows in partitions somewhere, and the roles of their columns. Made by `scan`.
+
+    Attributes
+    ----------
+    engine : Engine
+        where the rows are.
+    columns : Columns
+        what their columns hold.
+    """
+
+    engine: Engine
+    columns: Columns
+    progress: Watcher | None = None
+    meter: _Meter = field(default_factory=_Meter, repr=False, compare=False)
+
+    @property
+    def passes(self) -> int:
+        """How often all rows were looked at so far."""
+        return self.meter.walks
+
+    def walk(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Iterator[Any]:
+        """The results of a task on each partition, in their order; empty ones are left out."""
+        self.engine.check()
+        self.meter.walks += 1
+        start, rows = time.monotonic(), 0
+        for result in self.engine.run(task, columns):
+            if result is not None:
+                rows += count(result)
+                yield result
+            if self.progress is not None:
+                seconds = time.monotonic() - start
+                self.progress(Progress(self.meter.walks, rows, self.engine.n_rows, seconds))
+        self.engine.check()
+
+    def survey(self, problem: Problem, seed: int = 0) -> SurveyedRows:
+        """The first walk: what a problem needs to know of all rows, and a sample of them."""
+        columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
+        reader = BatchReader(columns)
+        share = max(_SPARE * SAMPLE_ROWS // max(self.engine.n_partitions, 1), _LEAST_PART)
+        share = min(share, SAMPLE_ROWS)
+        task = SurveyTask(reader, tuple(problem.attributes), seed, share, SAMPLE_ROWS)
+        parts = self.walk(task, reader.names, lambda found: found.n_rows)
+        try:
+            found = reduce(add, parts)
+        except TypeError:
+            raise EvidenceError(f"{self.engine} has no rows") from None
+        return _settle(replace(self, columns=columns), found)
+
+
+def _settle(scanned: Scan, found: Survey) -> SurveyedRows:
+    """Groups have the values that they have on all rows; where rows have no types, as they are spelled."""
+    columns, margins, observed = scanned.columns, found.margins, found.observed
+    known = {name: column for name, column in columns.groups.items() if isinstance(column, str)}
+    texts = {column: margins.list_values(name) for name, column in known.items() if name in margins.names}
+    if observed is not None:
+        texts |= {column: observed.list_values(name) for name, column in columns.true_groups.items()}
+    engine, meanings, table = scanned.engine.settle(texts, found.sample.rows)
+    for name, column in {**known, **columns.true_groups}.items():
+        if column in meanings:
+            margins = margins.rename(name, meanings[column])
+            observed = None if observed is None else observed.rename(name, meanings[column])
+    values = {name: margins.list_values(name) for name in margins.names}
+    rows = replace(scanned, engine=engine)
+    return SurveyedRows(rows, BatchReader(columns, values), found.n_weighted, margins, observed, table)
+
+
+@dataclass(frozen=True)
+class SurveyedRows:
+    """Rows elsewhere of which is known what it takes to compile a problem, and a sample of them in memory."""
+
+    scan: Scan
+    reader: BatchReader
+    n_rows: int
+    margins: Margins
+    observed_margins: Margins | None
+    table: Any  # an Arrow table of the sample
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The sample; frequencies are those of all rows."""
+        return self.reader.read(self.table).with_columns(margins=self.margins)
+
+    @cached_property
+    def observed(self) -> ObservedRows | None:
+        """The sample as it turned out."""
+        if self.observed_margins is None:
+            return None
+        return self.reader.observe(self.table, self.evidence).with_columns(margins=self.observed_margins)
+
+    def make_dual(self, form: LinearForm) -> Dual:
+        """Of all rows, with the sample in memory."""
+        blocks = make_blocks(form, self.evidence)
+        first = blocks[0].cells
+        cells = Cells((), ()) if first is None else first.layout.cells
+        return Dual(form, blocks, 1.0, source=BoundRows(self, form, cells))
+
+
+@dataclass(frozen=True)
+class BoundRows:
+    """All rows with the features of a form: a `RowSource`."""
+
+    rows: SurveyedRows
+    form: LinearForm
+    cells: Cells
+    observed: LinearForm | None = None  # compiled on what was observed
+    known: dict[Pass, Any] = field(default_factory=dict, compare=False)  # sums that depend on rows alone
+
+    @property
+    def n_rows(self) -> int:
+        return self.rows.n_rows
+
+    @property
+    def mass(self) -> float:
+        return self.rows.margins.mass
+
+    def observe(self, form: LinearForm) -> BoundRows:
+        return replace(self, observed=form)
+
+    def total(self, *passes: Pass) -> list[Any]:
+        """Sums of plain functions are kept: they depend on nothing but the rows."""
+        plain = [one for one in passes if isinstance(one, FunctionType)]
+        if not (len(plain) == len(passes) and all(one in self.known for one in plain)):
+            sums = self._walk(passes)
+            self.known.update((one, found) for one, found in zip(passes, sums, strict=True) if one in plain)
+            return sums
+        return [self.known[one] for one in plain]
+
+    def _walk(self, passes: tuple[Pass, ...]) -> list[Any]:
+        reader = self.rows.reader
+        names = reader.names if self.observed is not None else reader.columns.needed
+        task = SumTask(reader, self.form, self.observed, self.cells, passes)
+        parts = self.rows.scan.walk(task, names, lambda found: found.rows)
+        return reduce(add_all, (part.sums for part in parts if part.sums is not None))
