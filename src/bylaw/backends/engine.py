@@ -69,7 +69,10 @@ class Engine(ABC):
         """Raise an `EvidenceError` if the rows are not those of the walks before."""
         return
 
-    def settle(self, texts: Mapping[str, Sequence[Any]], sample: Any) -> tuple[Engine, Meanings, Any]:
+    def settle(
+        self, texts: Mapping[str, Sequence[Any]], sample: Any, known: Mapping[str, Sequence[Value]]
+    ) -> tuple[Engine, Meanings, Any]:
         """Where rows have no types: the engine that reads some columns as what all their values look like,
-        what these stand for, and an Arrow table of a sample with the values that are meant."""
+        what these stand for, and an Arrow table of a sample with the values that are meant. Of some columns
+        it is known which values they have."""
         return self, {}, sample

@@ -24,7 +24,6 @@ from bylaw.backends.engine import Engine, Meanings, Task
 from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
 from bylaw.data.table_files import TableFile, detect_format, name_file, parse_column
-from bylaw.data.text_values import parse_values
 from bylaw.errors import EvidenceError
 
 _PARTITION_ROWS = 2**20
@@ -89,11 +88,10 @@ class TableFiles(Engine):
         roles = Roles(columns)
         untyped = [c for c in (*columns.groups.values(), *columns.true_groups.values()) if isinstance(c, str)]
         ids = () if columns.id is None else (columns.id,)
-        values = {name: known for name, known in roles.values({}).items() if name not in untyped}
-        files = [TableFile(path, (*ids, *untyped), roles.numbers, values) for path in paths]
-        for file in files:
-            with name_file(file.path):
-                detect_format(file.path)
+        values = roles.values({})
+        if detect_format(paths[0]) == "csv":  # the values of all rows tell what a group's are: see settle
+            ids, values = (*ids, *untyped), {n: known for n, known in values.items() if n not in untyped}
+        files = [TableFile(path, ids, roles.numbers, values) for path in paths]
         found = cls(title, tuple(files), tuple(_look(file.path) for file in files))
         found._check_columns()
         return found
@@ -140,14 +138,17 @@ class TableFiles(Engine):
                     f"{file.path} was changed while its rows were read; nothing was fitted. Start again"
                 )
 
-    def settle(self, texts: Mapping[str, Sequence[Any]], sample: Any) -> tuple[Engine, Meanings, Any]:
+    def settle(
+        self, texts: Mapping[str, Sequence[Any]], sample: Any, known: Mapping[str, Sequence[Value]]
+    ) -> tuple[Engine, Meanings, Any]:
         """In a CSV file all is text: what all values of a column look like decides what they are."""
         if detect_format(self.files[0].path) != "csv":
             return self, {}, sample
         meanings: dict[str, dict[Any, Value]] = {}
         for name, found in texts.items():
-            meanings[name] = dict(zip(found, parse_values(found), strict=True))
-            values = parse_column(sample.column(name), list(meanings[name].values()))
+            column = parse_column(pyarrow.array(found), known.get(name, ()))
+            meanings[name] = dict(zip(found, column.to_pylist(), strict=True))
+            values = parse_column(sample.column(name), tuple(meanings[name].values()))
             sample = sample.set_column(sample.schema.get_field_index(name), name, values)
         files = [
             replace(

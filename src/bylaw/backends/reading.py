@@ -8,15 +8,13 @@ from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence
 from bylaw.data.groups import KnownGroup
-from bylaw.data.outcomes import ObservedRows, observe
+from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import EvidenceError
-from bylaw.formulation.blocks import Block, make_blocks
+from bylaw.formulation.blocks import Block, make_batch_blocks
 from bylaw.formulation.cells import Cells
 from bylaw.formulation.linear_form import LinearForm, admit_values
 from bylaw.formulation.passes import Pass, sum_blocks
@@ -68,6 +66,16 @@ class BatchReader:
         }
         return rows.with_columns(groups={**rows.groups, **known})
 
+    def hold_out(self, table: Any) -> HeldOut:
+        """All rows of a table, and what was observed of them."""
+        columns = self.columns
+        return HeldOut(
+            self.read(table),
+            None if columns.label is None else table.column(columns.label),
+            {name: table.column(column) for name, column in columns.true_groups.items()} or None,
+            seen_weights=None if columns.seen_weights is None else table.column(columns.seen_weights),
+        )
+
 
 class PartSums(NamedTuple):
     """What comes back from a partition."""
@@ -100,18 +108,13 @@ class SumTask:
         evidence = self.reader.read(batch)
         if evidence.weights is not None and not evidence.weights.any():
             return []
-        blocks = make_blocks(self.form, evidence, cells=self.cells)
+        blocks = make_batch_blocks(self.form, evidence, self.cells)
         if self.observed is None:
             return blocks
-        twins = make_blocks(self.observed, self.reader.observe(batch, evidence), like=blocks)
+        twins = make_batch_blocks(self.observed, self.reader.observe(batch, evidence), self.cells)
         return [block.with_observed(twin) for block, twin in zip(blocks, twins, strict=True)]
 
 
 def add_all(one: list[Any], other: list[Any]) -> list[Any]:
     """Sums of several passes over different rows."""
     return list(map(add, one, other))
-
-
-def count_weighted(evidence: Evidence) -> int:
-    """Rows that have a weight."""
-    return len(evidence) if evidence.weights is None else int(np.count_nonzero(evidence.weights))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from operator import add
 from os import PathLike
 from types import FunctionType
 from typing import Any
 
+from bylaw._base.typing import Value
+from bylaw._base.validation import check_whole
 from bylaw.backends.engine import Engine, Progress, Task
 from bylaw.backends.reading import BatchReader, SumTask, add_all
-from bylaw.backends.survey import Survey, SurveyTask
+from bylaw.backends.survey import SamplePlan, SampleTask, Survey, SurveyTask
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence
 from bylaw.data.margins import Margins
-from bylaw.data.outcomes import ObservedRows
+from bylaw.data.outcomes import HeldOut, ObservedRows
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.cells import Cells
@@ -28,8 +29,7 @@ from bylaw.formulation.passes import Pass
 from bylaw.language.problem import Problem
 
 SAMPLE_ROWS = 262_144  # in memory, for the first stages of a solve
-_LEAST_PART = 4096  # rows of a partition's sample
-_SPARE = 4  # times more than its share, as partitions differ
+MOST_VALUES = 2**28  # of columns, that are read into memory at once: two gigabytes
 _ENGINES = {  # by the package of a source: the module of its engine
     "pyarrow": "bylaw.backends.files",
     "polars": "bylaw.backends.polars_frames",
@@ -137,32 +137,91 @@ class Scan:
         """The first walk: what a problem needs to know of all rows, and a sample of them."""
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         reader = BatchReader(columns)
-        share = max(_SPARE * SAMPLE_ROWS // max(self.engine.n_partitions, 1), _LEAST_PART)
-        share = min(share, SAMPLE_ROWS)
-        task = SurveyTask(reader, tuple(problem.attributes), seed, share, SAMPLE_ROWS)
-        parts = self.walk(task, reader.names, lambda found: found.n_rows)
-        try:
-            found = reduce(add, parts)
-        except TypeError:
-            raise EvidenceError(f"{self.engine} has no rows") from None
+        plan = SamplePlan.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed)
+        task = SurveyTask(reader, tuple(problem.attributes), plan)
+        found = self._add_up(self.walk(task, reader.names, lambda part: part.counts.n_rows))
         return _settle(replace(self, columns=columns), found)
+
+    def sample(
+        self, n_rows: int, seed: int = 0, values: Mapping[str, Sequence[Value]] | None = None
+    ) -> HeldOut:
+        """Rows that are sampled at random, each as likely as any other, in memory.
+
+        Parameters
+        ----------
+        n_rows : int
+            how many; all, where there are fewer.
+        seed : int
+        values : dict, optional
+            of known groups, where files have no types: what their text stands for.
+
+        Returns
+        -------
+        HeldOut
+            evidence, with labels and groups as observed where the columns name them.
+        """
+        if check_whole(n_rows, "n_rows") < 1:
+            raise OptionError(f"n_rows must be at least 1, not {n_rows}")
+        reader, engine = BatchReader(self.columns), self.engine
+        plan = SamplePlan.of(n_rows, engine.n_rows, engine.n_partitions, seed)
+        found = self._add_up(self.walk(SampleTask(plan), reader.names, lambda part: len(part.rows)))
+        columns = {**self.columns.groups, **self.columns.true_groups}
+        texts = {c: found.rows.column(c).unique().to_pylist() for c in columns.values() if isinstance(c, str)}
+        known = {columns[name]: known for name, known in (values or {}).items() if name in columns}
+        _, _, table = engine.settle(texts, found.rows, known)
+        return reader.hold_out(table)
+
+    def read(self, values: Mapping[str, Sequence[Value]] | None = None) -> HeldOut:
+        """All rows in memory, if they are not too many.
+
+        Parameters
+        ----------
+        values : dict, optional
+            as for `sample`.
+
+        Returns
+        -------
+        HeldOut
+
+        Raises
+        ------
+        EvidenceError
+            if there are too many.
+        """
+        most = MOST_VALUES // len(BatchReader(self.columns).names)
+        found = self.sample(most, values=values)
+        if len(found.evidence) >= most:
+            raise EvidenceError(
+                f"{self.engine} has {most:,} rows or more, too many to be read into memory for this; take a "
+                f"random sample of them, such as rows.sample(1_000_000)"
+            )
+        return found
+
+    def _add_up(self, parts: Iterator[Any]) -> Any:
+        total = None
+        for part in parts:
+            total = part if total is None else total + part
+        if total is None:
+            raise EvidenceError(f"{self.engine} has no rows")
+        return total
 
 
 def _settle(scanned: Scan, found: Survey) -> SurveyedRows:
     """Groups have the values that they have on all rows; where rows have no types, as they are spelled."""
-    columns, margins, observed = scanned.columns, found.margins, found.observed
+    columns, counts = scanned.columns, found.counts
+    margins, observed = counts.margins, counts.observed
     known = {name: column for name, column in columns.groups.items() if isinstance(column, str)}
     texts = {column: margins.list_values(name) for name, column in known.items() if name in margins.names}
     if observed is not None:
         texts |= {column: observed.list_values(name) for name, column in columns.true_groups.items()}
-    engine, meanings, table = scanned.engine.settle(texts, found.sample.rows)
+    engine, meanings, table = scanned.engine.settle(texts, found.sample.rows, {})
     for name, column in {**known, **columns.true_groups}.items():
         if column in meanings:
             margins = margins.rename(name, meanings[column])
             observed = None if observed is None else observed.rename(name, meanings[column])
     values = {name: margins.list_values(name) for name in margins.names}
     rows = replace(scanned, engine=engine)
-    return SurveyedRows(rows, BatchReader(columns, values), found.n_weighted, margins, observed, table)
+    return SurveyedRows(rows, BatchReader(columns, values), counts.n_weighted, margins, observed, table)
 
 
 @dataclass(frozen=True)
@@ -213,6 +272,10 @@ class BoundRows:
     @property
     def mass(self) -> float:
         return self.rows.margins.mass
+
+    @property
+    def passes(self) -> int:
+        return self.rows.scan.passes
 
     def observe(self, form: LinearForm) -> BoundRows:
         return replace(self, observed=form)

@@ -13,9 +13,13 @@ import numpy as np
 import pyarrow
 
 from bylaw._base.typing import Floats
-from bylaw.backends.reading import BatchReader, count_weighted
+from bylaw.backends.reading import BatchReader
+from bylaw.data.evidence import Evidence
 from bylaw.data.margins import Margins
 from bylaw.errors import EvidenceError
+
+_LEAST_SHARE = 4096  # rows of a partition's sample
+_SPARE = 4  # times more than its share, as partitions differ
 
 
 @dataclass(frozen=True)
@@ -39,30 +43,90 @@ class RowSample:
 
 
 @dataclass(frozen=True)
-class Survey:
+class SamplePlan:
+    """How rows are sampled from partitions."""
+
+    seed: int
+    share: int  # rows of a partition's sample, at most
+    most: int  # rows of the sample of all
+    threshold: float = 1.0  # below which random numbers are looked at, where many rows are known to come
+
+    @classmethod
+    def of(cls, most: int, n_rows: int | None, n_partitions: int, seed: int) -> SamplePlan:
+        """Of at most so many rows from partitions that may differ in size."""
+        share = min(max(_SPARE * most // max(n_partitions, 1), _LEAST_SHARE), most)
+        return cls(seed, share, most, min(_SPARE * most / n_rows, 1.0) if n_rows else 1.0)
+
+    def start(self, partition: int) -> _Sampler:
+        return _Sampler(self, np.random.default_rng([self.seed, partition]))
+
+
+class _Sampler:
+    """Samples the batches of one partition."""
+
+    def __init__(self, plan: SamplePlan, rng: np.random.Generator) -> None:
+        self.plan, self.rng, self.kept = plan, rng, list[RowSample]()
+        self.threshold = plan.threshold
+
+    def take(self, batch: Any, weights: Floats | None = None) -> None:
+        """Some of these rows, if they have a weight."""
+        numbers = self.rng.random(len(batch))
+        wanted = numbers < self.threshold
+        here = np.flatnonzero(wanted if weights is None else wanted & (weights > 0))
+        rows = pyarrow.Table.from_batches([batch]).take(pyarrow.array(here))
+        self.kept.append(RowSample(rows, numbers[here], self.threshold, self.plan.share))
+        if sum(len(part.numbers) for part in self.kept) > 2 * self.plan.share:
+            self.kept = [reduce(add, self.kept)]
+            self.threshold = self.kept[0].threshold
+
+    def finish(self) -> RowSample:
+        return replace(reduce(add, self.kept), most=self.plan.most)
+
+
+@dataclass(frozen=True)
+class SampleTask:
+    """A sample of a partition."""
+
+    plan: SamplePlan
+
+    def __call__(self, partition: int, batches: Iterator[Any]) -> RowSample | None:
+        sampler = self.plan.start(partition)
+        for batch in batches:
+            if len(batch):
+                sampler.take(batch)
+        return sampler.finish() if sampler.kept else None
+
+
+@dataclass(frozen=True)
+class Counts:
     """Of some rows; those of different rows add up."""
 
     n_rows: int
     n_weighted: int  # rows that have a weight
     margins: Margins
     observed: Margins | None
-    sample: RowSample
 
-    def __add__(self, other: Survey) -> Survey:
+    def __add__(self, other: Counts) -> Counts:
         observed = None
         if self.observed is not None and other.observed is not None:
             observed = self.observed + other.observed
-        return Survey(
+        return Counts(
             self.n_rows + other.n_rows,
             self.n_weighted + other.n_weighted,
             self.margins + other.margins,
             observed,
-            self.sample + other.sample,
         )
 
-    def with_most(self, most: int) -> Survey:
-        """With a sample that may grow to so many rows."""
-        return replace(self, sample=replace(self.sample, most=most))
+
+@dataclass(frozen=True)
+class Survey:
+    """Of some rows; those of different rows add up."""
+
+    counts: Counts
+    sample: RowSample
+
+    def __add__(self, other: Survey) -> Survey:
+        return Survey(self.counts + other.counts, self.sample + other.sample)
 
 
 @dataclass(frozen=True)
@@ -71,35 +135,26 @@ class SurveyTask:
 
     reader: BatchReader
     attributes: tuple[str, ...]  # that rules refer to
-    seed: int
-    share: int  # rows of a partition's sample
-    most: int  # rows of the sample of all
+    plan: SamplePlan
 
     def __call__(self, partition: int, batches: Iterator[Any]) -> Survey | None:
-        rng = np.random.default_rng([self.seed, partition])
-        found, threshold, done = [], 1.0, 0
+        sampler, found, done = self.plan.start(partition), list[Counts](), 0
         for batch in batches:
             if not len(batch):
                 continue
             try:
-                found.append(self._look(batch, rng, threshold))
+                evidence = self.reader.read(batch)
+                found.append(self._count(batch, evidence))
             except EvidenceError as problem:
                 problem.add_place(f"from row {done:,} on")
                 raise
+            sampler.take(batch, evidence.weights)
             done += len(batch)
-            if sum(len(part.sample.numbers) for part in found) > 2 * self.share:
-                found = [reduce(add, found)]
-                threshold = found[0].sample.threshold
-        return reduce(add, found).with_most(self.most) if found else None
+        return Survey(reduce(add, found), sampler.finish()) if found else None
 
-    def _look(self, batch: Any, rng: np.random.Generator, threshold: float) -> Survey:
-        evidence = self.reader.read(batch)
+    def _count(self, batch: Any, evidence: Evidence) -> Counts:
         observed = None
         if self.reader.observes:
             observed = Margins.of(self.reader.observe(batch, evidence), self.attributes)
-        numbers = rng.random(len(batch))
-        kept = np.flatnonzero((numbers < threshold) & (evidence.row_weights > 0))
-        rows = pyarrow.Table.from_batches([batch]).take(pyarrow.array(kept))
-        sample = RowSample(rows, numbers[kept], threshold, self.share)
-        margins = Margins.of(evidence, self.attributes)
-        return Survey(len(batch), count_weighted(evidence), margins, observed, sample)
+        weighted = len(batch) if evidence.weights is None else int(np.count_nonzero(evidence.weights))
+        return Counts(len(batch), weighted, Margins.of(evidence, self.attributes), observed)

@@ -143,7 +143,10 @@ class _Open:
 
 def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
     # Without pre_buffer=False, pyarrow holds the whole file in the end.
-    file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False))
+    # Values that repeat are stored once, and stay so.
+    file = stack.enter_context(
+        pyarrow.parquet.ParquetFile(table.path, pre_buffer=False, read_dictionary=list(table.values))
+    )
     schema = file.schema_arrow
     if columns is not None:
         schema = pyarrow.schema([schema.field(name) for name in columns])

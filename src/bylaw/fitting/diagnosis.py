@@ -16,6 +16,7 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
+from bylaw.backends.scan import Scan
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import OptionError
 from bylaw.fitting.bias_correction import FEW_ROWS
@@ -100,7 +101,7 @@ def _aligned(remarks: Mapping[str, str]) -> Iterator[str]:
 
 
 def diagnose(
-    problem: Problem, evidence: Evidence, *, relaxation_costs: Mapping[Any, float] | None = None
+    problem: Problem, evidence: Evidence | Scan, *, relaxation_costs: Mapping[Any, float] | None = None
 ) -> Diagnosis:
     """Whether the rules can hold together on these rows; if not, which of them conflict, what each
     could reach, and the smallest relaxation.
@@ -108,7 +109,7 @@ def diagnose(
     Parameters
     ----------
     problem : Problem
-    evidence : Evidence
+    evidence : Evidence or Scan
     relaxation_costs : dict, optional
         {rule or family, or its text: a positive number}, one by default: a statement of cost 2 is
         twice as dear to loosen.
@@ -131,8 +132,10 @@ def diagnose(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
-    form = compile_problem(problem, as_evidence(evidence))
-    dual = Dual(form, make_blocks(form, evidence), beta=1.0)
+    surveyed = evidence.survey(problem) if isinstance(evidence, Scan) else None
+    evidence = as_evidence(evidence) if surveyed is None else surveyed.evidence
+    form = compile_problem(problem, evidence)
+    dual = Dual(form, make_blocks(form, evidence), beta=1.0) if surveyed is None else surveyed.make_dual(form)
     found = examine(dual, problem, evidence, costs=relaxation_costs)
     return replace(found, slack=measure_slack(dual)) if found.feasible else found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ def make_policy(
     """`tightened` (M,) in the rules' own units."""
     rows = fingerprint_rows(dual)
     guarantee = make_guarantee(dual, solution)
+    if dual.source is not None:
+        solution = replace(solution, passes=dual.source.passes)
     return Policy.from_solution(problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates)
 
 

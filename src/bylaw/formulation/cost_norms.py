@@ -61,6 +61,10 @@ class CellNorms:
         self.form, self.support, self.couplings = form, support, couplings
         self.places = sparse.csc_array(places)
         self.grams: dict[int, tuple[list[Floats], Floats]] = {}
+        self.actions = [action for action, _ in support.by_action]
+        columns = [support.features[here] for _, here in support.by_action]
+        alike = all(np.array_equal(part, columns[0]) for part in columns)
+        self.alike = columns[0] if columns and alike else None  # where all actions are touched alike
 
     def __call__(self, block: Block) -> Floats:
         """(n_rows,), of ||B phi||^2 and 2 b'B phi for each action."""
@@ -69,6 +73,11 @@ class CellNorms:
             if cell not in self.grams:
                 self.grams[cell] = self._compute_gram(cell)
             grams, cross = self.grams[cell]
+            if self.alike is not None:
+                part = block.columns[self.alike, rows]
+                squares[self.actions, rows] = np.einsum("atn,tn->an", np.stack(grams) @ part, part)
+                crosses[self.actions, rows] = 2 * cross.reshape(len(grams), -1) @ part
+                continue
             for (action, here), gram in zip(self.support.by_action, grams, strict=True):
                 part = block.columns[self.support.features[here], rows]
                 squares[action, rows] = np.einsum("fn,fn->n", part, gram @ part)

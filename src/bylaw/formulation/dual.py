@@ -209,16 +209,22 @@ class Dual:
 
     def conflict(self, multipliers: Floats) -> float:
         """E[min over policies of lambda' c]: above zero, no policy satisfies every rule."""
-        return self._respond(multipliers).cost / self.mass - float(self.form.bounds @ multipliers)
+        (response,) = self._respond([multipliers])
+        return response.cost / self.mass - float(self.form.bounds @ multipliers)
 
     def best_response(self, multipliers: Floats) -> Floats:
         """E[c] - b, (M,), of the policy of least lambda'c on every row."""
-        moments = self._respond(multipliers).moments
-        return self.form.couplings @ (moments.ravel() / self.mass) - self.form.bounds
+        return self.best_responses([multipliers])[0]
 
-    def _respond(self, multipliers: Floats) -> Response:
-        costs = (self.form.couplings.T @ multipliers).reshape(self.form.base.shape)
-        return self.total(ResponsePass(costs, self.form.action_space))[0]
+    def best_responses(self, several: Sequence[Floats]) -> list[Floats]:
+        """The same for several multipliers in one walk over the rows."""
+        moments = [response.moments for response in self._respond(several)]
+        return [self.form.couplings @ (part.ravel() / self.mass) - self.form.bounds for part in moments]
+
+    def _respond(self, several: Sequence[Floats]) -> list[Response]:
+        shape, space = self.form.base.shape, self.form.action_space
+        passes = [ResponsePass((self.form.couplings.T @ one).reshape(shape), space) for one in several]
+        return self.total(*passes) if passes else []
 
     @property
     def highest_cost(self) -> float:

@@ -50,6 +50,11 @@ class RowSource(Protocol):
         """The sum of all weights."""
         ...
 
+    @property
+    def passes(self) -> int:
+        """How often all rows were looked at so far."""
+        ...
+
     def total(self, *passes: Pass) -> list[Any]:
         """The sums of each pass over all rows, all of them in one walk over the rows."""
         ...

@@ -314,6 +314,8 @@ class Solution:
     trace : tuple of Step
     exact : ExactOptimum or None
         cost and multipliers of the exact linear program, by solver="linear_program"; not saved.
+    passes : int
+        how often all rows were looked at, where they live elsewhere; 0 for rows in memory.
     """
 
     multipliers: Floats
@@ -323,6 +325,7 @@ class Solution:
     steps: int
     trace: tuple[Step, ...] = field(default=(), repr=False)
     exact: ExactOptimum | None = field(default=None, repr=False)
+    passes: int = 0
 
 
 class RulePrice(NamedTuple):

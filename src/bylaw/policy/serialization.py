@@ -98,6 +98,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
             "gradient_mapping": solution.gradient_mapping,
             "value": solution.value,
             "steps": solution.steps,
+            **({"passes": solution.passes} if solution.passes else {}),
         },
     }
     if policy.fitted_rates is not None:
@@ -218,7 +219,9 @@ def _feature(node: Node, space: ActionSpace, attributes: Mapping[str, Attribute]
 def _solution(node: Node, multipliers: Floats) -> Solution:
     status = Status[node["status"].one_of(Status.__members__)]
     mapping = node["gradient_mapping"].positive(zero=True)
-    return Solution(multipliers, status, mapping, node["value"].number(), node["steps"].count())
+    passes = node["passes"].count() if "passes" in node.value else 0
+    value, steps = node["value"].number(), node["steps"].count()
+    return Solution(multipliers, status, mapping, value, steps, passes=passes)
 
 
 def _calibration(root: Node, feature_map: FeatureMap) -> Calibration | None:

@@ -136,18 +136,28 @@ class ColumnGeneration:
         constant = dual.form.action_space.constant_decisions()
         moments = [np.outer(mean, decision).ravel() for decision in constant]
         self.known = [dual.form.couplings @ moment - dual.form.bounds for moment in moments]  # (M,) each
-        for j in np.unique(np.linspace(0, dual.n_rules - 1, _MOST_FIRST).astype(int)):
-            self.add_best_response(np.eye(1, dual.n_rules, j)[0])
+        first = np.unique(np.linspace(0, dual.n_rules - 1, _MOST_FIRST).astype(int))
+        self.known += dual.best_responses([np.eye(1, dual.n_rules, j)[0] for j in first])
         if multipliers is not None:
             self.known.append(-dual.value_and_gradient(multipliers)[1])
+        self.asked: list[Floats] = []  # multipliers whose best policies were met
+        self.sample = None
+        if dual.source is not None:
+            self.sample = ColumnGeneration(dual.with_rows(dual.blocks), multipliers)
 
     def add_best_response(self, multipliers: Floats) -> Floats:
         """The policy of least lambda'v: its violations, (M,)."""
+        self.asked.append(multipliers)
         self.known.append(self.dual.best_response(multipliers))
         return self.known[-1]
 
     def solve(self, program: MixtureProgram, stop: Stop, multipliers: Floats | None = None) -> MixtureBounds:
         """Meet policies until the bounds of the answer are good enough, or no policy helps."""
+        if self.sample is not None:  # all that a sample asks for, in one walk over all rows
+            answer = self.sample.solve(program, stop, multipliers)
+            self.known += self.dual.best_responses(self.sample.asked)
+            self.sample.asked.clear()
+            multipliers = answer.multipliers if answer.multipliers.any() else multipliers
         answer = MixtureBounds(math.inf, self.known[0], -math.inf, np.zeros(self.dual.n_rules))
         if multipliers is not None:
             answer = self._price(program, program.project_prices(multipliers[program.rules]), answer)

@@ -22,9 +22,8 @@ _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line
 _REGULAR = 1e-6  # relative, added to diagonals: features may depend on each other
 _ROOM = 0.5  # of the margin that makes sure, to stray on top of that
-_MOST_PARTS = 64  # blocks of near rows, before they are joined
-_NEAR_VALUES = 2**24  # of columns of near rows, that are kept in memory
-_WORTHWHILE = 0.3  # of all rows: more are not worth keeping
+_NEAR_VALUES = 2**25  # of columns of near rows, that are kept in memory
+_NEAR_SHARE = 0.25  # of all rows: enough for the steps from a sample's optimum to that of all rows
 _TINY = 1e-300
 
 
@@ -37,12 +36,10 @@ class ScreenSums:
     observed: Floats | None  # (F', A): the same with features as observed
 
     def __add__(self, other: ScreenSums) -> ScreenSums:
-        near = (*self.near, *other.near)
         observed = None
         if self.observed is not None and other.observed is not None:
             observed = self.observed + other.observed
-        near = tuple(join_blocks(near)) if len(near) > _MOST_PARTS else near
-        return ScreenSums(near, self.moments + other.moments, observed)
+        return ScreenSums((*self.near, *other.near), self.moments + other.moments, observed)
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,13 @@ class ScreenPass:
     margin: float  # that makes sure
 
     def __call__(self, block: Block) -> ScreenSums:
-        scores = block.scores(self.here)
-        decision, distribution = _decide(scores, self.metric.apart)
-        margin = _margin(scores, decision)
+        scores, apart = block.scores(self.here), self.metric.apart
+        decision = _decide(scores, apart)
+        margin = _margin(scores, decision, apart)
         if self.way.any():
-            margin = np.minimum(margin, _margin(block.scores(self.here + self.way), decision))
+            margin = np.minimum(margin, _margin(block.scores(self.here + self.way), decision, apart))
         far = margin > self.margin + self.allowance * self.metric.sizes(block.columns)
-        distribution *= far if block.weights is None else far * block.weights
+        distribution = decision * (far if block.weights is None else far * block.weights).astype(np.float64)
         return ScreenSums(
             (block.rows(np.flatnonzero(~far)),),
             block.moments(distribution),
@@ -153,6 +150,10 @@ class ScreenedRows:
     def mass(self) -> float:
         return self.source.mass
 
+    @property
+    def passes(self) -> int:
+        return self.source.passes
+
     def observe(self, form: LinearForm) -> RowSource:
         return self.source.observe(form)
 
@@ -180,11 +181,11 @@ class ScreenedRows:
         room = []
         for block in self.sample.blocks:
             scores = block.scores(here)
-            found = _margin(scores, _decide(scores, self.metric.apart)[0])
+            found = _margin(scores, _decide(scores, self.metric.apart), self.metric.apart)
             room.append((found - margin) / np.maximum(self.metric.sizes(block.columns), _TINY))
         first = self.sample.blocks[0]
         n_columns = len(first.columns) + (0 if first.seen is None else len(first.seen))
-        share = min(_NEAR_VALUES / n_columns / self.n_rows, _WORTHWHILE)
+        share = min(_NEAR_VALUES / n_columns / self.n_rows, _NEAR_SHARE)
         allowance = float(np.quantile(np.concatenate(room), share))
         if allowance <= 0:
             return None
@@ -250,21 +251,16 @@ class _Metric:
         return np.linalg.inv(self.root).astype(np.float64)
 
 
-def _decide(scores: Floats, apart: bool) -> tuple[NDArray[Any], Floats]:
-    """The best decision on each row, and its one-hot matrix (n_actions, n_rows): positions (n_rows,), or
-    for sets +1 for a label within and -1 without, (n_actions, n_rows)."""
+def _decide(scores: Floats, apart: bool) -> NDArray[np.bool_]:
+    """The actions of the best decision on each row, (n_actions, n_rows): that of largest score, or for sets
+    all of positive score. Where several are largest, all of them: such a row has no margin."""
+    return scores > 0 if apart else scores == scores.max(axis=0)
+
+
+def _margin(scores: Floats, decision: NDArray[np.bool_], apart: bool) -> Floats:
+    """By how much a decision (n_actions, n_rows) is better than any other, (n_rows,)."""
     if apart:
-        return np.where(scores > 0, 1.0, -1.0), (scores > 0).astype(float)
-    best, distribution = scores.argmax(axis=0), np.zeros(scores.shape)
-    distribution[best, np.arange(len(best))] = 1.0
-    return best, distribution
-
-
-def _margin(scores: Floats, decision: NDArray[Any]) -> Floats:
-    """By how much the decision is better than any other, (n_rows,); overwrites the scores."""
-    if decision.ndim == 2:
-        return (scores * decision).min(axis=0)
-    rows = np.arange(len(decision))
-    own = scores[decision, rows]
-    scores[decision, rows] = -np.inf
-    return own - scores.max(axis=0)
+        return np.where(decision, scores, -scores).min(axis=0)
+    others = np.where(decision, -np.inf, scores).max(axis=0)
+    margin = np.where(decision, scores, -np.inf).max(axis=0) - others
+    return np.where(decision.sum(axis=0) == 1, margin, 0.0)
