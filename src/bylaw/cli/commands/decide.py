@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,22 +71,26 @@ def run_decide(
 def _write_decisions(decider: _Decider, table: Path, output: Path) -> int:
     """How many rows were decided."""
     from bylaw.cli.inputs import list_group_values, open_table
+    from bylaw.data.background_io import read_ahead, write_behind
     from bylaw.data.table_files import open_writer
 
     file, done = open_table(table, decider.roles, list_group_values(decider.policy)), 0
     names = list(dict.fromkeys([decider.id, *decider.roles.needed]))
-    batches = (batch for batch in file.batches(names) if len(batch))
-    first = next(batches, None)
-    if first is None:
-        raise EvidenceError(f"{table} has no rows")
-    schema = decider.make_schema(first.schema)
-    with open_writer(output, schema) as write, show_progress("rows", file.rows) as advance:
+    with contextlib.ExitStack() as stack:
+        batches = stack.enter_context(read_ahead(batch for batch in file.batches(names) if len(batch)))
+        first = next(batches, None)
+        if first is None:
+            raise EvidenceError(f"{table} has no rows")
+        append = stack.enter_context(open_writer(output, decider.make_schema(first.schema)))
+        write = stack.enter_context(write_behind(append))
+        advance = stack.enter_context(show_progress("rows", file.rows))
         for batch in chain([first], batches):
             try:
-                write(decider.decide(batch))
+                decided = decider.decide(batch)
             except EvidenceError as problem:
                 problem.add_place(f"{table}, from row {done:,} on")
                 raise
+            write(decided)
             done += len(batch)
             advance(len(batch))
     return done
