@@ -142,7 +142,7 @@ def test_ids_of_another_length_are_refused():
 
 
 def hash_compiled(ids, prefix, ending, monkeypatch):
-    monkeypatch.setattr(id_hashes._done, "ids", 2**21)
+    monkeypatch.setattr(id_hashes._done, "ids", 2**21 + 1)
     assert id_hashes._load_kernel() is not None
     monkeypatch.setattr(id_hashes, "_hash_each", None)  # not this way
     return hash_ids(ids, prefix, ending)
@@ -162,7 +162,9 @@ def test_the_compiled_hash_is_that_of_hashlib(before, ending, monkeypatch):
     lengths = [*range(140), *rng.integers(0, 300, 61)]
     texts = ["".join(map(chr, rng.integers(1, 0xD7FF, int(length) // 2))) for length in lengths]
     for ids in (
-        np.array([f"{'x' * (length % 2)}{text}" for length, text in zip(lengths, texts, strict=True)], object),
+        np.array(
+            [f"{'x' * (length % 2)}{text}" for length, text in zip(lengths, texts, strict=True)], object
+        ),
         np.array([*WHOLE, *(10 ** rng.uniform(0, 18, 90)).astype(int)]),
         np.array([2**64 - 1, 3], dtype=np.uint64),
         np.array([-5]),
@@ -185,7 +187,7 @@ def test_without_the_compiled_hash_draws_are_the_same(trouble, monkeypatch):
         raise trouble
 
     wanted = hash_plainly(np.arange(50), "k/", "")
-    monkeypatch.setattr(id_hashes._done, "ids", 2**21)
+    monkeypatch.setattr(id_hashes._done, "ids", 2**21 + 1)
     monkeypatch.setitem(sys.modules, "bylaw.policy.sha256_kernel", Failing("kernel", fail))
     id_hashes._load_kernel.cache_clear()
     try:

@@ -15,7 +15,7 @@ from bylaw.errors import EvidenceError
 Words = NDArray[np.uint64]
 
 _MOST_DIGITS = 18  # of a whole number that is spelled with many others at a time
-_MANY = 2**20  # ids hashed so far: whoever hashes so many hashes more, and to load the kernel pays off
+_MANY = 2**21  # ids hashed so far; about as many take hashlib as long as it takes to load the kernel
 
 
 @dataclass
@@ -83,9 +83,7 @@ def _spell(ids: NDArray[Any], ending: str) -> list[bytes]:
 
 
 def _has_plain_digits(ids: NDArray[Any]) -> bool:
-    return bool(
-        ids.dtype.kind in "iu" and len(ids) and ids.min() >= 0 and ids.max() < 10**_MOST_DIGITS
-    )
+    return bool(ids.dtype.kind in "iu" and len(ids) and ids.min() >= 0 and ids.max() < 10**_MOST_DIGITS)
 
 
 def _spell_digits(ids: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
