@@ -460,7 +460,7 @@ def compute_probabilities(
     """(n_actions, n_rows): softmax(beta * features' score_matrix) on each row, or sigmoids for sets."""
     evidence = feature_map.admit(as_evidence(evidence))
     scale = beta * score_matrix
-    # A few numbers more than a power of two apart, or the columns of a row compete for one place in the cache.
+    # Not a power of two apart, or the columns of a row compete for one place in the cache.
     features = np.zeros((len(scale), _TILES * _TILE + _APART))[:, :-_APART]
     scores = np.zeros((scale.shape[1], _TILES * _TILE))
     probabilities = np.empty((scale.shape[1], len(evidence)))
