@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -14,6 +18,9 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
+from bylaw.cli.commands.decide import _Decider
+from bylaw.data import table_files
+from bylaw.data.table_files import TableFile
 from bylaw.policy.serialization import compute_digest
 
 
@@ -74,6 +81,50 @@ def test_trouble_in_a_later_batch_is_found_in_its_place(policy, folder, bylaw, m
     assert answer.code == 2
     assert "from row 1,000 on: probabilities has a value that is not finite in row 234" in answer.err
     assert names_in(folder) == before
+
+
+def fail_on_call(function, count, trouble):
+    calls = itertools.count(1)
+
+    def call(*arguments, **options):
+        if next(calls) == count:
+            raise trouble
+        return function(*arguments, **options)
+
+    return call
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("place", "trouble", "code"),
+    [
+        ("write", OSError(errno.ENOSPC, "No space left on device"), 2),
+        ("read", OSError(errno.EIO, "Input/output error"), 2),
+        ("decide", KeyboardInterrupt(), 130),
+        ("write", KeyboardInterrupt(), 130),
+    ],
+)
+def test_trouble_in_a_thread_leaves_no_output_and_no_thread(
+    place, trouble, code, suffix, policy, folder, bylaw, monkeypatch
+):
+    monkeypatch.setattr("bylaw.data.table_files.BATCH_ROWS", 100)
+    if place == "write":
+        opened = table_files.open_writer
+
+        @contextlib.contextmanager
+        def open_failing_writer(*arguments):
+            with opened(*arguments) as write:
+                yield fail_on_call(write, 5, trouble)
+
+        monkeypatch.setattr(table_files, "open_writer", open_failing_writer)
+    else:
+        home, name = (TableFile, "_parse_values") if place == "read" else (_Decider, "decide")
+        monkeypatch.setattr(home, name, fail_on_call(getattr(home, name), 5, trouble))
+    before = names_in(folder)
+    answer = bylaw("decide", "policy.json", "new.parquet", "-o", f"decisions.{suffix}")
+    assert answer.code == code
+    assert names_in(folder) == before
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("bylaw-")]
 
 
 BAD_FILES = {

@@ -14,7 +14,7 @@ from bylaw._base.atomic_files import write_atomically
 from bylaw.data.table_files import TableFile, open_writer, parse_column
 from bylaw.errors import EvidenceError, OptionError
 
-ENDINGS = ["csv", "parquet", "arrow", "jsonl"]
+ENDINGS = ["csv.gz", "tsv.gz", "csv", "parquet", "arrow", "jsonl"]
 ROWS = pyarrow.table({"id": [1, 2, 3], "p": [0.1, 0.2, 1 / 3], "who": ["a", 'b,"c', "ü"]})
 
 
@@ -64,7 +64,7 @@ def test_a_damaged_file_is_named(ending, content, tmp_path):
         TableFile(path).read(["id"])
 
 
-@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl", "csv.gz"])
 def test_a_truncated_file_is_refused(ending, tmp_path):
     file = written(tmp_path / f"rows.{ending}", times=50)
     content = file.path.read_bytes()
@@ -162,7 +162,7 @@ def test_a_link_stays_and_a_pipe_is_refused(tmp_path):
 
 
 def test_an_unknown_ending_or_no_file(tmp_path):
-    with pytest.raises(OptionError, match=r"\.csv, \.tsv, \.parquet"):
+    with pytest.raises(OptionError, match=r"\.csv, \.tsv, \.csv\.gz, \.tsv\.gz, \.parquet"):
         TableFile(tmp_path / "rows.xls").read()
     with pytest.raises(EvidenceError, match="there is no file"):
         TableFile(tmp_path / "rows.csv").read()

@@ -9,9 +9,11 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -53,6 +55,14 @@ def print_raw(text: str) -> None:
     """Print the result itself, as it is."""
     with contextlib.suppress(BrokenPipeError):
         print(text)  # noqa: T201
+    _flush()
+
+
+def print_file(path: Path) -> None:
+    """Print a file, byte by byte."""
+    sys.stdout.flush()
+    with path.open("rb") as file, contextlib.suppress(BrokenPipeError):
+        shutil.copyfileobj(file, sys.stdout.buffer)
     _flush()
 
 

@@ -71,10 +71,15 @@ class InputRows:
         return HeldOut(self.evidence, **self.outcomes, outcomes=outcomes, **known)
 
 
-def open_table(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> TableFile:
-    """A file, read by the roles of its columns; `groups` has the values of attributes that are known."""
+def open_table(
+    path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]], others: Sequence[str] = ()
+) -> TableFile:
+    """A file, read by the roles of its columns; `groups` has the values of attributes that are known, and
+    `others` are columns that have no role and stay as they are."""
     ids = () if roles.id is None else (roles.id,)
-    return TableFile(path, ids, roles.numbers, roles.values(groups))
+    numbers, values = roles.numbers, roles.values(groups)
+    text = [name for name in others if name not in numbers and name not in values]
+    return TableFile(path, [*ids, *text], numbers, values)
 
 
 def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:

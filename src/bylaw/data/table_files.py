@@ -35,6 +35,8 @@ _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
+    ".csv.gz": "csv",
+    ".tsv.gz": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "arrow",
@@ -47,9 +49,18 @@ _SUFFIXES = {
 
 def detect_format(path: Path) -> str:
     """By the ending of the name."""
-    if path.suffix.lower() not in _SUFFIXES:
-        raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
-    return _SUFFIXES[path.suffix.lower()]
+    for suffix, kind in _SUFFIXES.items():
+        if path.name.lower().endswith(suffix):
+            return kind
+    raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
+
+
+def _is_compressed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _find_delimiter(path: Path) -> str:
+    return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
 @dataclass(frozen=True)
@@ -165,9 +176,12 @@ def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    parsing = pyarrow.csv.ParseOptions(delimiter="\t" if table.path.suffix.lower() == ".tsv" else ",")
+    parsing = pyarrow.csv.ParseOptions(delimiter=_find_delimiter(table.path))
+    source = table.path
+    if _is_compressed(table.path):
+        source = stack.enter_context(pyarrow.input_stream(table.path, compression="gzip"))
     reader = stack.enter_context(
-        pyarrow.csv.open_csv(table.path, parse_options=parsing, convert_options=converting)
+        pyarrow.csv.open_csv(source, parse_options=parsing, convert_options=converting)
     )
     for column in reader.schema:
         if pyarrow.types.is_binary(column.type):
@@ -268,16 +282,16 @@ def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
             yield lambda batch: _write_lines(file, batch)
             return
         sink = stack.enter_context(pyarrow.OSFile(str(partial), "wb"))
+        if _is_compressed(path):
+            sink = stack.enter_context(pyarrow.CompressedOutputStream(sink, "gzip"))
         maker = {
             "parquet": pyarrow.parquet.ParquetWriter,
             "csv": pyarrow.csv.CSVWriter,
             "arrow": pyarrow.ipc.new_file,
         }[kind]
-        options = (
-            {"write_options": pyarrow.csv.WriteOptions(delimiter="\t")}
-            if path.suffix.lower() == ".tsv"
-            else {}
-        )
+        options = {}
+        if kind == "csv":
+            options = {"write_options": pyarrow.csv.WriteOptions(delimiter=_find_delimiter(path))}
         writer = stack.enter_context(maker(sink, schema, **options))
         yield writer.write_batch
 
@@ -290,4 +304,4 @@ def write_table(path: Path, table: Any) -> None:
 
 
 def _write_lines(file: Any, batch: Any) -> None:
-    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
+    file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())

@@ -36,6 +36,7 @@ from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 # a row's answer is the same, to the last bit, in any batch.
 _TILE = 2048
 _TILES = 4  # whose features are computed at a time
+_APART = 64
 _SHOWN_RULES = 20  # in a notebook
 _NOTABLE = 1e-3  # of violations in all, from which rules are called missed
 
@@ -459,7 +460,9 @@ def compute_probabilities(
     """(n_actions, n_rows): softmax(beta * features' score_matrix) on each row, or sigmoids for sets."""
     evidence = feature_map.admit(as_evidence(evidence))
     scale = beta * score_matrix
-    features, scores = (np.zeros((count, _TILES * _TILE)) for count in scale.shape)
+    # Not a power of two apart, or the columns of a row compete for one place in the cache.
+    features = np.zeros((len(scale), _TILES * _TILE + _APART))[:, :-_APART]
+    scores = np.zeros((scale.shape[1], _TILES * _TILE))
     probabilities = np.empty((scale.shape[1], len(evidence)))
     finite = True
     for first in range(0, len(evidence), _TILES * _TILE):
@@ -470,7 +473,7 @@ def compute_probabilities(
             tile = slice(start, start + _TILE)
             scores[:, tile] = compute_scores(scale, features[:, tile])
         feature_map.action_space.normalize(scores[:, :width], probabilities[:, rows])
-        finite &= bool(np.isfinite(probabilities[:, rows]).all())
+        finite &= not np.isnan(probabilities[:, rows].min())  # the least of what has a NaN is NaN
     if not finite:
         raise EvidenceError("the scores of some rows overflow; are their costs or references in order?")
     return probabilities

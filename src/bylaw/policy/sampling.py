@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Floats
 from bylaw.data.arrays import as_vector
 from bylaw.errors import EvidenceError
+from bylaw.policy.id_hashes import hash_ids
 
 HEX_DIGITS = 13  # of the hash for each number: exact as a float, and easy to say in SQL
 PER_DIGEST = 4  # such numbers in its 256 bits
 _BITS = 4 * HEX_DIGITS
-_MOST_DIGITS = 18  # of a whole number that is spelled with many others at a time
 
 
 def sample_actions(probabilities: Floats, uniforms: Floats) -> NDArray[np.int64]:
@@ -38,14 +37,24 @@ def sample_by_id(
     checked = _checked_ids(ids, parts[0].shape[1])
     for first in range(0, len(parts), PER_DIGEST):
         part = parts[first : first + PER_DIGEST]
-        open_rows = np.flatnonzero(
-            np.any([(probabilities > 0).sum(axis=0) > 1 for probabilities in part], axis=0)
-        )
-        columns = _uniforms(checked[open_rows], key, suffix.format(first // PER_DIGEST), len(part))
+        undecided = np.any([_count_possible(probabilities) > 1 for probabilities in part], axis=0)
+        rows = slice(None) if undecided.all() else np.flatnonzero(undecided)
+        columns = _uniforms(checked[rows], key, suffix.format(first // PER_DIGEST), len(part))
         for probabilities, uniforms in zip(part, columns, strict=True):
-            drawn = probabilities.argmax(axis=0)
-            drawn[open_rows] = sample_actions(probabilities[:, open_rows], uniforms)
+            drawn = sample_actions(probabilities[:, rows], uniforms)
+            if not isinstance(rows, slice):
+                decided = probabilities.argmax(axis=0)
+                decided[rows] = drawn
+                drawn = decided
             yield drawn
+
+
+def _count_possible(probabilities: Floats) -> NDArray[np.int32]:
+    """How many actions are possible on each row, (n_rows,)."""
+    count = np.zeros(probabilities.shape[1], np.int32)
+    for action in probabilities:  # a sum along the first axis of truth values is far slower
+        count += action > 0
+    return count
 
 
 def uniforms_by_id(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str = "/{}") -> Iterator[Floats]:
@@ -62,10 +71,7 @@ def uniforms_by_id(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str 
 
 def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:
     """The columns of one digest."""
-    try:
-        words = _hashes(hashlib.sha256(f"{key}/".encode()), _spell(ids, ending))
-    except UnicodeEncodeError as problem:
-        raise EvidenceError(f"the id {problem.object!r} has half of a character (a lone surrogate)") from None
+    words = hash_ids(ids, f"{key}/", ending)
     return (_bits(words, _BITS * place) / 2.0**_BITS for place in range(count))
 
 
@@ -77,32 +83,6 @@ def _checked_ids(ids: Any, n_rows: int) -> NDArray[Any]:
     if not all(issubclass(kind, str | int) and kind is not bool for kind in kinds):
         raise EvidenceError("ids must be strings or whole numbers, so that they have one spelling everywhere")
     return vector
-
-
-def _spell(ids: NDArray[Any], ending: str) -> list[bytes]:
-    """The text of each id and the ending, encoded."""
-    if ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0 or ids.max() >= 10**_MOST_DIGITS:
-        return list(map(str.encode, [f"{name}{ending}" for name in ids.tolist()]))
-    width = len(str(int(ids.max())))
-    lengths = 1 + np.searchsorted(
-        10 ** np.arange(1, width, dtype=np.uint64), ids.astype(np.uint64), side="right"
-    )
-    # Digits from the left, with zeros after those that are shorter; bytes of zero at the end are no text.
-    rest = ids.astype(np.uint64) * 10 ** (width - lengths).astype(np.uint64)
-    digits = np.empty((len(ids), width), np.uint8)
-    for place in range(width - 1, -1, -1):
-        rest, digits[:, place] = np.divmod(rest, np.uint64(10))
-    digits += ord("0")
-    digits[np.arange(width) >= lengths[:, None]] = 0
-    spelled = digits.view(f"S{width}").ravel().tolist()
-    return [text + ending.encode() for text in spelled] if ending else spelled
-
-
-def _hashes(prefix: Any, messages: list[bytes]) -> NDArray[np.uint64]:
-    """The SHA-256 of each message after the prefix, (n_rows, 4)."""
-    copy = prefix.copy
-    digests = b"".join([hashed.digest() for text in messages if (hashed := copy()).update(text) is None])
-    return np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
 
 
 def _bits(words: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
