@@ -19,13 +19,14 @@ from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import Part
-from bylaw.formulation.cells import CELL_ROWS, Cells, Layout, iterate_cells
+from bylaw.formulation.cells import CELL_ROWS, Cells, Layout, iterate_cells, iterate_tiles
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm, compute_scores
 from bylaw.formulation.moments import Places, compute_moments
 from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
+_TILE = 2**17  # scores at a time, where a cell has more: as many as fit in a core's own cache
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset({"support", "places"})
 _OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
@@ -246,6 +247,15 @@ def tally(
     """One pass over one block, with scores = features' score_matrix, (F, A); with `support`, the
     curvature at those places is tallied too, and with `chosen`, the moments of those columns alone. `places`
     are where predicted and observed moments are wanted."""
+    wide = score_matrix.shape[1] * block.n_rows >= _TILE * (len(block.starts) - 1)
+    if wide and block.cells is not None and block.seen is None:
+        scores = None if support is None else np.empty((score_matrix.shape[1], block.n_rows))
+        layout = block.cells.layout
+        total, moments = _tally_tiles(block, layout, beta * score_matrix, space, chosen, scores)
+        curvature = None
+        if support is not None and scores is not None:
+            curvature = _curvature(block, scores, space, beta, support)
+        return Tally(block.mass, total / beta, moments, curvature)
     scores = block.scores(beta * score_matrix)
     potential = space.to_probabilities(scores)
     curvature = None if support is None else _curvature(block, scores, space, beta, support)
@@ -255,6 +265,34 @@ def tally(
     moments = block.moments(scores, chosen, places[0])
     observed = block.observed_moments(scores, places[1])
     return Tally(block.mass, float(potential.sum()) / beta, moments, curvature, observed)
+
+
+def _tally_tiles(
+    block: Block,
+    layout: Layout,
+    score_matrix: Floats,
+    space: ActionSpace,
+    chosen: NDArray[np.int64] | None,
+    probabilities: Floats | None,
+) -> tuple[float, Floats]:
+    """The potential and moments, a few rows at a time: with many actions, what one step writes the next one
+    finds in the cache. Probabilities (A, n_rows) are filled in where there is room for them."""
+    n_actions, columns, potential = score_matrix.shape[1], block.columns, 0.0
+    part = columns if chosen is None else columns[chosen]
+    sums = np.zeros((len(layout.cells), len(part), n_actions))
+    weights, room = layout.spread(score_matrix), np.empty(max(_TILE, n_actions))
+    for cell, rows in iterate_tiles(block.starts, len(room) // n_actions):
+        size = rows.stop - rows.start
+        scores = weights[cell].compute(columns[:, rows], room[: n_actions * size].reshape(n_actions, size))
+        potentials = space.to_probabilities(scores)
+        if probabilities is not None:
+            probabilities[:, rows] = scores
+        if block.weights is not None:
+            scores *= block.weights[rows]
+            potentials *= block.weights[rows]
+        potential += float(potentials.sum())
+        sums[cell] += part[:, rows] @ scores.T
+    return potential, layout.gather(sums, chosen)
 
 
 def _curvature(

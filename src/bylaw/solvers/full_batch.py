@@ -28,6 +28,7 @@ _BETA_GROWTH = 6.0
 _FIRST_ROWS = 2000
 _RARE_ROWS = 100  # of the rarest condition of a rule, in the first sample: fewer ask the impossible
 _ROWS_GROWTH = 8
+_SLOW_GROWTH = 2  # with many rules, where a stage takes many steps
 _CAP = 1e7  # multipliers beyond this many spreads of the loss lead nowhere
 _WARM_STEPS = 50  # from a given start, before it is given up
 _MANY_RULES = 500  # where quasi-Newton steps come first
@@ -279,11 +280,12 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
     n_rows = dual.n_rows
     rarest = min(dual.form.frequencies.values(), default=1.0)
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, max(_FIRST_ROWS, math.ceil(_RARE_ROWS / rarest))
+    growth = _SLOW_GROWTH if dual.n_rules > _MANY_RULES else _ROWS_GROWTH
     while beta < dual.beta or rows < n_rows:
         sample = replace(dual, blocks=sample_blocks(blocks, rows), beta=min(beta, dual.beta))
         noise = 0.1 * min(rows, n_rows) ** -0.5
         yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
-        beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
+        beta, rows = beta * _BETA_GROWTH, rows * growth
 
 
 def sample_blocks(blocks: list[Block], rows: int) -> list[Block]:
