@@ -19,7 +19,7 @@ from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import Part
-from bylaw.formulation.cells import CELL_ROWS, Cells, Layout, iterate_cells, iterate_tiles
+from bylaw.formulation.cells import Cells, Layout, iterate_cells, iterate_tiles
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm, compute_scores
 from bylaw.formulation.moments import Places, compute_moments
@@ -27,6 +27,7 @@ from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _TILE = 2**17  # scores at a time, where a cell has more: as many as fit in a core's own cache
+_CELL_ROWS = 512  # of a cell in a block, on average: each visit to a cell takes as long as so many rows
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset({"support", "places"})
 _OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
@@ -150,7 +151,7 @@ def make_blocks(
         evidence = evidence.rows(np.flatnonzero(evidence.weights))  # a sample of nothing teaches nothing
     if like is None:
         cells = Cells.find(form.feature_map, evidence)
-        n_blocks = -(-len(evidence) // max(BLOCK_ROWS, len(cells) * CELL_ROWS))
+        n_blocks = -(-len(evidence) // max(BLOCK_ROWS, len(cells) * _CELL_ROWS))
     else:
         cells = like[0].cells.layout.cells if like[0].cells else Cells((), ())
         n_blocks = len(like)
