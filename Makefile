@@ -59,6 +59,8 @@ bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/stochastic.py
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/frontier.py
 	$(BIN)/python benchmarks/cliffs.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/observed.py
 	$(BIN)/python benchmarks/sets.py
 	$(BIN)/python benchmarks/audit.py

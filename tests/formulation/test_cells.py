@@ -19,6 +19,8 @@ from bylaw import (
     solve,
 )
 from bylaw.data.outcomes import observe
+from bylaw.formulation import blocks as blocks_module
+from bylaw.formulation import passes as passes_module
 from bylaw.formulation.blocks import BLOCK_ROWS, Block, join_blocks, make_blocks
 from bylaw.formulation.cells import Cells
 from bylaw.formulation.dual import Dual
@@ -164,3 +166,25 @@ def test_the_order_of_rows_does_not_matter(name):
     np.testing.assert_allclose(
         policy.probabilities(make_evidence()), shuffled.probabilities(make_evidence()), atol=1e-6
     )
+
+
+def solve_many_classes(order, tile, block_rows, monkeypatch):
+    """With weights; tiles end within cells, and single groups' rows within blocks."""
+    rng = np.random.default_rng(5)
+    chances = rng.dirichlet(np.full(40, 0.3), size=2500)
+    groups, weights = rng.integers(3, size=2500), rng.uniform(0.5, 2.0, size=2500)
+    monkeypatch.setattr(passes_module, "_TILE", tile)
+    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", block_rows)
+    rows = Evidence(chances[order], groups={"g": groups[order]}, weights=weights[order])
+    policy = solve(Problem(error(), [demographic_parity("g", tol=0.01)]), rows, beta=500.0, tol=1e-10)
+    return policy.solution.value, policy.probabilities(Evidence(chances, groups={"g": groups}))
+
+
+@pytest.mark.parametrize(("tile", "block_rows"), [(2**40, 8192), (3000, 8192), (3000, 600), (2**17, 600)])
+def test_answers_depend_on_neither_order_nor_blocks_nor_tiles(tile, block_rows, monkeypatch):
+    value, chances = solve_many_classes(np.arange(2500), 2**40, 8192, monkeypatch)
+    order = np.random.default_rng(6).permutation(2500)
+    other_value, other_chances = solve_many_classes(order, tile, block_rows, monkeypatch)
+    assert other_value == pytest.approx(value, abs=1e-9)
+    np.testing.assert_array_equal(chances.argmax(axis=1), other_chances.argmax(axis=1))
+    np.testing.assert_allclose(chances, other_chances, atol=1e-6)

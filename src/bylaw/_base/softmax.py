@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 
@@ -12,6 +13,8 @@ from bylaw._base.typing import Floats
 NEGLIGIBLE = -40.0
 _FACTORS = 1000  # numbers up to 2 whose product is a finite float
 _TILE = 2**18  # bytes of scores at a time
+_MANY = 16  # actions, of which most may be negligible on every row
+_FEW = 8  # where less than one action in so many is not, the others are left out
 
 
 def softmax(scores: Floats) -> Floats:
@@ -24,11 +27,28 @@ def normalize(scores: Floats, out: Floats) -> tuple[Floats, Floats]:
     """Write probabilities to `out`, which may be the scores; these are overwritten. Returns the largest score
     and the sum of exp(score - largest), (n_rows,) each."""
     peak = scores.max(axis=0)
+    flat = scores.flags.c_contiguous and out.flags.c_contiguous
+    if len(scores) >= _MANY and flat and np.isfinite(peak).all():
+        near = scores > peak + (NEGLIGIBLE - 1.0)  # and a few that rounding may move there
+        if np.count_nonzero(near) * _FEW <= near.size:
+            return peak, _normalize_few(scores, np.flatnonzero(near), peak, out)
     scores -= peak
     _exp_or_zero(scores)
     total = scores.sum(axis=0)
     np.divide(scores, total, out=out)
     return peak, total
+
+
+def _normalize_few(scores: Floats, places: NDArray[np.intp], peak: Floats, out: Floats) -> Floats:
+    """The same where all but a few places of the flattened scores are negligible; returns the sums. Terms are
+    added in the order of the actions, so that both ways give the same bits."""
+    rows = places % scores.shape[1]
+    terms = scores.reshape(-1)[places] - peak[rows]
+    _exp_or_zero(terms)
+    total: Floats = np.bincount(rows, terms, scores.shape[1]).astype(np.float64, copy=False)
+    out[...] = 0.0
+    out.reshape(-1)[places] = terms / total[rows]
+    return total
 
 
 def sigmoid(scores: Floats) -> Floats:

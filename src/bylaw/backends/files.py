@@ -7,11 +7,11 @@ the rows before are looked at.
 from __future__ import annotations
 
 import glob
-import queue
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,14 +21,13 @@ import pyarrow.parquet
 
 from bylaw._base.typing import Value
 from bylaw.backends.engine import Engine, Meanings, Task
+from bylaw.data.background_io import read_ahead
 from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
 from bylaw.data.table_files import TableFile, detect_format, name_file, parse_column
 from bylaw.errors import EvidenceError
 
 _PARTITION_ROWS = 2**20
-_AHEAD = 4  # batches that are read before they are wanted
-_STOP = object()
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
@@ -162,20 +161,24 @@ class TableFiles(Engine):
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
         """In this process, one partition after the other."""
-        with _ReadAhead(self._read(columns)) as batches:
+        with read_ahead(self._read(columns)) as batches:
+            parts = groupby(batches, key=itemgetter(0))
+            ahead = next(parts, None)
             for i in range(self.n_partitions):
+                here = ahead is not None and ahead[0] == i
+                rows = (batch for _, batch in ahead[1]) if here else iter(())
                 try:
-                    yield task(i, batches.take(i))
+                    yield task(i, rows)
                 except EvidenceError as problem:
                     problem.add_place(self.describe(i))
                     raise
+                ahead = next(parts, None) if here else ahead
 
-    def _read(self, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    def _read(self, columns: Sequence[str]) -> Generator[tuple[int, Any], None, None]:
         """Batches, each with the number of its partition."""
         files = {file.path: file for file in self.files}
         for i, partition in enumerate(self.partitions):
-            file = files[partition.path]
-            for batch in file.batches(columns, partition.row_groups):
+            for batch in files[partition.path].batches(columns, partition.row_groups):
                 yield i, batch
 
 
@@ -198,55 +201,3 @@ def _cut(path: Path) -> Iterator[_Partition]:
         if rows >= _PARTITION_ROWS or i + 1 == len(counts):
             yield _Partition(path, tuple(range(first, i + 1)))
             first, rows = i + 1, 0
-
-
-class _ReadAhead:
-    """Reads batches in a thread of its own, a few before they are asked for."""
-
-    def __init__(self, batches: Iterator[tuple[int, Any]]) -> None:
-        self.batches = batches
-        self.read: queue.Queue[Any] = queue.Queue(_AHEAD)
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self._fill, name="bylaw-reader", daemon=True)
-        self.next: Any = None
-
-    def __enter__(self) -> _ReadAhead:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopped.set()
-        while self.thread.is_alive():
-            try:
-                self.read.get(timeout=0.01)
-            except queue.Empty:
-                continue
-
-    def take(self, partition: int) -> Iterator[Any]:
-        """The batches of a partition; partitions are taken in order."""
-        while True:
-            if self.next is None:
-                self.next = self.read.get()
-            if isinstance(self.next, BaseException):
-                raise self.next
-            if self.next is _STOP or self.next[0] != partition:
-                return
-            batch, self.next = self.next[1], None
-            yield batch
-
-    def _fill(self) -> None:
-        try:
-            for item in self.batches:
-                self._put(item)
-                if self.stopped.is_set():
-                    return
-            self._put(_STOP)
-        except BaseException as problem:
-            self._put(problem)
-
-    def _put(self, item: Any) -> None:
-        while not self.stopped.is_set():
-            try:
-                return self.read.put(item, timeout=0.1)
-            except queue.Full:
-                continue

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import Part
-from bylaw.formulation.cells import CELL_ROWS, Cells, Layout
+from bylaw.formulation.cells import Cells, Layout
 from bylaw.formulation.linear_form import LinearForm, compute_scores
 from bylaw.formulation.moments import Places, compute_moments
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
+_CELL_ROWS = 512  # of a cell in a block, on average: each visit to a cell takes as long as so many rows
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def _admit(form: LinearForm, rows: RowData) -> RowData:
 
 
 def _count_blocks(rows: RowData, cells: Cells) -> int:
-    return -(-len(rows) // max(BLOCK_ROWS, len(cells) * CELL_ROWS))
+    return -(-len(rows) // max(BLOCK_ROWS, len(cells) * _CELL_ROWS))
 
 
 def _make_sorted_block(

@@ -7,7 +7,7 @@ columns 1 and p_y, whatever the number of groups, and the curvature of each cell
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import KnownGroup
 from bylaw.data.outcomes import ObservedRows
-from bylaw.formulation.linear_form import Feature, FeatureMap, compute_scores
+from bylaw.formulation.linear_form import Feature, FeatureMap, has_few
 
 CELL_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
 Places = NDArray[np.int64]
@@ -74,6 +74,37 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
+class Weights:
+    """Weights of columns in a cell."""
+
+    matrix: Floats | sparse.csr_array | sparse.csc_array  # (A, D)
+
+    def compute(self, columns: Floats, out: Floats) -> Floats:
+        """Scores (A, n_rows), of columns (D, n_rows)."""
+        if isinstance(self.matrix, np.ndarray):
+            return np.matmul(self.matrix, columns, out=out)
+        out[...] = self.matrix @ columns
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class OwnWeights:
+    """The same where A columns are those of one action each, in order, and a few are those of all."""
+
+    own: slice
+    scale: Floats  # (A, 1)
+    shared: list[int]  # K
+    matrix: Floats  # (A, K)
+
+    def compute(self, columns: Floats, out: Floats) -> Floats:
+        """Scores (A, n_rows), of columns (D, n_rows)."""
+        np.multiply(self.scale, columns[self.own], out=out)
+        for k, column in enumerate(self.shared):
+            out += self.matrix[:, k, None] * columns[column]
+        return out
+
+
+@dataclass(frozen=True, eq=False)
 class Layout:
     """F features as D columns that C cells share: in each cell, a feature is one of the columns, or zero."""
 
@@ -86,20 +117,47 @@ class Layout:
     def _transposed(self) -> sparse.csr_array:
         return sparse.csr_array(self.embedding.T)
 
-    def spread(self, matrix: Floats) -> Floats:
-        """(C, D, A): the weights of the columns in each cell, of weights of features (F, A)."""
+    @cached_property
+    def _spans(self) -> NDArray[np.integer]:
+        """(F,): in how many cells each feature is a column."""
+        return np.diff(self.embedding.indptr)
+
+    def spread(self, matrix: Floats) -> Sequence[Weights | OwnWeights]:
+        """The weights of the columns in each cell, (A, D), of weights of features (F, A)."""
+        n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
+        counts = np.count_nonzero(matrix, axis=1)
+        if has_few(int(counts @ self._spans) // n_cells, n_columns * n_actions):
+            return self._spread_few(matrix, counts)
+        return [Weights(part.T) for part in self.spread_matrix(matrix)]
+
+    def spread_matrix(self, matrix: Floats) -> Floats:
+        """(C, D, A): the same as one array."""
         return (self._transposed @ matrix).reshape(len(self.cells), len(self.columns), -1)
 
-    def gather(self, sums: Floats) -> Floats:
-        """(F, A): the sums of features, of sums of columns in each cell (C, D, A)."""
-        return self.embedding @ sums.reshape(-1, sums.shape[2])
+    def _spread_few(self, matrix: Floats, counts: NDArray[np.integer]) -> Sequence[Weights | OwnWeights]:
+        """Where most are zero: a label's score depends on its own probability and on a few columns that all
+        labels share."""
+        n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
+        single = np.flatnonzero((counts == 1) & (self._spans == n_cells))
+        own = self.embedding.indices[self.embedding.indptr[single]]  # in the first cell, as in all others
+        scale = matrix[single].diagonal()
+        if len(single) == n_actions and scale.all() and (np.diff(own) == 1).all():
+            rest = np.setdiff1d(np.flatnonzero(counts), single)
+            shared = np.unique(self.embedding[rest].indices % n_columns)
+            weights = self._choose(shared)[rest].T @ matrix[rest]
+            columns = slice(int(own[0]), int(own[-1]) + 1)
+            parts = weights.reshape(n_cells, len(shared), n_actions).swapaxes(1, 2)
+            return [OwnWeights(columns, scale[:, None], shared.tolist(), part) for part in parts]
+        stacked = sparse.csr_array(self._transposed @ sparse.csr_array(matrix))
+        starts = range(0, n_cells * n_columns, n_columns)
+        return [Weights(sparse.csc_array(stacked[first : first + n_columns].T)) for first in starts]
 
     def scores(self, matrix: Floats, columns: Floats, starts: Places) -> Floats:
         """matrix' features, (A, n_rows), of a matrix (F, A) and columns (D, n_rows)."""
         weights = self.spread(matrix)
         scores = np.empty((matrix.shape[1], columns.shape[1]))
         for cell, here in iterate_cells(starts):
-            scores[:, here] = compute_scores(weights[cell], columns[:, here])
+            weights[cell].compute(columns[:, here], scores[:, here])
         return scores
 
     def moments(
@@ -107,11 +165,21 @@ class Layout:
     ) -> Floats:
         """features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows); of features
         that are none of the chosen columns, zero."""
-        sums = np.zeros((len(self.cells), len(columns), len(distribution)))
         part = columns if chosen is None else columns[chosen]
+        sums = np.zeros((len(self.cells), len(part), len(distribution)))
         for cell, here in iterate_cells(starts):
-            sums[cell, slice(None) if chosen is None else chosen] = part[:, here] @ distribution[:, here].T
-        return self.gather(sums)
+            sums[cell] = part[:, here] @ distribution[:, here].T
+        return self.gather(sums, chosen)
+
+    def gather(self, sums: Floats, chosen: Places | None = None) -> Floats:
+        """(F, A): the sums of features, of sums of columns, or of the chosen ones, in each cell (C, D, A)."""
+        embedding = self.embedding if chosen is None else self._choose(chosen)
+        return embedding @ sums.reshape(-1, sums.shape[2])
+
+    def _choose(self, chosen: Places) -> sparse.csr_array:
+        """(F, C * len(chosen)): the embedding for some columns alone."""
+        first = np.arange(len(self.cells))[:, None] * len(self.columns)
+        return self.embedding[:, (first + chosen).ravel()]
 
     def expand(self, columns: Floats, starts: Places) -> Floats:
         """(F, n_rows): the features themselves."""
@@ -145,6 +213,13 @@ def iterate_cells(starts: Places) -> Iterator[tuple[int, slice]]:
     """The cells that have rows, each with its rows; `starts` (C + 1,) tells where each begins."""
     ends = starts.tolist()
     return ((c, slice(*ends[c : c + 2])) for c in range(len(ends) - 1) if ends[c] < ends[c + 1])
+
+
+def iterate_tiles(starts: Places, width: int) -> Iterator[tuple[int, slice]]:
+    """The same, but no more than so many rows at a time."""
+    for cell, rows in iterate_cells(starts):
+        for first in range(rows.start, rows.stop, width):
+            yield cell, slice(first, min(first + width, rows.stop))
 
 
 def _before(rows: RowData) -> RowData:

@@ -176,14 +176,16 @@ class LinearForm:
 
 
 def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
-    """score_matrix' features, (A, n_rows), of a matrix (F, A) and features (F, n_rows).
+    """score_matrix' features, (A, n_rows), of a matrix (F, A) and features (F, n_rows)."""
+    if has_few(int(np.count_nonzero(score_matrix)), score_matrix.size):
+        return sparse.csr_array(score_matrix.T) @ features
+    return score_matrix.T @ features
 
-    With many classes most entries are zero: a label's score depends on its own probability, not on those of
-    the others.
-    """
-    if score_matrix.size < _SMALL or np.count_nonzero(score_matrix) * _FEW > score_matrix.size:
-        return score_matrix.T @ features
-    return sparse.csr_array(score_matrix.T) @ features
+
+def has_few(nonzero: int, size: int) -> bool:
+    """Whether products with a matrix had better leave out its zeros. With many classes most entries are: a
+    label's score depends on its own probability, not on those of the others."""
+    return size >= _SMALL and nonzero * _FEW <= size
 
 
 def compile_problem(

@@ -230,7 +230,7 @@ class _Metric:
 
     def __call__(self, moves: Floats) -> Floats:
         """R' D, (C, T, A), of moves (F, A)."""
-        spread = moves[None] if self.layout is None else self.layout.spread(moves)
+        spread = moves[None] if self.layout is None else self.layout.spread_matrix(moves)
         return self.root.T @ spread[:, self.columns]
 
     def length(self, moves: Floats) -> float:
