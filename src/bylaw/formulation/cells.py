@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bylaw._base.matrices import Matrix, compact
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import KnownGroup
@@ -83,8 +84,12 @@ class Layout:
     n_features: int  # F
 
     @cached_property
-    def _transposed(self) -> sparse.csr_array:
-        return sparse.csr_array(self.embedding.T)
+    def _operator(self) -> Matrix:
+        return compact(self.embedding)
+
+    @cached_property
+    def _transposed(self) -> Matrix:
+        return compact(sparse.csr_array(self.embedding.T))
 
     def spread(self, matrix: Floats) -> Floats:
         """(C, D, A): the weights of the columns in each cell, of weights of features (F, A)."""
@@ -92,7 +97,7 @@ class Layout:
 
     def gather(self, sums: Floats) -> Floats:
         """(F, A): the sums of features, of sums of columns in each cell (C, D, A)."""
-        return self.embedding @ sums.reshape(-1, sums.shape[2])
+        return self._operator @ sums.reshape(-1, sums.shape[2])
 
     def scores(self, matrix: Floats, columns: Floats, starts: Places) -> Floats:
         """matrix' features, (A, n_rows), of a matrix (F, A) and columns (D, n_rows)."""

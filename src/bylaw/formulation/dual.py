@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.blas_threads import limit_blas_threads
+from bylaw._base.matrices import Matrix, as_dense, compact
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import Part
@@ -290,8 +291,8 @@ def _curvature(
 class Hessian:
     """couplings @ curvature @ couplings' + ridge: M rules may be many, the places they touch few."""
 
-    couplings: sparse.csr_array  # (M, Q)
-    curvature: Floats | sparse.csr_array  # (Q, Q)
+    couplings: Matrix  # (M, Q)
+    curvature: Matrix  # (Q, Q)
     ridge: float
 
     def __matmul__(self, vector: Floats) -> Floats:
@@ -301,17 +302,19 @@ class Hessian:
         """The part for some rules, dense."""
         couplings = self.couplings[rules]
         half = couplings @ self.curvature
-        part = couplings @ (half.toarray() if sparse.issparse(half) else half).T
+        part = couplings @ as_dense(half).T
         return part + self.ridge * np.eye(len(part))
 
     @cached_property
     def trace(self) -> float:
-        gram = sparse.csr_array(self.couplings.T @ self.couplings)
-        return float(gram.multiply(self.curvature).sum()) + self.ridge * self.n_rules
+        gram = self.couplings.T @ self.couplings
+        if isinstance(gram, np.ndarray) and isinstance(self.curvature, np.ndarray):
+            return float((gram * self.curvature).sum()) + self.ridge * self.n_rules
+        return float(sparse.csr_array(gram).multiply(self.curvature).sum()) + self.ridge * self.n_rules
 
     @property
     def n_rules(self) -> int:
-        return len(self.couplings.indptr) - 1
+        return self.couplings.shape[0]
 
 
 @dataclass(frozen=True)
@@ -363,12 +366,12 @@ class Dual:
         return sum(block.mass for block in self.blocks)
 
     @cached_property
-    def support(self) -> tuple[Support, sparse.csr_array]:
+    def support(self) -> tuple[Support, Matrix]:
         """The places that rules touch, and the couplings there, (M, Q)."""
         places = np.unique(self.form.couplings.indices)
         places = places[np.argsort(places % self.form.base.shape[1], kind="stable")]
         features, actions = np.divmod(places, self.form.base.shape[1])
-        return Support(features, actions), self.form.couplings[:, places]
+        return Support(features, actions), compact(self.form.couplings[:, places])
 
     @cached_property
     def places(self) -> Places | None:
@@ -378,14 +381,14 @@ class Dual:
         return None if self.all_moments else Places.choose(wanted, form.base.shape)
 
     @cached_property
-    def _local_support(self) -> tuple[Support, sparse.csr_array | None]:
+    def _local_support(self) -> tuple[Support, Matrix | None]:
         """The places of columns that rules touch in any cell, and which of them are those of the support in
         which cell, (Q, C * q); None where they are the same."""
         support, cells = self.support[0], self.blocks[0].cells
         if cells is None:
             return support, None
         columns, actions, places = cells.layout.localize(support.features, support.actions)
-        return Support(columns, actions), places
+        return Support(columns, actions), compact(places)
 
     def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
         """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
@@ -407,7 +410,7 @@ class Dual:
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
         form = self.form
         value = total.potential / total.mass + float(form.bounds @ multipliers) - form.base_constant
-        gradient = form.bounds - form.couplings @ (total.moments.ravel() / total.mass)
+        gradient = form.bounds - form.operator @ (total.moments.ravel() / total.mass)
         value += self.ridge / 2 * float(multipliers @ multipliers)
         return value, gradient + self.ridge * multipliers
 
@@ -422,6 +425,12 @@ class Dual:
             return Hessian(self.support[1], curvature[0], self.ridge)
         n_cells, size = curvature.shape[:2]
         cells = np.arange(n_cells + 1)
+        if isinstance(places, np.ndarray):
+            apart = np.zeros((n_cells, size, n_cells, size))
+            apart[cells[:-1], :, cells[:-1]] = curvature
+            return Hessian(
+                self.support[1], places @ apart.reshape(places.shape[1], -1) @ places.T, self.ridge
+            )
         apart = sparse.bsr_array((curvature, cells[:-1], cells), shape=(n_cells * size, n_cells * size))
         together = sparse.csr_array(places @ apart.tocsr() @ places.T)
         return Hessian(self.support[1], together, self.ridge)
