@@ -28,8 +28,8 @@ from bylaw.language.action_space import ActionSpace
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"support", "places"})
-_OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
+_OF_RULES = frozenset({"support", "places", "_local_support", "local_couplings"})
+_OF_ALL = _OF_ROWS | _OF_RULES
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
 
@@ -204,6 +204,7 @@ class Tally:
     moments: Floats  # (F, A): sum of phi pi'
     curvature: Floats | None = None  # (C, q, q): in each cell, its second derivative at q places
     observed: Floats | None = None  # (F', A): sum of phi' pi', with the features as observed
+    response: Floats | None = None  # (C, q', q): in each cell, the derivative of these at q' places
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -212,6 +213,7 @@ class Tally:
             self.moments + other.moments,
             _add(self.curvature, other.curvature),
             _add(self.observed, other.observed),
+            _add(self.response, other.response),
         )
 
 
@@ -243,48 +245,76 @@ def tally(
     support: Support | None = None,
     chosen: NDArray[np.int64] | None = None,
     places: tuple[Places | None, Places | None] = (None, None),
+    seen_support: Support | None = None,
 ) -> Tally:
     """One pass over one block, with scores = features' score_matrix, (F, A); with `support`, the
     curvature at those places is tallied too, and with `chosen`, the moments of those columns alone. `places`
-    are where predicted and observed moments are wanted."""
+    are where predicted and observed moments are wanted, `seen_support` where the latter's derivative is."""
     scores = block.scores(beta * score_matrix)
     potential = space.to_probabilities(scores)
-    curvature = None if support is None else _curvature(block, scores, space, beta, support)
+    curvature = response = None
+    if support is not None:
+        sides = [(block.columns, support)]
+        if seen_support is not None and block.seen is not None:
+            sides.append((block.seen, seen_support))
+        curvature, response = (*_curvature(block, scores, space, beta, *sides), None)[:2]
     if block.weights is not None:
         scores *= block.weights
         potential *= block.weights
     moments = block.moments(scores, chosen, places[0])
     observed = block.observed_moments(scores, places[1])
-    return Tally(block.mass, float(potential.sum()) / beta, moments, curvature, observed)
+    return Tally(block.mass, float(potential.sum()) / beta, moments, curvature, observed, response)
+
+
+Side = tuple[Floats, Support]  # columns (D, n_rows) and the places of them that count
 
 
 def _curvature(
-    block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
-) -> Floats:
-    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones alone.
+    block: Block, probabilities: Floats, space: ActionSpace, beta: float, *sides: Side
+) -> list[Floats]:
+    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones alone:
+    for each side, k are its places and l those of the first.
 
     For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a).
     """
-    size = len(support.actions)
-    total = np.zeros((len(block.starts) - 1, size, size))
-    columns, starts, mass = block.columns, block.starts, np.sqrt(beta * block.row_weights)
+    starts, mass = block.starts, np.sqrt(beta * block.row_weights)
+    size = len(sides[0][1].actions)
+    totals = [np.zeros((len(starts) - 1, len(support.actions), size)) for _, support in sides]
     if space.exclusive:
         undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED)
-        probabilities, columns, mass = probabilities[:, undecided], columns[:, undecided], mass[undecided]
+        probabilities, mass = probabilities[:, undecided], mass[undecided]
+        sides = tuple((columns[:, undecided], support) for columns, support in sides)
         starts = np.searchsorted(undecided, starts)
-        spread = columns[support.features] * (probabilities[support.actions] * mass)
+        spreads = [
+            columns[support.features] * (probabilities[support.actions] * mass) for columns, support in sides
+        ]
         for cell, rows in iterate_cells(starts):
-            part = spread[:, rows]
-            total[cell] -= part @ part.T  # of a matrix and itself: half the work
-    diagonal = space.curvature_diagonal(probabilities)
+            for total, spread in zip(totals, spreads, strict=True):
+                total[cell] -= spread[:, rows] @ spreads[0][:, rows].T  # of the first: half the work
+    _add_diagonal(totals, space.curvature_diagonal(probabilities), mass, starts, sides)
+    return totals
+
+
+def _add_diagonal(
+    totals: list[Floats],
+    diagonal: Floats,
+    mass: Floats,
+    starts: NDArray[np.int64],
+    sides: Sequence[Side],
+) -> None:
+    """The part of the curvature between places of one action, from its diagonal (A, n_rows)."""
     open_ = diagonal > _DECIDED
-    for action, here in support.by_action:
+    for action, first in sides[0][1].by_action:
         rows = np.flatnonzero(open_[action])
-        spread = columns[support.features[here, None], rows] * (np.sqrt(diagonal[action]) * mass)[rows]
+        factor = (np.sqrt(diagonal[action]) * mass)[rows]
+        places = [dict(support.by_action).get(action, slice(0)) for _, support in sides]
+        spreads = [
+            columns[support.features[here, None], rows] * factor
+            for (columns, support), here in zip(sides, places, strict=True)
+        ]
         for cell, inside in iterate_cells(np.searchsorted(rows, starts)):
-            part = spread[:, inside]
-            total[cell, here, here] += part @ part.T
-    return total
+            for total, here, spread in zip(totals, places, spreads, strict=True):
+                total[cell, here, first] += spread[:, inside] @ spreads[0][:, inside].T
 
 
 @dataclass(frozen=True)
@@ -390,16 +420,33 @@ class Dual:
         columns, actions, places = cells.layout.localize(support.features, support.actions)
         return Support(columns, actions), compact(places)
 
-    def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
+    @cached_property
+    def local_couplings(self) -> Floats:
+        """(C, M, q): the rules' coefficients at the places of the curvature, in each cell."""
+        couplings, (local, places) = self.support[1], self._local_support
+        if places is None:
+            return as_dense(couplings)[None]
+        found = as_dense(couplings @ places).reshape(self.n_rules, -1, len(local.actions))
+        return found.transpose(1, 0, 2)
+
+    def tally(
+        self,
+        multipliers: Floats,
+        curvature: bool = False,
+        rules_alone: bool = False,
+        seen_support: Support | None = None,
+    ) -> Tally:
         """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
-        many classes, most serve the cost alone."""
+        many classes, most serve the cost alone. With curvature and `seen_support`, how the observed moments
+        respond at these places."""
         score_matrix, space = self.form.score_matrix(multipliers), self.form.action_space
         support = self._local_support[0] if curvature else None
         chosen = np.unique(self._local_support[0].features) if rules_alone else None
         places = (self.places, self.observed_places)
         with limit_blas_threads():
             parts = (
-                tally(block, score_matrix, self.beta, space, support, chosen, places) for block in self.blocks
+                tally(block, score_matrix, self.beta, space, support, chosen, places, seen_support)
+                for block in self.blocks
             )
             return reduce(add, parts)
 
