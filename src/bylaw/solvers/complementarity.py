@@ -68,7 +68,7 @@ _GAINS = (0.1, 20.0)  # the least and the most that a secant may state
 _SOFT_CHANGE = 5.0  # times that one secant may change a gain, where rates are smooth
 _CHANGE = 2.0  # elsewhere
 _NEWTON_SHARES = (1.0, 0.25, 0.06)  # of a Newton step, that are tried
-_DECREASE = 0.1  # of what a share of a Newton step is to take off the merit
+_DECREASE = 0.5  # of what a share of a Newton step is to take off the merit
 _APART = 1e-3  # of 1 / beta, or of the units of rates: between the points of a difference quotient
 _LARGEST = 1e7  # multipliers beyond this many units of the loss lead nowhere
 

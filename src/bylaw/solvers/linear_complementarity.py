@@ -15,15 +15,16 @@ def solve_linearized(excess: Floats, slopes: Floats, here: Floats) -> Floats:
     `here`, is <= 0, and zero where a multiplier is not.
 
     Rules that bind are guessed from their signs, and the guess is corrected until it holds or the guesses are
-    used up: then the last is the answer. Of redundant rules the least multipliers are taken.
+    used up: then the last is the answer. Multipliers that change nothing, as those of redundant rules, move as
+    little as possible.
     """
     binding = (here > 0) | (excess > 0)
     point = np.zeros(len(here))
     for _ in range(_MOST_GUESSES):
-        point = np.zeros(len(here))
+        point = np.where(binding, here, 0.0)
+        missing = excess + slopes @ (point - here)
         within = slopes[np.ix_(binding, binding)]
-        wanted = slopes[binding] @ here - excess[binding]
-        point[binding] = np.linalg.lstsq(within, wanted, rcond=_REDUNDANT)[0]
+        point[binding] -= np.linalg.lstsq(within, missing[binding], rcond=_REDUNDANT)[0]
         if (point < 0).any():
             binding = point > 0
             continue
