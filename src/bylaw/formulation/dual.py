@@ -275,23 +275,26 @@ def _curvature(
     """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones alone:
     for each side, k are its places and l those of the first.
 
-    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a).
+    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that rules
+    alone touch.
     """
     starts, mass = block.starts, np.sqrt(beta * block.row_weights)
     size = len(sides[0][1].actions)
     totals = [np.zeros((len(starts) - 1, len(support.actions), size)) for _, support in sides]
-    if space.exclusive:
-        undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED)
+    alone = len({action for _, support in sides for action, _ in support.by_action}) == 1
+    if space.exclusive and not alone:
+        undecided = _find_rows(probabilities.max(axis=0) < 1 - _DECIDED)
         probabilities, mass = probabilities[:, undecided], mass[undecided]
         sides = tuple((columns[:, undecided], support) for columns, support in sides)
-        starts = np.searchsorted(undecided, starts)
+        starts = _locate(starts, undecided)
         spreads = [
             columns[support.features] * (probabilities[support.actions] * mass) for columns, support in sides
         ]
         for cell, rows in iterate_cells(starts):
             for total, spread in zip(totals, spreads, strict=True):
                 total[cell] -= spread[:, rows] @ spreads[0][:, rows].T  # of the first: half the work
-    _add_diagonal(totals, space.curvature_diagonal(probabilities), mass, starts, sides)
+    diagonal = probabilities * (1 - probabilities) if alone else space.curvature_diagonal(probabilities)
+    _add_diagonal(totals, diagonal, mass, starts, sides)
     return totals
 
 
@@ -303,18 +306,27 @@ def _add_diagonal(
     sides: Sequence[Side],
 ) -> None:
     """The part of the curvature between places of one action, from its diagonal (A, n_rows)."""
-    open_ = diagonal > _DECIDED
     for action, first in sides[0][1].by_action:
-        rows = np.flatnonzero(open_[action])
-        factor = (np.sqrt(diagonal[action]) * mass)[rows]
+        rows = _find_rows(diagonal[action] > _DECIDED)
+        factor = np.sqrt(diagonal[action, rows]) * mass[rows]
         places = [dict(support.by_action).get(action, slice(0)) for _, support in sides]
         spreads = [
-            columns[support.features[here, None], rows] * factor
+            columns[support.features[here]][:, rows] * factor
             for (columns, support), here in zip(sides, places, strict=True)
         ]
-        for cell, inside in iterate_cells(np.searchsorted(rows, starts)):
+        for cell, inside in iterate_cells(_locate(starts, rows)):
             for total, here, spread in zip(totals, places, spreads, strict=True):
                 total[cell, here, first] += spread[:, inside] @ spreads[0][:, inside].T
+
+
+def _find_rows(wanted: NDArray[np.bool_]) -> NDArray[np.intp] | slice:
+    """The rows that are wanted; all of them, without a copy, where that is most."""
+    return slice(None) if np.count_nonzero(wanted) * 2 > len(wanted) else np.flatnonzero(wanted)
+
+
+def _locate(starts: NDArray[np.int64], rows: NDArray[np.intp] | slice) -> NDArray[np.int64]:
+    """Where cells begin among some of the rows."""
+    return starts if isinstance(rows, slice) else np.searchsorted(rows, starts)
 
 
 @dataclass(frozen=True)

@@ -31,17 +31,16 @@ from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
 from bylaw.formulation.rate_response import RateResponse
 from bylaw.formulation.solution import Step
 from bylaw.solvers.base import Callback, gradient_mapping
-from bylaw.solvers.full_batch import first_damping, minimize_quadratic, sample_blocks
+from bylaw.solvers.full_batch import count_first_rows, first_damping, minimize_quadratic, sample_blocks
 from bylaw.solvers.label_items import LabelItems, NearItems, find_separate_rules
 from bylaw.solvers.linear_complementarity import solve_linearized
 
 PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the unit of the loss
 _BETA_GROWTH = 3.0
-_ROWS_GROWTH = 4
-_FEWEST_ROWS = 16_384
+_FEWEST_ROWS = 2  # times those of the first sample of a plug-in
+_SHARP = 32.0  # beta, times the unit of the loss, from which on samples grow
 _OUTLINED = 2  # stages before rates are looked at
-_OUTLINE_ROWS = 16_384
 _ASTRAY = 1.0  # units from complementarity: the first step was too long
 _SHARES = (0.33, 0.67, 1.0)  # of the way, then, from predicted to observed rates
 _STEPS = 5  # in each stage, but for the first and the last
@@ -128,7 +127,7 @@ class Complementarity:
         """Where the path begins: a soft policy on a sample of the rows that about satisfies the rules."""
         walk = _Walk(None)
         blocks = _shuffle(self.dual.blocks, rng)
-        sample = replace(self, dual=self.dual.with_rows(sample_blocks(blocks, _OUTLINE_ROWS)))
+        sample = replace(self, dual=self.dual.with_rows(sample_blocks(blocks, self._count_rows(0.0))))
         if self._apart:
             return Outline(walk.bisect(sample, np.zeros(self.dual.n_rules)).multipliers, self.dual.beta)
         if not (betas := self._soft_betas()[:_OUTLINED]):
@@ -172,6 +171,12 @@ class Complementarity:
         """(M,): how far inside the bounds steps aim."""
         return _INSIDE * np.minimum(self.units, 2 * self.room) + self.further
 
+    def _count_rows(self, beta: float) -> int:
+        """In a stage. What a sample leaves open of the multipliers, of the order of 1 / sqrt(rows), is to stay
+        below the width of soft decisions, 1 / beta: from further away, steps do not find back."""
+        sharpness = max(beta * self.dual.loss_unit / _SHARP, 1.0)
+        return math.ceil(_FEWEST_ROWS * count_first_rows(self.dual) * sharpness**2)
+
     @cached_property
     def _apart(self) -> bool:
         """Whether no rule's rate depends on another rule's multiplier: sets, and each label's inclusion is
@@ -182,9 +187,8 @@ class Complementarity:
         """Softer policies than the last one on fewer rows, no softer than `above`."""
         blocks, n_rows = _shuffle(self.dual.blocks, rng), self.dual.n_rows
         betas = [beta for beta in self._soft_betas() if beta >= above]
-        for k, beta in enumerate(betas):
-            rows = max(n_rows // _ROWS_GROWTH ** (len(betas) - k), _FEWEST_ROWS)
-            dual, near = self.dual.with_beta(beta), _NEAR
+        for beta in betas:
+            rows, dual, near = self._count_rows(beta), self.dual.with_beta(beta), _NEAR
             if rows < n_rows:
                 ridge = 0.1 * rows**-0.5 / self.dual.loss_unit
                 dual = replace(dual.with_rows(sample_blocks(blocks, rows)), ridge=ridge)
