@@ -275,16 +275,16 @@ def _curvature(
     """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones alone:
     for each side, k are its places and l those of the first.
 
-    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that rules
-    alone touch.
+    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that is
+    the only one that rules touch.
     """
     starts, mass = block.starts, np.sqrt(beta * block.row_weights)
     size = len(sides[0][1].actions)
     totals = [np.zeros((len(starts) - 1, len(support.actions), size)) for _, support in sides]
     alone = len({action for _, support in sides for action, _ in support.by_action}) == 1
     if space.exclusive and not alone:
-        undecided = _find_rows(probabilities.max(axis=0) < 1 - _DECIDED)
-        probabilities, mass = probabilities[:, undecided], mass[undecided]
+        undecided, mass = _select(probabilities.max(axis=0) < 1 - _DECIDED, mass)
+        probabilities = probabilities[:, undecided]
         sides = tuple((columns[:, undecided], support) for columns, support in sides)
         starts = _locate(starts, undecided)
         spreads = [
@@ -307,8 +307,8 @@ def _add_diagonal(
 ) -> None:
     """The part of the curvature between places of one action, from its diagonal (A, n_rows)."""
     for action, first in sides[0][1].by_action:
-        rows = _find_rows(diagonal[action] > _DECIDED)
-        factor = np.sqrt(diagonal[action, rows]) * mass[rows]
+        rows, factor = _select(diagonal[action] > _DECIDED, mass)
+        factor = factor * np.sqrt(diagonal[action, rows])
         places = [dict(support.by_action).get(action, slice(0)) for _, support in sides]
         spreads = [
             columns[support.features[here]][:, rows] * factor
@@ -319,9 +319,12 @@ def _add_diagonal(
                 total[cell, here, first] += spread[:, inside] @ spreads[0][:, inside].T
 
 
-def _find_rows(wanted: NDArray[np.bool_]) -> NDArray[np.intp] | slice:
-    """The rows that are wanted; all of them, without a copy, where that is most."""
-    return slice(None) if np.count_nonzero(wanted) * 2 > len(wanted) else np.flatnonzero(wanted)
+def _select(wanted: NDArray[np.bool_], mass: Floats) -> tuple[NDArray[np.intp] | slice, Floats]:
+    """The rows that are wanted, and their mass; where all are, without a copy."""
+    if wanted.all():
+        return slice(None), mass
+    rows = np.flatnonzero(wanted)
+    return rows, mass[rows]
 
 
 def _locate(starts: NDArray[np.int64], rows: NDArray[np.intp] | slice) -> NDArray[np.int64]:

@@ -172,7 +172,7 @@ class Complementarity:
         return _INSIDE * np.minimum(self.units, 2 * self.room) + self.further
 
     def _count_rows(self, beta: float) -> int:
-        """In a stage. What a sample leaves open of the multipliers, of the order of 1 / sqrt(rows), is to stay
+        """In a stage. What a sample leaves open of the multipliers, of the order of 1 / sqrt(rows), must stay
         below the width of soft decisions, 1 / beta: from further away, steps do not find back."""
         sharpness = max(beta * self.dual.loss_unit / _SHARP, 1.0)
         return math.ceil(_FEWEST_ROWS * count_first_rows(self.dual) * sharpness**2)

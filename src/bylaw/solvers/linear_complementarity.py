@@ -15,8 +15,8 @@ def solve_linearized(excess: Floats, slopes: Floats, here: Floats) -> Floats:
     `here`, is <= 0, and zero where a multiplier is not.
 
     Rules that bind are guessed from their signs, and the guess is corrected until it holds or the guesses are
-    used up: then the last is the answer. Multipliers that change nothing, as those of redundant rules, move as
-    little as possible.
+    used up: then the last is the answer. Multipliers that change nothing, as those of redundant rules, move
+    as little as possible.
     """
     binding = (here > 0) | (excess > 0)
     point = np.zeros(len(here))
