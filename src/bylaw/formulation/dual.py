@@ -40,11 +40,13 @@ class CellRows:
     starts: NDArray[np.int64]  # (C + 1,): where each cell begins
     layout: Layout  # of features
     seen_layout: Layout | None = None  # of features as observed
+    order: NDArray[np.intp] | None = None  # (n_rows,): which rows of the evidence these are
 
     def rows(self, part: Part, n_rows: int) -> CellRows:
         """Where the cells of some rows, in order, begin."""
         places = np.arange(n_rows)[part]
-        return replace(self, starts=np.searchsorted(places, self.starts))
+        order = None if self.order is None else self.order[part]
+        return replace(self, starts=np.searchsorted(places, self.starts), order=order)
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -157,20 +159,29 @@ def make_blocks(
     chosen = range(n_blocks if most is None else min(most, n_blocks))
     if not cells.names:
         return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
-    layout, codes = cells.lay_out(form.feature_map, evidence), cells.locate(evidence)
-    order = np.argsort(codes, kind="stable")
-    return [_make_sorted_block(form, evidence, layout, codes, order[i::n_blocks]) for i in chosen]
+    layout = cells.lay_out(form.feature_map, evidence)
+    if like is None:
+        codes = cells.locate(evidence)
+        order, places = np.argsort(codes, kind="stable"), np.arange(len(cells) + 1)
+        parts = [order[i::n_blocks] for i in chosen]
+        sorted_rows = [CellRows(np.searchsorted(codes[part], places), layout, order=part) for part in parts]
+    else:
+        sorted_rows = [
+            replace(block.cells, layout=layout, seen_layout=None)
+            for block in like[: len(chosen)]
+            if block.cells
+        ]
+    return [_make_sorted_block(form, evidence, rows) for rows in sorted_rows]
 
 
-def _make_sorted_block(
-    form: LinearForm, evidence: RowData, layout: Layout, codes: NDArray[np.integer], rows: NDArray[np.intp]
-) -> Block:
+def _make_sorted_block(form: LinearForm, evidence: RowData, cells: CellRows) -> Block:
     """Some rows, which are sorted by cell."""
+    layout, rows = cells.layout, cells.order
+    assert rows is not None
     feature_map = replace(form.feature_map, features=layout.columns)
     columns = feature_map.columns(evidence, rows, np.empty((len(layout.columns), len(rows))))
     weights = None if evidence.weights is None else evidence.weights[rows]
-    starts = np.searchsorted(codes[rows], np.arange(len(layout.cells) + 1))
-    return Block(columns, weights, cells=CellRows(starts, layout))
+    return Block(columns, weights, cells=cells)
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
@@ -189,7 +200,7 @@ def join_blocks(blocks: Sequence[Block]) -> list[Block]:
         codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
         order = np.argsort(codes, kind="stable")
         columns, weights = columns[:, order], None if weights is None else weights[order]
-        cells = replace(cells, starts=np.searchsorted(codes[order], np.arange(len(cells.starts))))
+        cells = replace(cells, starts=np.searchsorted(codes[order], np.arange(len(cells.starts))), order=None)
     whole = Block(columns, weights, cells=cells)
     n_blocks = max(-(-whole.n_rows // BLOCK_ROWS), 1)
     return [whole.rows(slice(i, None, n_blocks)) for i in range(n_blocks)]
