@@ -3,8 +3,8 @@
     python -m benchmarks.observed_race [--quick] [--data-dir DIR] [--out FILE]
 
 Contestants are those of the race of peers, here in one process and in turns, from arrays to a fitted policy.
-Beside the time stand the error and the widest gap between groups on other rows, so that nobody is fast by being
-wrong. Prints a table and writes it to benchmarks/results/observed_race.md.
+Beside the time stand the error and the widest gap between groups on other rows, so that nobody is fast by
+being wrong. Prints a table and writes it to benchmarks/results/observed_race.md.
 """
 
 from __future__ import annotations

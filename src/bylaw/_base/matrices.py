@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 from scipy import sparse
@@ -14,7 +15,7 @@ _SMALL = 2**12  # entries, of which a dense product is faster than the overhead 
 
 def compact(matrix: sparse.csr_array) -> Matrix:
     """The same matrix for products: a sparse one takes tens of microseconds, however small it is."""
-    return matrix.toarray() if matrix.shape[0] * matrix.shape[1] <= _SMALL else matrix
+    return matrix.toarray() if math.prod(matrix.shape or ()) <= _SMALL else matrix
 
 
 def as_dense(matrix: Matrix) -> Floats:

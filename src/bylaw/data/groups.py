@@ -81,7 +81,7 @@ def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     """The different whole numbers (or truth values) of a vector, sorted, and each row's position among them;
     where they lie close together, by counting instead of sorting."""
     low, high = (int(vector.min()), int(vector.max())) if len(vector) else (0, _NARROW)
-    if high - low >= _NARROW:
+    if high - low >= _NARROW or high > np.iinfo(np.int64).max:
         values, places = np.unique(vector, return_inverse=True)
         return values, places.astype(np.int64, copy=False)
     offsets = vector.astype(np.int64) - low

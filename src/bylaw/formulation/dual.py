@@ -6,7 +6,7 @@ dF/dlambda_j = b_j - <B_j, E[phi pi']>. The cost of a pass does not depend on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
@@ -304,22 +304,24 @@ def _curvature(
         for cell, rows in iterate_cells(starts):
             for total, spread in zip(totals, spreads, strict=True):
                 total[cell] -= spread[:, rows] @ spreads[0][:, rows].T  # of the first: half the work
-    diagonal = probabilities * (1 - probabilities) if alone else space.curvature_diagonal(probabilities)
+    diagonal = space.curvature_diagonal(probabilities)
+    if alone and space.exclusive:
+        diagonal = {action: diagonal[action] * (1 - diagonal[action]) for action, _ in sides[0][1].by_action}
     _add_diagonal(totals, diagonal, mass, starts, sides)
     return totals
 
 
 def _add_diagonal(
     totals: list[Floats],
-    diagonal: Floats,
+    diagonal: Floats | Mapping[int, Floats],
     mass: Floats,
     starts: NDArray[np.int64],
     sides: Sequence[Side],
 ) -> None:
-    """The part of the curvature between places of one action, from its diagonal (A, n_rows)."""
+    """The part of the curvature between places of one action, from each action's diagonal, (n_rows,)."""
     for action, first in sides[0][1].by_action:
         rows, factor = _select(diagonal[action] > _DECIDED, mass)
-        factor = factor * np.sqrt(diagonal[action, rows])
+        factor = factor * np.sqrt(diagonal[action][rows])
         places = [dict(support.by_action).get(action, slice(0)) for _, support in sides]
         spreads = [
             columns[support.features[here]][:, rows] * factor
@@ -370,7 +372,9 @@ class Hessian:
 
     @property
     def n_rules(self) -> int:
-        return self.couplings.shape[0]
+        return (
+            len(self.couplings) if isinstance(self.couplings, np.ndarray) else len(self.couplings.indptr) - 1
+        )
 
 
 @dataclass(frozen=True)
@@ -407,6 +411,11 @@ class Dual:
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
         return self._share(replace(self, blocks=blocks), _OF_RULES | {"loss_range", "loss_unit"})
+
+    def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
+        """The same rules on a sample of the rows, with its own units of the loss."""
+        _ = self._local_support, self.places  # once for all samples
+        return self._share(replace(self, blocks=blocks, beta=beta), _OF_RULES)
 
     def with_observed(self, blocks: Sequence[Block], places: Places | None) -> Dual:
         """The same rows with their features as observed, and where moments of these are wanted."""

@@ -462,7 +462,9 @@ class _Walk:
     def _correct(self, point: _Point) -> _Point | None:
         """A Newton step, shortened until it leads nearer to complementarity; None if it does not."""
         move = point.find_newton_move()
-        for share in _NEWTON_SHARES if move is not None else ():
+        if move is None:
+            return None
+        for share in _NEWTON_SHARES:
             trial = _Point.at(point.problem, point.multipliers + share * move)
             self._record(trial)
             if trial.merit < (1 - _DECREASE * share) * point.merit:

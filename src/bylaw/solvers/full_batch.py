@@ -279,7 +279,7 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
     n_rows = dual.n_rows
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
     while beta < dual.beta or rows < n_rows:
-        sample = replace(dual, blocks=sample_blocks(blocks, rows), beta=min(beta, dual.beta))
+        sample = dual.sample(sample_blocks(blocks, rows), min(beta, dual.beta))
         noise = 0.1 * min(rows, n_rows) ** -0.5
         yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
         beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
