@@ -38,8 +38,8 @@ from bylaw.solvers.linear_complementarity import solve_linearized
 PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the unit of the loss
 _BETA_GROWTH = 3.0
-_FEWEST_ROWS = 2  # times those of the first sample of a plug-in
-_SHARP = 32.0  # beta, times the unit of the loss, from which on samples grow
+_FEWEST_ROWS = 8  # times those of the first sample of a plug-in
+_SHARP = 64.0  # beta, times the unit of the loss, from which on samples grow
 _OUTLINED = 2  # stages before rates are looked at
 _ASTRAY = 1.0  # units from complementarity: the first step was too long
 _SHARES = (0.33, 0.67, 1.0)  # of the way, then, from predicted to observed rates
