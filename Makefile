@@ -62,6 +62,7 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/observed.py
+	$(BIN)/python -m benchmarks.observed_race
 	$(BIN)/python benchmarks/sets.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/decide.py

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, equalized_odds, error, miscoverage, size, solve
+from bylaw.solvers import complementarity
 from helpers.reference import softmax
 
 
@@ -45,3 +48,29 @@ def test_odds_hold_as_counted(sure):
     assert max(map(abs, gaps)) <= 0.02 + 1e-6
     assert max(map(abs, gaps)) > 0.015  # and no tighter than it must be
     assert max(policy.observed.values()) == pytest.approx(max(map(abs, gaps)) - 0.02, abs=1e-9)
+
+
+def test_the_path_goes_on_along_its_tangent(monkeypatch):
+    """Odds of a group whose decisions must be drawn by lot: multipliers move by the order of 1 / beta, and a
+    point of the path, extrapolated, is nearer to the next one than the point itself."""
+    rng = np.random.default_rng(3)
+    groups = rng.integers(0, 2, 20_000)
+    labels = (rng.random(20_000) < np.where(groups == 1, 0.6, 0.3)).astype(int)
+    told = np.where(groups == 1, 1.5, 0.6)  # by the scores, of the label
+    logits = 2 * told * ((2 * labels - 1) * told + rng.normal(size=20_000)) + np.where(groups == 1, 0.4, -0.8)
+    evidence = Evidence(softmax(np.column_stack([0 * logits, logits])), groups={"g": groups})
+    stages, approach = [], complementarity._Walk.approach
+
+    def watch(self, stage, begin):
+        found = approach(self, stage, begin)
+        stages.append((stage.problem.dual.beta, begin, found.multipliers))
+        return found
+
+    monkeypatch.setattr(complementarity._Walk, "approach", watch)
+    rule = equalized_odds("g", tol=0.02, between="groups", labels=[1])
+    policy = solve(Problem(error(), [rule]), evidence, labels=labels)
+    assert policy.solution.status.name == "CONVERGED"
+    steps = [(last, *here) for (soft, _, last), (beta, *here) in pairwise(stages) if beta > 1.01 * soft]
+    assert len(steps) >= 4
+    for last, begin, found in steps[-3:]:
+        assert np.linalg.norm(begin - found) < 0.5 * np.linalg.norm(last - found)

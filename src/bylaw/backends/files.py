@@ -28,6 +28,7 @@ from bylaw.data.table_files import TableFile, detect_format, name_file, parse_co
 from bylaw.errors import EvidenceError
 
 _PARTITION_ROWS = 2**20
+_NOTHING: tuple[int, Iterator[Any]] = (-1, iter(()))  # no partition is left
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
@@ -163,16 +164,15 @@ class TableFiles(Engine):
         """In this process, one partition after the other."""
         with read_ahead(self._read(columns)) as batches:
             parts = groupby(batches, key=itemgetter(0))
-            ahead = next(parts, None)
+            ahead, rows = next(parts, _NOTHING)
             for i in range(self.n_partitions):
-                here = ahead is not None and ahead[0] == i
-                rows = (batch for _, batch in ahead[1]) if here else iter(())
                 try:
-                    yield task(i, rows)
+                    yield task(i, (batch for _, batch in rows) if ahead == i else iter(()))
                 except EvidenceError as problem:
                     problem.add_place(self.describe(i))
                     raise
-                ahead = next(parts, None) if here else ahead
+                if ahead == i:
+                    ahead, rows = next(parts, _NOTHING)
 
     def _read(self, columns: Sequence[str]) -> Generator[tuple[int, Any], None, None]:
         """Batches, each with the number of its partition."""

@@ -32,6 +32,7 @@ from bylaw.data.groups import (
     concatenate_groups,
     factorize,
     find_combination,
+    find_distinct,
 )
 from bylaw.data.probabilities import check_classes, check_probabilities, columns_by_name
 from bylaw.errors import EvidenceError, Remedy
@@ -464,7 +465,7 @@ def check_sizes(weights: Floats, what: str) -> Floats:
 
 def encode_values(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:
     """Each row's position; of numbers, every one is looked up once."""
-    labels, places = np.unique(vector, return_inverse=True) if vector.dtype.kind in "iub" else (vector, None)
+    labels, places = find_distinct(vector) if vector.dtype.kind in "iub" else (vector, None)
     codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
     codes = codes if places is None else codes[places]
     if (nowhere := codes == _NOWHERE).any():

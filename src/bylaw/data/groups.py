@@ -16,6 +16,7 @@ from bylaw.errors import EvidenceError, RuleError
 Part = slice | NDArray[np.intp]
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
+_NARROW = 2**12  # a range of numbers that is counted rather than sorted
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,23 @@ class GroupProbabilities:
 Group = KnownGroup | GroupProbabilities
 
 
+def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The different whole numbers (or truth values) of a vector, sorted, and each row's position among them;
+    where they lie close together, by counting instead of sorting."""
+    low, high = (int(vector.min()), int(vector.max())) if len(vector) else (0, _NARROW)
+    if high - low >= _NARROW or high > np.iinfo(np.int64).max:
+        values, places = np.unique(vector, return_inverse=True)
+        return values, places.astype(np.int64, copy=False)
+    offsets = vector.astype(np.int64) - low
+    present = np.bincount(offsets, minlength=1) > 0
+    values = (np.flatnonzero(present) + low).astype(vector.dtype)
+    return values, (np.cumsum(present) - 1)[offsets]
+
+
 def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
     """The different values, sorted where they can be, and each row's position among them."""
     if vector.dtype.kind in "iub":
-        numbers, codes = np.unique(vector, return_inverse=True)
+        numbers, codes = find_distinct(vector)
         return KnownGroup(tuple(numbers.tolist()), codes)
     rows = vector.tolist()
     try:

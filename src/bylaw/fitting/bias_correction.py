@@ -26,6 +26,7 @@ from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
+from bylaw.formulation.rate_response import RateResponse
 from bylaw.formulation.solution import Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
 from bylaw.language.problem import Problem
@@ -42,6 +43,7 @@ _DEVIATION = 0.4  # of what a row adds to a rate, roughly
 _ROOM = 0.9  # of what two opposite rules leave, that their margins may take
 _LEEWAY = 0.1  # standard errors that a rule which few rows show may be missed by
 _MOST_CUTS = 4
+_FEW_RULES = 100  # whose rates are differentiated
 _OVERCUT = 1.25  # times what a margin is too large
 _CUTS = (0.1, 0.7)  # the least and the most that is left of such a margin
 _CONFLICT_CUTS = (0.1, 0.95)  # the same where rules conflict, which tells how much is too large
@@ -171,7 +173,7 @@ class Correction:
         units = _DEVIATION / np.sqrt(self.counts)
         exact, none = self._tell(units), np.zeros(self.dual.n_rules)
         target = RuleTarget(np.where(exact, 1.0, 0.5), exact, none, none)
-        return Complementarity(self.dual, self.rates, target, units, units, self.room).outline(self.rng)
+        return self._pose(target, units, units).outline(self.rng)
 
     @cached_property
     def room(self) -> Floats:
@@ -268,8 +270,16 @@ class Correction:
             return self._solve_as_predicted(target, begin)
         units = np.maximum(self.errors.observed, 1 / self.counts)
         tolerance = np.where(self.exact, self.tol, np.maximum(_LEEWAY * units, self.tol))
-        problem = Complementarity(self.dual, self.rates, target, units, tolerance, self.room)
+        problem = self._pose(target, units, tolerance)
         return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
+
+    def _pose(self, target: RuleTarget, units: Floats, tolerance: Floats) -> Complementarity:
+        return Complementarity(self.dual, self.rates, target, units, tolerance, self.room, self.response)
+
+    @cached_property
+    def response(self) -> RateResponse | None:
+        """Of few rules; of many, its matrices would cost more than they save."""
+        return RateResponse.of(self.dual, self.rates) if self.dual.n_rules <= _FEW_RULES else None
 
     def _solve_as_predicted(self, target: RuleTarget, begin: Outline) -> ObservedSolution:
         """With margins alone, the problem is convex."""

@@ -26,11 +26,19 @@ class CellRows:
     starts: NDArray[np.int64]  # (C + 1,): where each cell begins
     layout: Layout  # of features
     seen_layout: Layout | None = None  # of features as observed
+    order: NDArray[np.intp] | None = None  # (n_rows,): which rows of the evidence these are
 
     def rows(self, part: Part, n_rows: int) -> CellRows:
         """Where the cells of some rows, in order, begin."""
         places = np.arange(n_rows)[part]
-        return replace(self, starts=np.searchsorted(places, self.starts))
+        order = None if self.order is None else self.order[part]
+        return replace(self, starts=np.searchsorted(places, self.starts), order=order)
+
+    @classmethod
+    def sort(cls, codes: NDArray[np.integer], layout: Layout, order: NDArray[np.intp]) -> CellRows:
+        """Of rows in an order in which their cells, (n_rows,), are sorted."""
+        starts = np.searchsorted(codes[order], np.arange(len(layout.cells) + 1))
+        return cls(starts, layout, order=order)
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -141,9 +149,15 @@ def make_blocks(
     chosen = range(n_blocks if most is None else min(most, n_blocks))
     if not cells.names:
         return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
-    layout, codes = cells.lay_out(form.feature_map, evidence), cells.locate(evidence)
-    order = np.argsort(codes, kind="stable")
-    return [_make_sorted_block(form, evidence, layout, codes, order[i::n_blocks]) for i in chosen]
+    layout = cells.lay_out(form.feature_map, evidence)
+    if like is not None:
+        parts = [block.cells for block in like[: len(chosen)] if block.cells]
+        parts = [replace(part, layout=layout, seen_layout=None) for part in parts]
+    else:
+        codes = cells.locate(evidence)
+        order = np.argsort(codes, kind="stable")
+        parts = [CellRows.sort(codes, layout, order[i::n_blocks]) for i in chosen]
+    return [_make_sorted_block(form, evidence, part) for part in parts]
 
 
 def make_batch_blocks(form: LinearForm, batch: RowData, cells: Cells) -> list[Block]:
@@ -156,7 +170,7 @@ def make_batch_blocks(form: LinearForm, batch: RowData, cells: Cells) -> list[Bl
         return [make_block(form, batch, part) for part in parts]
     layout, codes = cells.lay_out(form.feature_map, batch), cells.locate(batch)
     orders = (part.start + np.argsort(codes[part], kind="stable") for part in parts)
-    return [_make_sorted_block(form, batch, layout, codes, order) for order in orders]
+    return [_make_sorted_block(form, batch, CellRows.sort(codes, layout, order)) for order in orders]
 
 
 def _admit(form: LinearForm, rows: RowData) -> RowData:
@@ -171,15 +185,14 @@ def _count_blocks(rows: RowData, cells: Cells) -> int:
     return -(-len(rows) // max(BLOCK_ROWS, len(cells) * _CELL_ROWS))
 
 
-def _make_sorted_block(
-    form: LinearForm, evidence: RowData, layout: Layout, codes: NDArray[np.integer], rows: NDArray[np.intp]
-) -> Block:
+def _make_sorted_block(form: LinearForm, evidence: RowData, cells: CellRows) -> Block:
     """Some rows, which are sorted by cell."""
+    layout, rows = cells.layout, cells.order
+    assert rows is not None
     feature_map = replace(form.feature_map, features=layout.columns)
     columns = feature_map.columns(evidence, rows, np.empty((len(layout.columns), len(rows))))
     weights = None if evidence.weights is None else evidence.weights[rows]
-    starts = np.searchsorted(codes[rows], np.arange(len(layout.cells) + 1))
-    return Block(columns, weights, cells=CellRows(starts, layout))
+    return Block(columns, weights, cells=cells)
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
@@ -202,7 +215,7 @@ def join_blocks(blocks: Sequence[Block]) -> list[Block]:
         codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(cells.starts)))
-        whole = replace(whole.rows(order), cells=replace(cells, starts=starts))
+        whole = replace(whole.rows(order), cells=replace(cells, starts=starts, order=None))
     n_blocks = max(-(-whole.n_rows // BLOCK_ROWS), 1)
     return [whole] if n_blocks == 1 else [whole.rows(slice(i, None, n_blocks)) for i in range(n_blocks)]
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bylaw._base.matrices import Matrix, compact
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import KnownGroup
@@ -114,8 +115,12 @@ class Layout:
     n_features: int  # F
 
     @cached_property
-    def _transposed(self) -> sparse.csr_array:
-        return sparse.csr_array(self.embedding.T)
+    def _operator(self) -> Matrix:
+        return compact(self.embedding)
+
+    @cached_property
+    def _transposed(self) -> Matrix:
+        return compact(sparse.csr_array(self.embedding.T))
 
     @cached_property
     def _spans(self) -> NDArray[np.integer]:
@@ -173,13 +178,20 @@ class Layout:
 
     def gather(self, sums: Floats, chosen: Places | None = None) -> Floats:
         """(F, A): the sums of features, of sums of columns, or of the chosen ones, in each cell (C, D, A)."""
-        embedding = self.embedding if chosen is None else self._choose(chosen)
-        return embedding @ sums.reshape(-1, sums.shape[2])
+        operator = self._operator if chosen is None else self._choose(chosen)
+        return operator @ sums.reshape(-1, sums.shape[2])
 
-    def _choose(self, chosen: Places) -> sparse.csr_array:
+    def _choose(self, chosen: Places) -> Matrix:
         """(F, C * len(chosen)): the embedding for some columns alone."""
-        first = np.arange(len(self.cells))[:, None] * len(self.columns)
-        return self.embedding[:, (first + chosen).ravel()]
+        key = chosen.tobytes()
+        if key not in self._chosen:
+            first = np.arange(len(self.cells))[:, None] * len(self.columns)
+            self._chosen[key] = compact(self.embedding[:, (first + chosen).ravel()])
+        return self._chosen[key]
+
+    @cached_property
+    def _chosen(self) -> dict[bytes, Matrix]:
+        return {}
 
     def expand(self, columns: Floats, starts: Places) -> Floats:
         """(F, n_rows): the features themselves."""

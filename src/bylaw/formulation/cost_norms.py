@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from bylaw._base.matrices import Matrix, as_dense
 from bylaw._base.typing import Floats
 from bylaw.formulation.cells import iterate_cells
 from bylaw.formulation.linear_form import LinearForm
@@ -56,10 +57,10 @@ class CellNorms:
     """The same of rows that are sorted by cell, from Gram matrices of the couplings in each."""
 
     def __init__(
-        self, form: LinearForm, support: Support, couplings: sparse.csr_array, places: sparse.csr_array
+        self, form: LinearForm, support: Support, couplings: Matrix, places: Matrix
     ) -> None:  # q places, (M, Q), (Q, C * q)
         self.form, self.support, self.couplings = form, support, couplings
-        self.places = sparse.csc_array(places)
+        self.places = sparse.csc_array(places) if isinstance(places, sparse.sparray) else places
         self.grams: dict[int, tuple[list[Floats], Floats]] = {}
         self.actions = [action for action, _ in support.by_action]
         columns = [support.features[here] for _, here in support.by_action]
@@ -89,7 +90,7 @@ class CellNorms:
         """For each action that is touched, B'B at its places in a cell; and B'b at all of them."""
         size = len(self.support.actions)
         couplings = self.couplings @ self.places[:, cell * size : (cell + 1) * size]
-        gram = (couplings.T @ couplings).toarray()
+        gram = as_dense(couplings.T @ couplings)
         return [gram[here, here].copy() for _, here in self.support.by_action], couplings.T @ self.form.bounds
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bylaw._base.matrices import Matrix, as_dense, compact
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
@@ -36,17 +37,17 @@ from bylaw.formulation.passes import (
 )
 
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"support", "places"})
+_OF_RULES = frozenset({"support", "places", "_local_support", "local_couplings"})
 _OF_BOUNDS = frozenset({"_norm_moments"})
-_OF_ALL = _OF_ROWS | _OF_RULES | {"_local_support"}
+_OF_ALL = _OF_ROWS | _OF_RULES
 
 
 @dataclass(frozen=True)
 class Hessian:
     """couplings @ curvature @ couplings' + ridge: M rules may be many, the places they touch few."""
 
-    couplings: sparse.csr_array  # (M, Q)
-    curvature: Floats | sparse.csr_array  # (Q, Q)
+    couplings: Matrix  # (M, Q)
+    curvature: Matrix  # (Q, Q)
     ridge: float
 
     def __matmul__(self, vector: Floats) -> Floats:
@@ -56,17 +57,21 @@ class Hessian:
         """The part for some rules, dense."""
         couplings = self.couplings[rules]
         half = couplings @ self.curvature
-        part = couplings @ (half.toarray() if sparse.issparse(half) else half).T
+        part = couplings @ as_dense(half).T
         return part + self.ridge * np.eye(len(part))
 
     @cached_property
     def trace(self) -> float:
-        gram = sparse.csr_array(self.couplings.T @ self.couplings)
-        return float(gram.multiply(self.curvature).sum()) + self.ridge * self.n_rules
+        gram = self.couplings.T @ self.couplings
+        if isinstance(gram, np.ndarray) and isinstance(self.curvature, np.ndarray):
+            return float((gram * self.curvature).sum()) + self.ridge * self.n_rules
+        return float(sparse.csr_array(gram).multiply(self.curvature).sum()) + self.ridge * self.n_rules
 
     @property
     def n_rules(self) -> int:
-        return len(self.couplings.indptr) - 1
+        return (
+            len(self.couplings) if isinstance(self.couplings, np.ndarray) else len(self.couplings.indptr) - 1
+        )
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,11 @@ class Dual:
         sample = replace(self, blocks=blocks, source=None)
         return self._share(sample, _OF_RULES | {"loss_range", "loss_unit"})
 
+    def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
+        """The same rules on a sample of the rows, with its own units of the loss."""
+        _ = self._local_support, self.places  # once for all samples
+        return self._share(replace(self, blocks=blocks, beta=beta, source=None), _OF_RULES)
+
     def with_observed(self, blocks: Sequence[Block], places: Places | None) -> Dual:
         """The same rows with their features as observed, and where moments of these are wanted."""
         return self._share(replace(self, blocks=blocks, observed_places=places), _OF_ALL | _OF_BOUNDS)
@@ -135,12 +145,12 @@ class Dual:
         return sum(block.mass for block in self.blocks) if self.source is None else self.source.mass
 
     @cached_property
-    def support(self) -> tuple[Support, sparse.csr_array]:
+    def support(self) -> tuple[Support, Matrix]:
         """The places that rules touch, and the couplings there, (M, Q)."""
         places = np.unique(self.form.couplings.indices)
         places = places[np.argsort(places % self.form.base.shape[1], kind="stable")]
         features, actions = np.divmod(places, self.form.base.shape[1])
-        return Support(features, actions), self.form.couplings[:, places]
+        return Support(features, actions), compact(self.form.couplings[:, places])
 
     @cached_property
     def places(self) -> Places | None:
@@ -150,28 +160,44 @@ class Dual:
         return None if self.all_moments else Places.choose(wanted, form.base.shape)
 
     @cached_property
-    def _local_support(self) -> tuple[Support, sparse.csr_array | None]:
+    def _local_support(self) -> tuple[Support, Matrix | None]:
         """The places of columns that rules touch in any cell, and which of them are those of the support in
         which cell, (Q, C * q); None where they are the same."""
         support, cells = self.support[0], self.blocks[0].cells
         if cells is None:
             return support, None
         columns, actions, places = cells.layout.localize(support.features, support.actions)
-        return Support(columns, actions), places
+        return Support(columns, actions), compact(places)
+
+    @cached_property
+    def local_couplings(self) -> Floats:
+        """(C, M, q): the rules' coefficients at the places of the curvature, in each cell."""
+        couplings, (local, places) = self.support[1], self._local_support
+        if places is None:
+            return as_dense(couplings)[None]
+        found = as_dense(couplings @ places).reshape(self.n_rules, -1, len(local.actions))
+        return found.transpose(1, 0, 2)
 
     @property
     def touched_columns(self) -> NDArray[np.int64]:
         """The columns of blocks that rules touch in any cell."""
         return np.unique(self._local_support[0].features)
 
-    def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
+    def tally(
+        self,
+        multipliers: Floats,
+        curvature: bool = False,
+        rules_alone: bool = False,
+        seen_support: Support | None = None,
+    ) -> Tally:
         """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
-        many classes, most serve the cost alone."""
+        many classes, most serve the cost alone. With curvature and `seen_support`, how the observed moments
+        respond at these places."""
         support = self._local_support[0] if curvature else None
         chosen = self.touched_columns if rules_alone else None
         places = (self.places, self.observed_places)
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
-        return self.total(TallyPass(matrix, self.beta, space, support, chosen, places))[0]
+        return self.total(TallyPass(matrix, self.beta, space, support, chosen, places, seen_support))[0]
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """F(lambda) and its gradient, (M,)."""
@@ -180,7 +206,7 @@ class Dual:
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
         form = self.form
         value = total.potential / total.mass + float(form.bounds @ multipliers) - form.base_constant
-        gradient = form.bounds - form.couplings @ (total.moments.ravel() / total.mass)
+        gradient = form.bounds - form.operator @ (total.moments.ravel() / total.mass)
         value += self.ridge / 2 * float(multipliers @ multipliers)
         return value, gradient + self.ridge * multipliers
 
@@ -195,6 +221,12 @@ class Dual:
             return Hessian(self.support[1], curvature[0], self.ridge)
         n_cells, size = curvature.shape[:2]
         cells = np.arange(n_cells + 1)
+        if isinstance(places, np.ndarray):
+            apart = np.zeros((n_cells, size, n_cells, size))
+            apart[cells[:-1], :, cells[:-1]] = curvature
+            return Hessian(
+                self.support[1], places @ apart.reshape(places.shape[1], -1) @ places.T, self.ridge
+            )
         apart = sparse.bsr_array((curvature, cells[:-1], cells), shape=(n_cells * size, n_cells * size))
         together = sparse.csr_array(places @ apart.tocsr() @ places.T)
         return Hessian(self.support[1], together, self.ridge)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bylaw._base.matrices import Matrix, compact
 from bylaw._base.typing import Floats, Value
 from bylaw.data.arrays import as_matrix, check_alignment
 from bylaw.data.evidence import RowData, check_cost
@@ -166,13 +167,18 @@ class LinearForm:
         """(M,): the place of each rule's statement in the problem."""
         return np.array([found.place for found in self.rules], dtype=np.int64)
 
+    @cached_property
+    def operator(self) -> Matrix:
+        """The couplings, for products with them."""
+        return compact(self.couplings)
+
     def prices(self, multipliers: Floats) -> Floats:
         """The price of each rule in its own units, (M,): the derivative of the cost in its bound."""
         return multipliers / self.scales
 
     def score_matrix(self, multipliers: Floats) -> Floats:
         """(F, A): scores are features' score_matrix, -(L + C' lambda) but for the bounds."""
-        return -(self.base + (self.couplings.T @ multipliers).reshape(self.base.shape))
+        return -(self.base + (self.operator.T @ multipliers).reshape(self.base.shape))
 
 
 def compute_scores(score_matrix: Floats, features: Floats) -> Floats:

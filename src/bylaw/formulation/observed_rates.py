@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bylaw._base.matrices import Matrix, compact
 from bylaw._base.typing import Floats
 from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.blocks import make_blocks
@@ -43,12 +45,17 @@ class ObservedRates:
     couplings: sparse.csr_array  # (M, F' * A), in the units of the dual's rules
     visible: NDArray[np.bool_]  # (M,): rules of which everything was observed
 
+    @cached_property
+    def operator(self) -> Matrix:
+        """The couplings, for products with them."""
+        return compact(self.couplings)
+
     def measure(self, dual: Dual, total: Tally) -> RateExcess:
         """Of the policy whose rows were tallied."""
         bounds = dual.form.bounds
-        predicted = dual.form.couplings @ (total.moments.ravel() / total.mass) - bounds
+        predicted = dual.form.operator @ (total.moments.ravel() / total.mass) - bounds
         assert total.observed is not None
-        observed = self.couplings @ (total.observed.ravel() / total.mass) - bounds
+        observed = self.operator @ (total.observed.ravel() / total.mass) - bounds
         return RateExcess(predicted, np.where(self.visible, observed, predicted))
 
 

@@ -6,7 +6,7 @@ memory: a pass travels to where they are, and only its sums come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
@@ -98,6 +98,7 @@ class Tally:
     moments: Floats  # (F, A): sum of phi pi'
     curvature: Floats | None = None  # (C, q, q): in each cell, its second derivative at q places
     observed: Floats | None = None  # (F', A): sum of phi' pi', with the features as observed
+    response: Floats | None = None  # (C, q', q): in each cell, the derivative of these at q' places
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -106,6 +107,7 @@ class Tally:
             self.moments + other.moments,
             _add(self.curvature, other.curvature),
             _add(self.observed, other.observed),
+            _add(self.response, other.response),
         )
 
 
@@ -116,7 +118,8 @@ def _add(one: Floats | None, other: Floats | None) -> Floats | None:
 @dataclass(frozen=True)
 class TallyPass:
     """The tally of the policy with scores features' score_matrix; with `support`, the curvature at those
-    places too, and with `chosen`, the moments of those columns alone."""
+    places too, with `seen_support` how observed moments respond at these, and with `chosen`, the moments of
+    those columns alone."""
 
     score_matrix: Floats  # (F, A)
     beta: float
@@ -124,6 +127,7 @@ class TallyPass:
     support: Support | None = None
     chosen: NDArray[np.int64] | None = None
     places: tuple[Places | None, Places | None] = (None, None)  # where predicted and observed moments go
+    seen_support: Support | None = None
 
     def __call__(self, block: Block) -> Tally:
         wide = self.score_matrix.shape[1] * block.n_rows >= _TILE * (len(block.starts) - 1)
@@ -131,13 +135,14 @@ class TallyPass:
             return self._tally_tiles(block, block.cells.layout)
         scores = block.scores(self.beta * self.score_matrix)
         potential = self.space.to_probabilities(scores)
-        curvature = None if self.support is None else self._compute_curvature(block, scores, self.support)
+        curvature, response = self._compute_curvature(block, scores)
         if block.weights is not None:
             scores *= block.weights
             potential *= block.weights
         moments = block.moments(scores, self.chosen, self.places[0])
         observed = block.observed_moments(scores, self.places[1])
-        return Tally(block.mass, float(potential.sum()) / self.beta, moments, curvature, observed)
+        potential = float(potential.sum()) / self.beta
+        return Tally(block.mass, potential, moments, curvature, observed, response)
 
     def _tally_tiles(self, block: Block, layout: Layout) -> Tally:
         """The same a few rows at a time: with many actions, what one step writes the next one finds in the
@@ -160,33 +165,87 @@ class TallyPass:
             potential += float(potentials.sum())
             sums[cell] += part[:, rows] @ scores.T
         curvature = None
-        if self.support is not None and probabilities is not None:
-            curvature = self._compute_curvature(block, probabilities, self.support)
+        if probabilities is not None:
+            curvature, _ = self._compute_curvature(block, probabilities)
         return Tally(block.mass, potential / self.beta, layout.gather(sums, self.chosen), curvature)
 
-    def _compute_curvature(self, block: Block, probabilities: Floats, support: Support) -> Floats:
-        """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones
-        alone. For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a)."""
-        size = len(support.actions)
-        total = np.zeros((len(block.starts) - 1, size, size))
-        columns, starts, mass = block.columns, block.starts, np.sqrt(self.beta * block.row_weights)
-        if self.space.exclusive:
-            undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED)
-            probabilities, columns, mass = probabilities[:, undecided], columns[:, undecided], mass[undecided]
-            starts = np.searchsorted(undecided, starts)
-            spread = columns[support.features] * (probabilities[support.actions] * mass)
-            for cell, rows in iterate_cells(starts):
-                part = spread[:, rows]
-                total[cell] -= part @ part.T  # of a matrix and itself: half the work
-        diagonal = self.space.curvature_diagonal(probabilities)
-        open_ = diagonal > _DECIDED
-        for action, here in support.by_action:
-            rows = np.flatnonzero(open_[action])
-            spread = columns[support.features[here, None], rows] * (np.sqrt(diagonal[action]) * mass)[rows]
-            for cell, inside in iterate_cells(np.searchsorted(rows, starts)):
-                part = spread[:, inside]
-                total[cell, here, here] += part @ part.T
-        return total
+    def _compute_curvature(self, block: Block, probabilities: Floats) -> tuple[Floats | None, Floats | None]:
+        """The curvature, and the response of observed moments, where they are wanted."""
+        if self.support is None:
+            return None, None
+        sides = [(block.columns, self.support)]
+        if self.seen_support is not None and block.seen is not None:
+            sides.append((block.seen, self.seen_support))
+        found = _compute_curvatures(block, probabilities, self.space, self.beta, sides)
+        return found[0], found[1] if len(found) > 1 else None
+
+
+Side = tuple[Floats, Support]  # columns (D, n_rows) and the places of them that count
+
+
+def _compute_curvatures(
+    block: Block, probabilities: Floats, space: ActionSpace, beta: float, sides: Sequence[Side]
+) -> list[Floats]:
+    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones alone:
+    for each side, k are its places and l those of the first.
+
+    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that is
+    the only one that rules touch.
+    """
+    starts, mass = block.starts, np.sqrt(beta * block.row_weights)
+    size = len(sides[0][1].actions)
+    totals = [np.zeros((len(starts) - 1, len(support.actions), size)) for _, support in sides]
+    alone = len({action for _, support in sides for action, _ in support.by_action}) == 1
+    if space.exclusive and not alone:
+        undecided, mass = _select(probabilities.max(axis=0) < 1 - _DECIDED, mass)
+        probabilities = probabilities[:, undecided]
+        sides = [(columns[:, undecided], support) for columns, support in sides]
+        starts = _locate(starts, undecided)
+        spreads = [
+            columns[support.features] * (probabilities[support.actions] * mass) for columns, support in sides
+        ]
+        for cell, rows in iterate_cells(starts):
+            for total, spread in zip(totals, spreads, strict=True):
+                total[cell] -= spread[:, rows] @ spreads[0][:, rows].T  # of the first: half the work
+    diagonal = space.curvature_diagonal(probabilities)
+    if alone and space.exclusive:
+        diagonal = {action: diagonal[action] * (1 - diagonal[action]) for action, _ in sides[0][1].by_action}
+    _add_diagonal(totals, diagonal, mass, starts, sides)
+    return totals
+
+
+def _add_diagonal(
+    totals: list[Floats],
+    diagonal: Floats | Mapping[int, Floats],
+    mass: Floats,
+    starts: NDArray[np.int64],
+    sides: Sequence[Side],
+) -> None:
+    """The part of the curvature between places of one action, from each action's diagonal, (n_rows,)."""
+    for action, first in sides[0][1].by_action:
+        rows, factor = _select(diagonal[action] > _DECIDED, mass)
+        factor = factor * np.sqrt(diagonal[action][rows])
+        places = [dict(support.by_action).get(action, slice(0)) for _, support in sides]
+        spreads = [
+            columns[support.features[here]][:, rows] * factor
+            for (columns, support), here in zip(sides, places, strict=True)
+        ]
+        for cell, inside in iterate_cells(_locate(starts, rows)):
+            for total, here, spread in zip(totals, places, spreads, strict=True):
+                total[cell, here, first] += spread[:, inside] @ spreads[0][:, inside].T
+
+
+def _select(wanted: NDArray[np.bool_], mass: Floats) -> tuple[NDArray[np.intp] | slice, Floats]:
+    """The rows that are wanted, and their mass; where all are, without a copy."""
+    if wanted.all():
+        return slice(None), mass
+    rows = np.flatnonzero(wanted)
+    return rows, mass[rows]
+
+
+def _locate(starts: NDArray[np.int64], rows: NDArray[np.intp] | slice) -> NDArray[np.int64]:
+    """Where cells begin among some of the rows."""
+    return starts if isinstance(rows, slice) else np.searchsorted(rows, starts)
 
 
 @dataclass(frozen=True)

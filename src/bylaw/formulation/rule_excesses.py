@@ -7,8 +7,8 @@ from functools import reduce
 from operator import add
 
 import numpy as np
-from scipy import sparse
 
+from bylaw._base.matrices import Matrix
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
@@ -54,7 +54,7 @@ class ExcessPass:
     multipliers: Floats  # (M,)
     beta: float
     support: Support
-    couplings: sparse.csr_array  # (M, Q), at the places of the support
+    couplings: Matrix  # (M, Q), at the places of the support
 
     def __call__(self, block: Block) -> RuleExcesses:
         starts = range(0, block.n_rows, _ROWS)

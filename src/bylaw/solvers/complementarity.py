@@ -6,11 +6,13 @@ the solution of a complementarity problem,
 
     lambda >= 0,   v(lambda) <= 0,   lambda' v(lambda) = 0,
 
-with v the excess of the rates that must satisfy the rules. Each step is a damped Newton step of the dual
-whose bounds are shifted until its gradient here is -v: then the decrease of that dual tells how far its
-curvature can be trusted. Where observed rates respond more or less than predicted ones, a secant of each rule
-learns by how much. Steps follow a path of growing beta: a soft policy's rates are smooth, a sharp policy's
-are staircases of single rows, on which no step leads far.
+with v the excess of the rates that must satisfy the rules. Steps follow a path of growing beta: a soft
+policy's rates are smooth, a sharp policy's are staircases of single rows, on which no step leads far. Of few
+rules, the derivative of v is known: a point of the path is extrapolated along its tangent to the next beta,
+and Newton steps correct it. Where these lead nowhere, and of many rules, each step is a damped Newton step of
+the dual whose bounds are shifted until its gradient here is -v: then the decrease of that dual tells how far
+its curvature can be trusted. Where observed rates respond more or less than predicted ones, a secant of each
+rule learns by how much.
 """
 
 from __future__ import annotations
@@ -27,18 +29,19 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
+from bylaw.formulation.rate_response import RateResponse
 from bylaw.formulation.solution import Step
 from bylaw.solvers.base import Callback, gradient_mapping
-from bylaw.solvers.full_batch import first_damping, minimize_quadratic, sample_blocks
+from bylaw.solvers.full_batch import count_first_rows, first_damping, minimize_quadratic, sample_blocks
 from bylaw.solvers.label_items import LabelItems, NearItems, find_separate_rules
+from bylaw.solvers.linear_complementarity import solve_linearized
 
 PRICED = 1e-6  # multipliers below this share of the loss's unit are none
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the unit of the loss
 _BETA_GROWTH = 3.0
-_ROWS_GROWTH = 4
-_FEWEST_ROWS = 16_384
+_FEWEST_ROWS = 8  # times those of the first sample of a plug-in
+_SHARP = 64.0  # beta, times the unit of the loss, from which on samples grow
 _OUTLINED = 2  # stages before rates are looked at
-_OUTLINE_ROWS = 16_384
 _ASTRAY = 1.0  # units from complementarity: the first step was too long
 _SHARES = (0.33, 0.67, 1.0)  # of the way, then, from predicted to observed rates
 _STEPS = 5  # in each stage, but for the first and the last
@@ -64,6 +67,9 @@ _AHEAD = _EXPANSION**3  # times that labels are sorted out for, in that search
 _GAINS = (0.1, 20.0)  # the least and the most that a secant may state
 _SOFT_CHANGE = 5.0  # times that one secant may change a gain, where rates are smooth
 _CHANGE = 2.0  # elsewhere
+_NEWTON_SHARES = (1.0, 0.25, 0.06)  # of a Newton step, that are tried
+_DECREASE = 0.5  # of what a share of a Newton step is to take off the merit
+_APART = 1e-3  # of 1 / beta, or of the units of rates: between the points of a difference quotient
 _LARGEST = 1e7  # multipliers beyond this many units of the loss lead nowhere
 
 
@@ -105,6 +111,8 @@ class Complementarity:
         the excess that is none.
     room : array of shape (n_rules,)
         how far inside its bound a rule can be held at all; infinite where that is not known.
+    response : RateResponse, optional
+        how rates respond to multipliers; without it, for many rules, steps rely on the dual's curvature.
     """
 
     dual: Dual
@@ -113,13 +121,14 @@ class Complementarity:
     units: Floats
     tolerance: Floats
     room: Floats
+    response: RateResponse | None = None
     further: Floats | float = 0.0  # (M,): how much further inside the bounds steps aim than they do anyway
 
     def outline(self, rng: np.random.Generator | None = None) -> Outline:
         """Where the path begins: a soft policy on a sample of the rows that about satisfies the rules."""
         walk = _Walk(None)
         blocks = _shuffle(self.dual.blocks, rng)
-        sample = replace(self, dual=self.dual.with_rows(sample_blocks(blocks, _OUTLINE_ROWS)))
+        sample = replace(self, dual=self.dual.with_rows(sample_blocks(blocks, self._count_rows(0.0))))
         if self._apart:
             return Outline(walk.bisect(sample, np.zeros(self.dual.n_rules)).multipliers, self.dual.beta)
         if not (betas := self._soft_betas()[:_OUTLINED]):
@@ -127,7 +136,7 @@ class Complementarity:
         begin, found = _blend_in(walk, replace(sample, dual=sample.dual.with_beta(betas[0])))
         for beta in betas[1:]:
             problem = replace(sample, dual=sample.dual.with_beta(beta))
-            found = walk.approach(_Stage(problem, _NEAR, _SOFT_STEPS, _SOFT_INNER), found.multipliers)
+            found = walk.approach(_Stage(problem, _NEAR, _SOFT_STEPS, _SOFT_INNER), found.extrapolate(beta))
         return Outline(begin if found.astray else found.multipliers, found.problem.dual.beta)
 
     def solve(
@@ -144,8 +153,9 @@ class Complementarity:
         if self._apart:
             return walk.bisect(self, begin.multipliers).solution(walk.trace)
         for stage in self._stages(begin.beta, rng):
+            here = passed[-1].extrapolate(stage.problem.dual.beta) if passed else here
             passed.append(walk.approach(stage, here))
-            here = passed[-1].multipliers
+        here = passed[-1].extrapolate(self.dual.beta) if passed else here
         best = walk.approach(_Stage(self, 0.0, _LAST_STEPS), here)
         for further in _FURTHER:
             if best.holds or best.astray:
@@ -162,6 +172,12 @@ class Complementarity:
         """(M,): how far inside the bounds steps aim."""
         return _INSIDE * np.minimum(self.units, 2 * self.room) + self.further
 
+    def _count_rows(self, beta: float) -> int:
+        """In a stage. What a sample leaves open of the multipliers, of the order of 1 / sqrt(rows), must stay
+        below the width of soft decisions, 1 / beta: from further away, steps do not find back."""
+        sharpness = max(beta * self.dual.loss_unit / _SHARP, 1.0)
+        return math.ceil(_FEWEST_ROWS * count_first_rows(self.dual) * sharpness**2)
+
     @cached_property
     def _apart(self) -> bool:
         """Whether no rule's rate depends on another rule's multiplier: sets, and each label's inclusion is
@@ -172,9 +188,8 @@ class Complementarity:
         """Softer policies than the last one on fewer rows, no softer than `above`."""
         blocks, n_rows = _shuffle(self.dual.blocks, rng), self.dual.n_rows
         betas = [beta for beta in self._soft_betas() if beta >= above]
-        for k, beta in enumerate(betas):
-            rows = max(n_rows // _ROWS_GROWTH ** (len(betas) - k), _FEWEST_ROWS)
-            dual, near = self.dual.with_beta(beta), _NEAR
+        for beta in betas:
+            rows, dual, near = self._count_rows(beta), self.dual.with_beta(beta), _NEAR
             if rows < n_rows:
                 ridge = 0.1 * rows**-0.5 / self.dual.loss_unit
                 dual = replace(dual.with_rows(sample_blocks(blocks, rows)), ridge=ridge)
@@ -236,6 +251,11 @@ class _Stage:
         """Whether its answer must satisfy the rules."""
         return not self.near
 
+    def ends_at(self, point: _Point, best: _Point) -> bool:
+        """Whether no step is to be taken from this point, the best being that one."""
+        done = abs(point.residual).max(initial=0.0) <= self.near
+        return done or point.astray or (best.holds and best.slack <= _TIGHT)
+
 
 @dataclass(frozen=True)
 class _Point:
@@ -248,16 +268,19 @@ class _Point:
     gradient: Floats
     rates: RateExcess
     curvature: Hessian | None
+    slopes: tuple[Floats, Floats] | None = None  # (M, M) each: derivatives of predicted and observed rates
 
     @classmethod
     def at(cls, problem: Complementarity, multipliers: Floats, curvature: bool = True) -> _Point:
-        dual = problem.dual
-        total = dual.tally(multipliers, curvature=curvature)
+        dual, response = problem.dual, problem.response if curvature else None
+        seen = None if response is None else response.support
+        total = dual.tally(multipliers, curvature=curvature, seen_support=seen)
         value, gradient = dual.first_order(total, multipliers)
         rates = problem.rates.measure(dual, total)
         cost = float((dual.form.base * total.moments).sum()) / total.mass
         hessian = dual.second_order(total) if curvature else None
-        return cls(problem, multipliers, cost, value, gradient, rates, hessian)
+        slopes = None if response is None else response.differentiate(total)
+        return cls(problem, multipliers, cost, value, gradient, rates, hessian, slopes)
 
     @property
     def hessian(self) -> Hessian:
@@ -323,6 +346,39 @@ class _Point:
         alpha = self.problem.dual.loss_unit
         mapping = gradient_mapping(self.multipliers, self.gradient - shift, alpha)
         return float(np.linalg.norm(mapping / self.problem.units))
+
+    @cached_property
+    def jacobian(self) -> Floats | None:
+        """(M, M): the derivative of the excess in the multipliers."""
+        if self.slopes is None:
+            return None
+        (predicted, observed), (by_predicted, by_observed) = self.rates, self.slopes
+        by_observed = np.where(self.problem.rates.visible[:, None], by_observed, by_predicted)
+        far = _APART * self.problem.units
+        shares = [
+            (self.problem.target(RateExcess(*moved)) - self.excess) / far
+            for moved in ((predicted + far, observed), (predicted, observed + far))
+        ]
+        return shares[0][:, None] * by_predicted + shares[1][:, None] * by_observed
+
+    def find_newton_move(self) -> Floats | None:
+        """(M,): the way to where the linearised problem is solved."""
+        if self.jacobian is None:
+            return None
+        there = solve_linearized(self.excess + self.problem.aim, self.jacobian, self.multipliers)
+        return there - self.multipliers
+
+    def extrapolate(self, beta: float) -> Floats:
+        """(M,): the multipliers of the path at another beta, along its tangent in 1 / beta. Where a group's
+        decisions must be drawn by lot, its scores are of the order of 1 / beta all along the path, and no
+        step from the last point's multipliers would find that."""
+        dual = self.problem.dual
+        if self.jacobian is None or beta == dual.beta:
+            return self.multipliers
+        near = replace(self.problem, dual=dual.with_beta(dual.beta / (1 - _APART)))
+        change = _Point.at(near, self.multipliers, curvature=False).excess - self.excess
+        ahead = self.excess + self.problem.aim + change * (1 - dual.beta / beta) / _APART
+        return solve_linearized(ahead, self.jacobian, self.multipliers)
 
     def step(self, shift: Floats, damping: float) -> tuple[_Point, float]:
         """A Newton step of the dual with shifted bounds, and the ratio of its decrease to the expected."""
@@ -391,16 +447,30 @@ class _Walk:
         rules the tightest, if there are any."""
         point = best = _Point.at(stage.problem, multipliers)
         rank = _rank if stage.last else _rank_merit
+        for _ in range(stage.steps):
+            ahead = None if stage.ends_at(point, best) else self._correct(point)
+            if ahead is None:
+                break
+            point, best = ahead, min(best, ahead, key=rank)
         first = first_damping(point.hessian, stage.problem.dual.loss_unit)
         self.damping = first if math.isinf(self.damping) else min(max(self.damping, first), _CARRIED * first)
         end = len(self.trace) + stage.steps
-        while len(self.trace) < end:
-            done = abs(point.residual).max(initial=0.0) <= stage.near
-            if done or point.astray or (best.holds and best.slack <= _TIGHT):
-                break
+        while len(self.trace) < end and not stage.ends_at(point, best):
             point = self._advance(point, min(stage.inner, end - len(self.trace)))
             best = min(best, point, key=rank)
         return best
+
+    def _correct(self, point: _Point) -> _Point | None:
+        """A Newton step, shortened until it leads nearer to complementarity; None if it does not."""
+        move = point.find_newton_move()
+        if move is None:
+            return None
+        for share in _NEWTON_SHARES:
+            trial = _Point.at(point.problem, point.multipliers + share * move)
+            self._record(trial)
+            if trial.merit < (1 - _DECREASE * share) * point.merit:
+                return trial
+        return None
 
     def _advance(self, point: _Point, inner: int) -> _Point:
         """Some steps towards the optimum of the dual that is shifted by what is observed here; or the same

@@ -278,13 +278,18 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual,
     if rng is not None:
         blocks = [blocks[i] for i in rng.permutation(len(blocks))]
     n_rows = dual.n_rows
-    rarest = min(dual.form.frequencies.values(), default=1.0)
-    beta, rows = _FIRST_SHARPNESS / dual.loss_unit, max(_FIRST_ROWS, math.ceil(_RARE_ROWS / rarest))
+    beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
     while beta < dual.beta or rows < n_rows:
-        sample = dual.with_rows(sample_blocks(blocks, rows)).with_beta(min(beta, dual.beta))
+        sample = dual.sample(sample_blocks(blocks, rows), min(beta, dual.beta))
         noise = 0.1 * min(rows, n_rows) ** -0.5
         yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
         beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
+
+
+def count_first_rows(dual: Dual) -> int:
+    """In the first sample: enough to show the rarest condition of a rule."""
+    rarest = min(dual.form.frequencies.values(), default=1.0)
+    return max(_FIRST_ROWS, math.ceil(_RARE_ROWS / rarest))
 
 
 def sample_blocks(blocks: list[Block], rows: int) -> list[Block]:

@@ -173,7 +173,7 @@ class ScreenedRows:
             self.screen = Screen(*parts, sums.observed)
         (near,) = sum_blocks(self.screen.near, [wanted])
         far = self.screen.far_tally(wanted.score_matrix)
-        return replace(near + far, curvature=near.curvature)
+        return replace(near + far, curvature=near.curvature, response=near.response)
 
     def _plan(self, wanted: TallyPass) -> ScreenPass | None:
         """Around these weights, as far as there is memory for the near rows; None if there is not enough."""
