@@ -15,7 +15,7 @@ from bylaw.data.groups import KnownGroup
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import EvidenceError
 from bylaw.formulation.blocks import Block, make_batch_blocks
-from bylaw.formulation.cells import Cells
+from bylaw.formulation.cells import Layout
 from bylaw.formulation.linear_form import LinearForm, admit_values
 from bylaw.formulation.passes import Pass, sum_blocks
 
@@ -90,8 +90,9 @@ class SumTask:
 
     reader: BatchReader
     form: LinearForm
+    layout: Layout | None  # of its features in cells
     observed: LinearForm | None  # compiled on what was observed
-    cells: Cells
+    seen_layout: Layout | None
     passes: tuple[Pass, ...]
 
     def __call__(self, partition: int, batches: Iterator[Any]) -> PartSums:
@@ -108,10 +109,10 @@ class SumTask:
         evidence = self.reader.read(batch)
         if evidence.weights is not None and not evidence.weights.any():
             return []
-        blocks = make_batch_blocks(self.form, evidence, self.cells)
+        blocks = make_batch_blocks(self.form, evidence, self.layout)
         if self.observed is None:
             return blocks
-        twins = make_batch_blocks(self.observed, self.reader.observe(batch, evidence), self.cells)
+        twins = make_batch_blocks(self.observed, self.reader.observe(batch, evidence), self.seen_layout)
         return [block.with_observed(twin) for block, twin in zip(blocks, twins, strict=True)]
 
 

@@ -22,7 +22,7 @@ from bylaw.data.margins import Margins
 from bylaw.data.outcomes import HeldOut, ObservedRows
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.cells import Cells
+from bylaw.formulation.cells import Layout
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.passes import Pass
@@ -250,9 +250,8 @@ class SurveyedRows:
     def make_dual(self, form: LinearForm) -> Dual:
         """Of all rows, with the sample in memory."""
         blocks = make_blocks(form, self.evidence)
-        first = blocks[0].cells
-        cells = Cells((), ()) if first is None else first.layout.cells
-        return Dual(form, blocks, 1.0, source=BoundRows(self, form, cells))
+        cells = blocks[0].cells
+        return Dual(form, blocks, 1.0, source=BoundRows(self, form, None if cells is None else cells.layout))
 
 
 @dataclass(frozen=True)
@@ -261,8 +260,9 @@ class BoundRows:
 
     rows: SurveyedRows
     form: LinearForm
-    cells: Cells
+    layout: Layout | None  # of its features in cells
     observed: LinearForm | None = None  # compiled on what was observed
+    seen_layout: Layout | None = None
     known: dict[Pass, Any] = field(default_factory=dict, compare=False)  # sums that depend on rows alone
 
     @property
@@ -277,8 +277,8 @@ class BoundRows:
     def passes(self) -> int:
         return self.rows.scan.passes
 
-    def observe(self, form: LinearForm) -> BoundRows:
-        return replace(self, observed=form)
+    def observe(self, form: LinearForm, layout: Layout | None) -> BoundRows:
+        return replace(self, observed=form, seen_layout=layout)
 
     def total(self, *passes: Pass) -> list[Any]:
         """Sums of plain functions are kept: they depend on nothing but the rows."""
@@ -292,6 +292,6 @@ class BoundRows:
     def _walk(self, passes: tuple[Pass, ...]) -> list[Any]:
         reader = self.rows.reader
         names = reader.names if self.observed is not None else reader.columns.needed
-        task = SumTask(reader, self.form, self.observed, self.cells, passes)
+        task = SumTask(reader, self.form, self.layout, self.observed, self.seen_layout, passes)
         parts = self.rows.scan.walk(task, names, lambda found: found.rows)
         return reduce(add_all, (part.sums for part in parts if part.sums is not None))

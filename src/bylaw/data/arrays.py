@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 
 from bylaw.errors import EvidenceError, OptionError, Remedy
 
+_NO_FRAMES = {"numpy", "builtins", "bylaw"}  # packages; narwhals would take a while to find out
 _NEVER_MISSING = {str, int, bool}  # types
 
 
 def _native(values: Any, what: str) -> Any:
     """Frames and series behind narwhals' interface, anything else as it is."""
+    if type(values).__module__.partition(".")[0] in _NO_FRAMES:
+        return values
     try:
         return nw.from_native(values, allow_series=True, pass_through=True)
     except nw.exceptions.DuplicateError as problem:

@@ -113,23 +113,24 @@ class Columns:
             normalize=self.normalize,
         )
 
-    def _group(self, frame: nw.DataFrame[Any], roles: Any) -> Any:
+    def _group(self, frame: Any, roles: Any) -> Any:
         if isinstance(roles, str):
             column = self._column(frame, roles)
-            found = factorize_arrow(column.to_native(), f"groups[{roles!r}]")
+            native = column.to_native() if isinstance(column, nw.Series) else column
+            found = factorize_arrow(native, f"groups[{roles!r}]")
             return column if found is None else found
         return {value: self._column(frame, name) for value, name in roles.items()}
 
-    def _joint(self, frame: nw.DataFrame[Any], rows: Sequence[Sequence[str]]) -> np.ndarray:
+    def _joint(self, frame: Any, rows: Sequence[Sequence[str]]) -> np.ndarray:
         return np.stack([self._matrix(frame, names) for names in rows], axis=1)
 
-    def _matrix(self, frame: nw.DataFrame[Any], names: Sequence[str]) -> np.ndarray:
+    def _matrix(self, frame: Any, names: Sequence[str]) -> np.ndarray:
         """Column by column in memory, as passes over rows read it."""
         stacked = np.stack([self._column(frame, name).to_numpy() for name in names])
         stacked.flags.writeable = False  # evidence shares what no one can write to
         return stacked.T
 
-    def _column(self, frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
+    def _column(self, frame: Any, name: str) -> Any:
         if name not in frame.columns:
             raise EvidenceError(f"the table has no column {name!r}; it has {list(frame.columns)}")
         return frame[name]
@@ -144,12 +145,28 @@ def list_names(value: Any) -> Iterator[str]:
             yield from list_names(item)
 
 
-def _frame(table: Any) -> nw.DataFrame[Any]:
-    if type(table).__name__ == "RecordBatch":
-        import pyarrow
-
-        table = pyarrow.Table.from_batches([table])
+def _frame(table: Any) -> Any:
+    """Columns by name."""
+    if type(table).__module__.partition(".")[0] == "pyarrow":
+        return _ArrowColumns(table)
     frame = nw.from_native(table, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         raise EvidenceError(f"a table is a frame or an Arrow batch in memory, not {type(table).__name__}")
     return frame
+
+
+class _ArrowColumns:
+    """An Arrow table or record batch, of which a frame would take a while to make."""
+
+    def __init__(self, table: Any) -> None:
+        import pyarrow
+
+        whole = isinstance(table, pyarrow.Table)
+        self.table = table if whole else pyarrow.Table.from_batches([table])
+
+    @property
+    def columns(self) -> list[str]:
+        return self.table.schema.names
+
+    def __getitem__(self, name: str) -> Any:
+        return self.table.column(name)

@@ -37,7 +37,7 @@ from bylaw.solvers.base import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import LinearProgram
 from bylaw.solvers.oracle import Optimizer
-from bylaw.solvers.screening import screen_rows
+from bylaw.solvers.screening import ScreenedRows, screen_rows
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
 from bylaw.solvers.stochastic import Stochastic
@@ -53,6 +53,8 @@ SOLVERS: Mapping[str, Solver] = {
     "sgd": Stochastic(SGD()),
 }
 _CONFIDENCE = 0.95
+_ABOUT = 1e-4  # precision of the optimum of a sample
+_SOFTER = 0.98  # of its beta: that of all rows is no smaller
 
 
 def solve(
@@ -173,7 +175,7 @@ def solve(
         certifying = calibrate_held_out(calibration, certifying)
     form = compile_problem(problem, evidence)
     chosen = as_solver(solver)
-    dual = _make_dual(form, evidence, surveyed)
+    dual = _make_dual(form, evidence, surveyed, beta)
     dual = dual.with_beta(resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
 
@@ -187,7 +189,6 @@ def solve(
     observed = None if surveyed is None else surveyed.observed
     told = labels is not None or groups is not None or observed is not None
     if not dual.n_rules or not (told or margin or certifying):
-        dual = screen_rows(dual)
         policy = make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
         return _add_calibration(policy, calibration)
     full_batch = isinstance(chosen, FullBatch)
@@ -206,12 +207,24 @@ def solve(
     return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence), calibration)
 
 
-def _make_dual(form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | None) -> Dual:
-    """Of rows in memory; or of rows elsewhere, with all that is asked of them but multipliers."""
+def _make_dual(
+    form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | None, beta: float | str
+) -> Dual:
+    """Of rows in memory; or of rows elsewhere, with their constants and those of them near the optimum of a
+    sample, all from one walk."""
     if surveyed is None:
         return Dual(form, make_blocks(form, evidence), beta=1.0)
-    dual = surveyed.make_dual(form)
-    dual.measure_constants(count_block)
+    dual = screen_rows(surveyed.make_dual(form))
+    assert isinstance(dual.source, ScreenedRows)
+    plan = None
+    if dual.n_rules and surveyed.observed is None:
+        sample, solver = dual.sample(dual.blocks, 1.0), FullBatch()
+        about = resolve_beta(beta, dual.n_rows, lambda: solver.auto_beta(sample)) * _SOFTER
+        near = solver(sample.with_beta(about), tol=_ABOUT)
+        plan = dual.source.plan(form.score_matrix(near.multipliers), about)
+    *_, sums = dual.measure_constants(count_block, *([] if plan is None else [plan]))
+    if plan is not None:
+        dual.source.keep(plan, sums)
     return dual
 
 

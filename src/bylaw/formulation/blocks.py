@@ -160,15 +160,15 @@ def make_blocks(
     return [_make_sorted_block(form, evidence, part) for part in parts]
 
 
-def make_batch_blocks(form: LinearForm, batch: RowData, cells: Cells) -> list[Block]:
+def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -> list[Block]:
     """Rows that are some of many, with the cells of all, as blocks of rows that follow each other, which are
     faster to read: these blocks are no samples."""
-    batch = _admit(form, batch)
+    batch, cells = _admit(form, batch), Cells((), ()) if layout is None else layout.cells
     ends = np.linspace(0, len(batch), _count_blocks(batch, cells) + 1).astype(np.intp).tolist()
     parts = [slice(*ends[i : i + 2]) for i in range(len(ends) - 1)]
-    if not cells.names:
+    if layout is None:
         return [make_block(form, batch, part) for part in parts]
-    layout, codes = cells.lay_out(form.feature_map, batch), cells.locate(batch)
+    codes = cells.locate(batch)
     orders = (part.start + np.argsort(codes[part], kind="stable") for part in parts)
     return [_make_sorted_block(form, batch, CellRows.sort(codes, layout, order)) for order in orders]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -61,8 +61,10 @@ class CellNorms:
     ) -> None:  # q places, (M, Q), (Q, C * q)
         self.form, self.support, self.couplings = form, support, couplings
         self.places = sparse.csc_array(places) if isinstance(places, sparse.sparray) else places
-        self.grams: dict[int, tuple[list[Floats], Floats]] = {}
-        self.actions = [action for action, _ in support.by_action]
+        self.grams: dict[int, tuple[Any, Floats]] = {}
+        actions = [action for action, _ in support.by_action]
+        whole = len(actions) == form.base.shape[1]
+        self.actions = slice(None) if whole else actions
         columns = [support.features[here] for _, here in support.by_action]
         alike = all(np.array_equal(part, columns[0]) for part in columns)
         self.alike = columns[0] if columns and alike else None  # where all actions are touched alike
@@ -76,7 +78,7 @@ class CellNorms:
             grams, cross = self.grams[cell]
             if self.alike is not None:
                 part = block.columns[self.alike, rows]
-                squares[self.actions, rows] = np.einsum("atn,tn->an", np.stack(grams) @ part, part)
+                squares[self.actions, rows] = np.einsum("atn,tn->an", grams @ part, part)
                 crosses[self.actions, rows] = 2 * cross.reshape(len(grams), -1) @ part
                 continue
             for (action, here), gram in zip(self.support.by_action, grams, strict=True):
@@ -86,12 +88,14 @@ class CellNorms:
         bounds = self.form.bounds
         return self.form.action_space.combine_norms(squares, crosses, float(bounds @ bounds))
 
-    def _compute_gram(self, cell: int) -> tuple[list[Floats], Floats]:
-        """For each action that is touched, B'B at its places in a cell; and B'b at all of them."""
+    def _compute_gram(self, cell: int) -> tuple[Any, Floats]:
+        """For each action that is touched, B'B at its places in a cell, as one array where all are alike; and
+        B'b at all of them."""
         size = len(self.support.actions)
         couplings = self.couplings @ self.places[:, cell * size : (cell + 1) * size]
         gram = as_dense(couplings.T @ couplings)
-        return [gram[here, here].copy() for _, here in self.support.by_action], couplings.T @ self.form.bounds
+        grams = [gram[here, here].copy() for _, here in self.support.by_action]
+        return grams if self.alike is None else np.stack(grams), couplings.T @ self.form.bounds
 
 
 def unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:

@@ -75,4 +75,7 @@ def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dua
     places = Places.choose(rates.couplings.indices, rates.form.base.shape)
     blocks = [block.with_observed(twin) for block, twin in pairs]
     found = dual.with_observed(blocks, places)
-    return found if dual.source is None else found.with_source(dual.source.observe(rates.form))
+    if dual.source is None:
+        return found
+    layout = None if twins[0].cells is None else twins[0].cells.layout
+    return found.with_source(dual.source.observe(rates.form, layout))

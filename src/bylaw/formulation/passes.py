@@ -60,8 +60,8 @@ class RowSource(Protocol):
         """The sums of each pass over all rows, all of them in one walk over the rows."""
         ...
 
-    def observe(self, form: LinearForm) -> RowSource:
-        """The same rows, whose blocks have the features of this form as observed, too."""
+    def observe(self, form: LinearForm, layout: Layout | None) -> RowSource:
+        """The same rows, whose blocks have the features of this form as observed, too, in this layout."""
         ...
 
 

@@ -154,8 +154,8 @@ class ScreenedRows:
     def passes(self) -> int:
         return self.source.passes
 
-    def observe(self, form: LinearForm) -> RowSource:
-        return self.source.observe(form)
+    def observe(self, form: LinearForm, layout: Layout | None) -> RowSource:
+        return self.source.observe(form, layout)
 
     def total(self, *passes: Pass) -> list[Any]:
         if len(passes) == 1 and isinstance(passes[0], TallyPass):
@@ -164,21 +164,25 @@ class ScreenedRows:
 
     def _tally(self, wanted: TallyPass) -> Tally:
         if self.screen is None or wanted.beta < self.beta or not self.screen.covers(wanted.score_matrix):
-            plan = self._plan(wanted)
+            plan = self.plan(wanted.score_matrix, wanted.beta)
             if plan is None:
                 return self.source.total(wanted)[0]
-            (sums,) = self.source.total(plan)
-            near, self.beta = join_blocks(sums.near), wanted.beta
-            parts = plan.here, plan.way, plan.metric, plan.allowance, near, sums.moments, self.mass
-            self.screen = Screen(*parts, sums.observed)
+            self.keep(plan, self.source.total(plan)[0])
+        assert self.screen is not None
         (near,) = sum_blocks(self.screen.near, [wanted])
         far = self.screen.far_tally(wanted.score_matrix)
         return replace(near + far, curvature=near.curvature, response=near.response)
 
-    def _plan(self, wanted: TallyPass) -> ScreenPass | None:
-        """Around these weights, as far as there is memory for the near rows; None if there is not enough."""
-        margin, here = -NEGLIGIBLE / wanted.beta, wanted.score_matrix
-        room = []
+    def keep(self, plan: ScreenPass, sums: ScreenSums) -> None:
+        """What a pass over all rows has sorted out."""
+        self.beta, near = -NEGLIGIBLE / plan.margin, join_blocks(sums.near)
+        parts = plan.here, plan.way, plan.metric, plan.allowance, near, sums.moments, self.mass
+        self.screen = Screen(*parts, sums.observed)
+
+    def plan(self, here: Floats, beta: float) -> ScreenPass | None:
+        """Around weights (F, A), for policies of this beta or larger, as far as there is memory for the near
+        rows; None if there is not enough."""
+        margin, room = -NEGLIGIBLE / beta, []
         for block in self.sample.blocks:
             scores = block.scores(here)
             found = _margin(scores, _decide(scores, self.metric.apart), self.metric.apart)
