@@ -27,9 +27,10 @@ from bylaw.auditing.hypotheses import (
 from bylaw.auditing.looks import name_question, record_look, warn_of_copies
 from bylaw.auditing.reliability import Reliability, compute_reliability
 from bylaw.auditing.verdicts import RuleAudit, Verdict, describe_rule, find_worst, judge_estimate
+from bylaw.backends.scan import Scan, read_rows
 from bylaw.data.arrays import as_matrix, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
-from bylaw.data.outcomes import Limits, ObservedRows, observe
+from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.formulation.row_rates import compute_row_rates, has_rows
 from bylaw.language.action_space import ActionSpace
@@ -165,7 +166,7 @@ def _to_plain(value: Any) -> Any:
 
 def audit(
     policy: Policy,
-    evidence: Evidence,
+    evidence: Evidence | HeldOut | Scan,
     *,
     labels: Any = None,
     groups: Any = None,
@@ -187,8 +188,10 @@ def audit(
     Parameters
     ----------
     policy : Policy
-    evidence : Evidence
-        the rows, as the policy sees them.
+    evidence : Evidence, HeldOut or Scan
+        the rows, as the policy sees them; the latter two come with what was observed of them. Rows that live
+        elsewhere are read into memory, if they are not too many; otherwise pass a random sample,
+        `rows.sample(1_000_000)`.
     labels : array of shape (n_rows,), optional
         the true labels; without them, rules that refer to labels are not judged. Where labels or groups
         are missing (None, NaN, NA, null, masked), each rule is judged on the rows that show all that it
@@ -257,7 +260,8 @@ def audit(
     'estimated to hold'
     """
     delta = 1 - _check_options(policy, confidence, method)
-    hashed, certificate = _check_held_out(policy, [as_evidence(evidence), unlabelled], fitted_rows)
+    evidence, labels, groups, seen_weights = _unpack(policy, evidence, labels, groups, seen_weights)
+    hashed, certificate = _check_held_out(policy, [evidence, unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
     given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
     check_alignment(given, evidence.index)
@@ -304,6 +308,20 @@ def audit(
     given = [column is not None for column in columns]
     question = name_question(stated, given, confidence, method, limits, largest_weight)
     return replace(result, looks=record_look(policy, hashed, result.verdict, question, confidence))
+
+
+def _unpack(
+    policy: Policy, rows: Any, labels: Any, groups: Any, seen_weights: Any
+) -> tuple[Evidence, Any, Any, Any]:
+    """The rows in memory, and what was observed of them: by arguments, or by what comes with the rows."""
+    if not isinstance(rows, HeldOut | Scan):
+        return as_evidence(rows), labels, groups, seen_weights
+    known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
+    found = read_rows(rows, known)
+    for name, value in {"labels": labels, "groups": groups, "seen_weights": seen_weights}.items():
+        if value is not None:
+            raise OptionError(f"{name}= goes with Evidence; these rows come with what was observed of them")
+    return found.evidence, found.labels, found.groups, found.seen_weights
 
 
 def _check_options(policy: Any, confidence: float, method: str) -> float:

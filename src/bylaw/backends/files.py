@@ -91,21 +91,15 @@ class TableFiles(Engine):
         values = roles.values({})
         if detect_format(paths[0]) == "csv":  # the values of all rows tell what a group's are: see settle
             ids, values = (*ids, *untyped), {n: known for n, known in values.items() if n not in untyped}
-        files = [TableFile(path, ids, roles.numbers, values) for path in paths]
+        files = [TableFile(path, ids, roles.numbers, values, untyped) for path in paths]
         found = cls(title, tuple(files), tuple(_look(file.path) for file in files))
-        found._check_columns()
+        for file in files:
+            if missing := [n for n in (*columns.needed, *columns.outcomes) if n not in file.names]:
+                raise EvidenceError(f"{file.path} has no column {missing[0]!r}; it has {file.names}")
         return found
 
     def __str__(self) -> str:
         return self.title
-
-    def _check_columns(self) -> None:
-        for file in self.files:
-            if missing := set(self.names) - set(file.names):
-                raise EvidenceError(
-                    f"{file.path} has no column {min(missing)!r}, which {self.files[0].path} has; the files "
-                    "of one table have the same columns"
-                )
 
     @property
     def names(self) -> list[str]:

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from os import PathLike
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import check_whole
 from bylaw.backends.engine import Engine, Progress, Task
 from bylaw.backends.reading import BatchReader, SumTask, add_all
-from bylaw.backends.survey import SamplePlan, SampleTask, Survey, SurveyTask
 from bylaw.data.columns import Columns
-from bylaw.data.evidence import Evidence
+from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.margins import Margins
 from bylaw.data.outcomes import HeldOut, ObservedRows
 from bylaw.errors import EvidenceError, OptionError
@@ -27,6 +26,9 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.passes import Pass
 from bylaw.language.problem import Problem
+
+if TYPE_CHECKING:
+    from bylaw.backends.survey import Survey  # needs pyarrow
 
 SAMPLE_ROWS = 262_144  # in memory, for the first stages of a solve
 MOST_VALUES = 2**28  # of columns, that are read into memory at once: two gigabytes
@@ -84,7 +86,11 @@ def scan(source: Any, columns: Columns, *, table: str | None = None, progress: W
             f"scan() takes a path, a pyarrow dataset, a polars LazyFrame, a Dask or Spark DataFrame or a "
             f"database connection, not {type(source).__name__}; rows in memory are passed as Evidence"
         )
-    engine = importlib.import_module(_ENGINES[package]).open_source(source, columns, table)
+    try:
+        module = importlib.import_module(_ENGINES[package])
+    except ModuleNotFoundError as missing:
+        raise OptionError(f"scanning {package} needs {missing.name}: pip install {missing.name}") from missing
+    engine = module.open_source(source, columns, table)
     if missing := [name for name in BatchReader(columns).names if name not in engine.names]:
         raise EvidenceError(f"{engine} has no column {missing[0]!r}; it has {engine.names}")
     return Scan(engine, columns, progress)
@@ -135,6 +141,8 @@ class Scan:
 
     def survey(self, problem: Problem, seed: int = 0) -> SurveyedRows:
         """The first walk: what a problem needs to know of all rows, and a sample of them."""
+        from bylaw.backends.survey import SamplePlan, SurveyTask
+
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         reader = BatchReader(columns)
         plan = SamplePlan.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed)
@@ -160,6 +168,8 @@ class Scan:
         HeldOut
             evidence, with labels and groups as observed where the columns name them.
         """
+        from bylaw.backends.survey import SamplePlan, SampleTask
+
         if check_whole(n_rows, "n_rows") < 1:
             raise OptionError(f"n_rows must be at least 1, not {n_rows}")
         reader, engine = BatchReader(self.columns), self.engine
@@ -295,3 +305,11 @@ class BoundRows:
         task = SumTask(reader, self.form, self.layout, self.observed, self.seen_layout, passes)
         parts = self.rows.scan.walk(task, names, lambda found: found.rows)
         return reduce(add_all, (part.sums for part in parts if part.sums is not None))
+
+
+def read_rows(rows: Any, values: Mapping[str, Sequence[Value]] | None = None) -> HeldOut:
+    """Rows in memory, with what was observed of them: of evidence, of held-out rows, or of scanned ones, if
+    these are not too many. `values` are those of known groups, where files have no types."""
+    if isinstance(rows, HeldOut):
+        return replace(rows, evidence=as_evidence(rows.evidence))
+    return rows.read(values) if isinstance(rows, Scan) else HeldOut(as_evidence(rows))

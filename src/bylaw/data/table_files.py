@@ -72,6 +72,7 @@ class TableFile:
     numbers: Sequence[str] = ()
     # Columns of labels or groups, with the values that are known, if any are.
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    encoded: Sequence[str] = ()  # columns of text with few values, which Parquet stores once: they stay so
 
     @cached_property
     def names(self) -> list[str]:
@@ -154,10 +155,10 @@ class _Open:
 
 def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
     # Without pre_buffer=False, pyarrow holds the whole file in the end.
-    # Values that repeat are stored once, and stay so.
-    file = stack.enter_context(
-        pyarrow.parquet.ParquetFile(table.path, pre_buffer=False, read_dictionary=list(table.values))
-    )
+    file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False))
+    if encoded := [name for name in table.encoded if name in file.schema_arrow.names]:
+        options = {"metadata": file.metadata, "read_dictionary": encoded}
+        file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False, **options))
     schema = file.schema_arrow
     if columns is not None:
         schema = pyarrow.schema([schema.field(name) for name in columns])

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 
 from bylaw._base.typing import Floats
+from bylaw.backends.scan import Scan
 from bylaw.data.arrays import as_numbers, make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
@@ -173,7 +174,7 @@ class Frontier:
 
 def frontier(
     problem: Problem,
-    evidence: Evidence,
+    evidence: Evidence | Scan,
     sweep: Mapping[Statement | str, Any],
     *,
     solver: str | Solver = "auto",
@@ -186,7 +187,8 @@ def frontier(
     Parameters
     ----------
     problem : Problem
-    evidence : Evidence
+    evidence : Evidence or Scan
+        rows that live elsewhere are read into memory, if they are not too many.
     sweep : dict
         {rule: levels} for one or two of the problem's rules and families, given as the objects or their
         texts; two give the grid of both. The level of `rejected() <= 0.1` is 0.1, of
@@ -223,7 +225,9 @@ def frontier(
     levers, values = _read_sweep(problem, sweep)
     path = SolutionPath(problem, evidence, levers, solver=solver, beta=beta, tol=tol)
     for corner in itertools.product(*((min(levels), max(levels)) for levels in values)):
-        at_levels(problem, levers, corner).expand(evidence.classes, evidence.group_values)  # or refused
+        at_levels(problem, levers, corner).expand(
+            path.evidence.classes, path.evidence.group_values
+        )  # or refused
     grid = list(itertools.product(*values))
     points: dict[int, Point] = {}
     for i in _order_points(levers, values):
@@ -232,7 +236,7 @@ def frontier(
             callback(Progress(len(points), len(grid), grid[i], points[i].cost, points[i].status))
     ordered = [points[i] for i in range(len(grid))]
     if all(point.status is Status.INFEASIBLE for point in ordered):
-        conflict = make_conflict(next(iter(points.values())).problem, evidence, tol)
+        conflict = make_conflict(next(iter(points.values())).problem, path.evidence, tol)
         conflict.add_note("These are the loosest levels of the sweep.")
         raise conflict
     return Frontier(

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bylaw._base.validation import check_positive
+from bylaw.backends.scan import Scan
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
@@ -71,7 +72,7 @@ class Sensitivity:
 
 def sensitivity(
     problem: Problem,
-    evidence: Evidence,
+    evidence: Evidence | Scan,
     *,
     step: float = 0.01,
     within: float = 0.1,
@@ -84,7 +85,8 @@ def sensitivity(
     Parameters
     ----------
     problem : Problem
-    evidence : Evidence
+    evidence : Evidence or Scan
+        rows that live elsewhere are read into memory, if they are not too many.
     step : float
         how much tighter, in units of the level. The ends of ranges are found to a hundredth of it.
     within : float
@@ -117,7 +119,7 @@ def sensitivity(
     path = SolutionPath(problem, evidence, list(levers.values()), solver=solver, beta=beta, tol=tol)
     here = path.advance([lever.level for lever in path.levers])
     if here.status is Status.INFEASIBLE:
-        raise make_conflict(problem, evidence, tol)
+        raise make_conflict(problem, path.evidence, tol)
     reaches = [
         _Search(path, here, levers[i], step, within).reach() if i in levers else _without_level(here, i)
         for i in range(len(problem.rules))

@@ -15,7 +15,8 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
-from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.backends.scan import Scan, read_rows
+from bylaw.data.evidence import Evidence
 from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.fitted_policy import fingerprint_rows, make_guarantee
 from bylaw.fitting.solve import as_solver, solve
@@ -106,7 +107,7 @@ class SolutionPath:
     def __init__(
         self,
         problem: Problem,
-        evidence: Evidence,
+        evidence: Evidence | Scan,
         levers: Sequence[Lever],
         *,
         solver: str | Solver = "auto",
@@ -116,7 +117,7 @@ class SolutionPath:
         if not isinstance(problem, Problem):
             raise OptionError(f"a Problem comes first and then Evidence, not {type(problem).__name__}")
         self.problem, self.levers = problem, tuple(levers)
-        self.evidence = as_evidence(evidence)
+        self.evidence = evidence = read_rows(evidence).evidence
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
         form = compile_problem(problem, evidence)

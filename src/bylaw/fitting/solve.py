@@ -10,7 +10,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
-from bylaw.backends.scan import Scan, SurveyedRows
+from bylaw.backends.scan import Scan, SurveyedRows, read_rows
 from bylaw.calibration.calibration import (
     Calibrate,
     Calibration,
@@ -59,7 +59,7 @@ _SOFTER = 0.98  # of its beta: that of all rows is no smaller
 
 def solve(
     problem: Problem,
-    evidence: Evidence,
+    evidence: Evidence | Scan,
     *,
     solver: str | Solver | Optimizer = "auto",
     beta: float | Literal["auto", "paper"] = "auto",
@@ -71,7 +71,7 @@ def solve(
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = _CONFIDENCE,
-    held_out: Evidence | HeldOut | None = None,
+    held_out: Evidence | HeldOut | Scan | None = None,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Policy:
@@ -84,8 +84,9 @@ def solve(
     ----------
     problem : Problem
         what to minimise under which rules.
-    evidence : Evidence
-        the rows, as they are known when they are decided.
+    evidence : Evidence or Scan
+        the rows, as they are known when they are decided; or rows that live elsewhere, whose columns name
+        labels and groups as observed.
     solver : str, Solver or Optimizer
         "auto" (full_batch), "full_batch", "linear_program", "stochastic", "sgd3", "acsa", "sgd", or any
         `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimiser alone makes one pass.
@@ -122,7 +123,7 @@ def solve(
         smaller margins that are tested, the last that passes is returned.
     confidence : float
         of that guarantee.
-    held_out : Evidence or HeldOut, optional
+    held_out : Evidence, HeldOut or Scan, optional
         rows that were held out; `HeldOut(evidence, labels, groups)` where rules refer to labels or to
         groups that are known only as probabilities.
     rng : Generator or int, optional
@@ -319,9 +320,7 @@ def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any
         raise OptionError(
             "with guarantee='high_probability' the margins are found by the test; leave out margin"
         )
-    rows = held_out if isinstance(held_out, HeldOut) else HeldOut(held_out)
-    as_evidence(rows.evidence)
-    return rows
+    return read_rows(held_out)
 
 
 def as_solver(solver: str | Solver | Optimizer) -> Solver:
