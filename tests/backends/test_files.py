@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
@@ -67,7 +68,7 @@ def small_sample(monkeypatch):
 def write_parts(table, folder, n_parts=3):
     folder.mkdir(exist_ok=True)
     ends = np.linspace(0, len(table), n_parts + 1).astype(int)
-    for i, (first, last) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+    for i, (first, last) in enumerate(itertools.pairwise(ends)):
         pa.parquet.write_table(
             table.slice(first, last - first), folder / f"part-{i}.parquet", row_group_size=300
         )
