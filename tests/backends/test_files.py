@@ -199,6 +199,22 @@ def test_conflicts_are_proved_on_all_rows(table, tmp_path):
     assert found.least_relaxation == pytest.approx(expected.least_relaxation, abs=1e-6)
 
 
+@pytest.mark.usefixtures("small_sample")
+def test_how_far_rules_conflict_is_that_of_all_rows(table, tmp_path):
+    problem = Problem(rejected(), [error() <= 0.02, rejected() <= 0.1, demographic_parity("sex", tol=0.01)])
+    found = diagnose(problem, scan(write_parts(table, tmp_path / "parts"), COLUMNS))
+    expected = diagnose(problem, COLUMNS.evidence(table))
+    assert found.least_violation == pytest.approx(expected.least_violation, abs=1e-6)
+    assert found.violations == pytest.approx(expected.violations, abs=1e-6)
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_room_is_that_of_all_rows(table, tmp_path):
+    problem = Problem(error(), [error() <= 0.3, rejected() <= 0.3])
+    found = diagnose(problem, scan(write_parts(table, tmp_path / "parts"), COLUMNS))
+    assert found.slack == pytest.approx(diagnose(problem, COLUMNS.evidence(table)).slack, abs=1e-6)
+
+
 def test_missing_labels_are_refused(table, tmp_path):
     labels = table["label"].to_pylist()
     labels[17] = None
