@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from bylaw._base.validation import check_key
@@ -28,6 +28,7 @@ def to_sql(
     key: str | None = None,
     key_parameter: str | None = None,
     keep: Sequence[str] = (),
+    probabilities: bool = True,
 ) -> str:
     """A policy as one SELECT statement: `policy.probabilities` of each row, and `policy.decide` by id.
 
@@ -60,6 +61,8 @@ def to_sql(
         writes them: "?", "$1", "$key", ":key", "@key", "%s" or "%(key)s". So a secret key is in no file.
     keep : sequence of str, default=()
         columns of the table to have in the result.
+    probabilities : bool, default=True
+        whether the result has the columns "p_<action>".
 
     Returns
     -------
@@ -93,12 +96,17 @@ def to_sql(
     parts = table.split(".") if isinstance(table, str) else list(table)
     source = ".".join(language.quote_name(part) for part in parts)
     chain = steps.build_probabilities() + ([] if id_column is None else steps.build_draws(prefix))
-    probabilities, decisions = _name_results(steps, language, carried)
-    result = [f"kept_{i} AS {language.quote_name(column)}" for i, column in enumerate(carried)]
-    result += [f"probability_{a} AS {language.quote_name(name)}" for a, name in enumerate(probabilities)]
-    if id_column is not None:
-        written = steps.write_decisions()
-        result += [f"{written[i]} AS {language.quote_name(name)}" for i, name in enumerate(decisions)]
+    written = [f"kept_{i}" for i in range(len(carried))]
+    written += [f"probability_{a}" for a in steps.actions] if probabilities else []
+    written += [] if id_column is None else steps.write_decisions()
+    named = name_results(
+        policy,
+        carried,
+        probabilities=probabilities,
+        decisions=id_column is not None,
+        alias=language.make_alias,
+    )
+    result = [f"{what} AS {language.quote_name(name)}" for what, name in zip(written, named, strict=True)]
     header = _write_header(policy, language, None if id_column is None else (key, key_parameter))
     statement = f"{header}\n{_write_statement(chain, result, source, language)}\n"
     return statement if key_parameter is None else _set_parameter(statement, key_parameter)
@@ -148,15 +156,22 @@ def _write_select(lines: list[str], source: str, indent: str) -> str:
     return f"{indent}SELECT\n{inner}{body}\n{indent}FROM {source}"
 
 
-def _name_results(steps: StepBuilder, language: Dialect, carried: list[str]) -> tuple[list[str], list[str]]:
-    """Names of the columns of probabilities and of decisions."""
-    probabilities = _make_unique([language.make_alias(f"p_{action}") for action in steps.policy.actions])
-    decisions = _make_unique([language.make_alias(name) for name in steps.list_decision_names()])
-    taken = {name.casefold() for name in (*probabilities, *decisions)}
+def name_results(
+    policy: DecisionRule,
+    carried: Sequence[str],
+    alias: Callable[[str], str] = lambda name: name,
+    *,
+    probabilities: bool,
+    decisions: bool,
+) -> list[str]:
+    """The columns of a table of answers: those that are carried over, of probabilities, and of decisions."""
+    chances = _make_unique([alias(f"p_{action}") for action in policy.actions])
+    decided = _make_unique([alias(name) for name in policy.action_space.list_decision_columns()])
+    taken = {name.casefold() for name in (*chances, *decided)}
     for column in carried:
         if column.casefold() in taken:
-            raise OptionError(f"the statement itself has a column {column!r}; rename that of the table")
-    return probabilities, decisions
+            raise OptionError(f"the answer itself has a column {column!r}; rename that of the table")
+    return [*carried, *(chances if probabilities else ()), *(decided if decisions else ())]
 
 
 def _make_unique(wanted: list[str]) -> list[str]:

@@ -81,9 +81,6 @@ class StepBuilder:
         cases = [f"WHEN {height} > threshold THEN {literal}" for height, literal in steps]
         return [join_lines("CASE", "WHEN threshold IS NULL THEN NULL", *cases, f"ELSE {literals[-1]}", "END")]
 
-    def list_decision_names(self) -> list[str]:
-        return ["decision"]
-
     def _write_messages(self, message: str) -> list[str]:
         """What is hashed."""
         return [message]
@@ -224,9 +221,6 @@ class SetStepBuilder(StepBuilder):
         return [
             f"probability_{a} > uniform_{a} * (probability_{a} + (1 - probability_{a}))" for a in self.actions
         ]
-
-    def list_decision_names(self) -> list[str]:
-        return [f"in_{label}" for label in self.policy.actions]
 
     def _write_messages(self, message: str) -> list[str]:
         count = -(-len(self.actions) // PER_DIGEST)
