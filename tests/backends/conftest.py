@@ -10,7 +10,7 @@ import pytest
 
 from bylaw.backends import polars_frames
 from bylaw.backends import scan as scanning
-from helpers.clusters import dask_cluster, spark_session
+from helpers.clusters import dask_cluster, spark_session, write_parts
 
 
 @pytest.fixture(scope="session")
@@ -34,17 +34,10 @@ class Kind:
     fetch: Callable[[Any], pandas.DataFrame]
 
 
-def write_parts(parts, folder):
-    folder.mkdir()
-    for i, part in enumerate(parts):
-        part.to_parquet(folder / f"{i:03d}.parquet", index=False)
-    return folder
-
-
 @pytest.fixture
 def small(monkeypatch):
     """Few rows are sampled, and Polars has small partitions, so that all rows matter."""
-    monkeypatch.setattr(scanning, "SAMPLE_ROWS", 800)
+    monkeypatch.setattr(scanning, "SAMPLE_ROWS", 2400)
     monkeypatch.setattr(scanning, "_LEAST_PART", 200)
     monkeypatch.setattr(polars_frames, "_BATCH_ROWS", 300)
     monkeypatch.setattr(polars_frames, "_PARTITION_BATCHES", 3)
@@ -55,7 +48,7 @@ ENGINES = [
     "polars",
     "dask threads",
     pytest.param("dask cluster", marks=pytest.mark.xdist_group("dask")),
-    pytest.param("spark", marks=pytest.mark.xdist_group("spark")),
+    pytest.param("spark", marks=[pytest.mark.xdist_group("spark"), pytest.mark.slow]),
 ]
 
 
@@ -63,7 +56,9 @@ ENGINES = [
 def kind(request, tmp_path, small):
     name = request.param
     if name == "files":
-        return Kind(name, lambda parts: str(write_parts(parts, tmp_path / f"{len(parts)}")), lambda found: found)
+        return Kind(
+            name, lambda parts: str(write_parts(parts, tmp_path / f"{len(parts)}")), lambda found: found
+        )
     if name == "polars":
         return Kind(
             name,
@@ -97,22 +92,6 @@ def as_default(cluster):
 
 def make_spark_kind(spark, tmp_path):
     def load(parts):
-        folder = write_parts(parts, tmp_path / f"{len(parts)}")
-        return read_each(spark, folder, len(parts)).cache()
+        return spark.read.parquet(str(write_parts(parts, tmp_path / f"{len(parts)}")))
 
     return Kind("spark", load, lambda found: found.toPandas())
-
-
-def read_each(spark, folder, count, before=lambda i: None):
-    """A Spark DataFrame whose partition i is file i, which Spark itself would put together."""
-
-    def read(batches):
-        import pyarrow.parquet
-
-        for batch in batches:
-            for i in batch.column(0).to_pylist():
-                before(i)
-                yield from pyarrow.parquet.read_table(f"{folder}/{i:03d}.parquet").to_batches()
-
-    schema = spark.read.parquet(f"{folder}/000.parquet").schema
-    return spark.range(0, count, 1, count).mapInArrow(read, schema)

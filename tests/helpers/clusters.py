@@ -54,6 +54,7 @@ def spark_session() -> Iterator[Any]:
         "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
         "spark.executorEnv.PYTHONPATH": SOURCE,
         "spark.log.level": "ERROR",
+        "spark.sql.files.openCostInBytes": "128m",  # a partition for each file, however small
         "spark.sql.shuffle.partitions": "4",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -66,3 +67,25 @@ def spark_session() -> Iterator[Any]:
         yield session
     finally:
         session.stop()
+
+
+def write_parts(parts, folder):
+    folder.mkdir()
+    for i, part in enumerate(parts):
+        part.to_parquet(folder / f"{i:03d}.parquet", index=False)
+    return folder
+
+
+def read_each(spark, folder, count, before=lambda i: None):
+    """A Spark DataFrame whose partition i is file i, which Spark itself would put together."""
+
+    def read(batches):
+        import pyarrow.parquet
+
+        for batch in batches:
+            for i in batch.column(0).to_pylist():
+                before(i)
+                yield from pyarrow.parquet.read_table(f"{folder}/{i:03d}.parquet").to_batches()
+
+    schema = spark.read.parquet(f"{folder}/000.parquet").schema
+    return spark.range(0, count, 1, count).mapInArrow(read, schema)
