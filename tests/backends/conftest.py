@@ -94,4 +94,4 @@ def make_spark_kind(spark, tmp_path):
     def load(parts):
         return spark.read.parquet(str(write_parts(parts, tmp_path / f"{len(parts)}")))
 
-    return Kind("spark", load, lambda found: found.toPandas())
+    return Kind("spark", load, lambda found: found.toArrow().to_pandas())

@@ -79,7 +79,7 @@ def test_a_dask_worker_that_is_killed_changes_nothing(as_default, small):
     parts = [delayed(part) for part in cut(make_rows(), 7)]
     empty = make_rows()[:0]
     slow = dask.dataframe.from_delayed(parts, meta=empty).map_partitions(wait_a_little, meta=empty)
-    expected = CASES["rejection"].solve(scan(slow, COLUMNS))
+    expected = CASES["odds"].solve(scan(slow, COLUMNS))
     pids, killed, walks = list(as_default.run(os.getpid).values()), [], {}
 
     def kill(progress):
@@ -88,7 +88,7 @@ def test_a_dask_worker_that_is_killed_changes_nothing(as_default, small):
             os.kill(pids[0], signal.SIGKILL)
             killed.append(pids[0])
 
-    policy = CASES["rejection"].solve(scan(slow, COLUMNS, progress=kill))
+    policy = CASES["odds"].solve(scan(slow, COLUMNS, progress=kill))
     assert killed
     assert policy.digest == expected.digest
     assert set(walks.values()) == {N}
@@ -129,10 +129,10 @@ def test_a_spark_process_that_is_killed_changes_nothing(spark, small, tmp_path, 
             threading.Thread(target=kill, daemon=True).start()
 
     frame = read_each(spark, folder, 7, before=wait_to_be_killed)
-    policy = CASES["rejection"].solve(scan(frame, COLUMNS, progress=watch))
+    policy = CASES["odds"].solve(scan(frame, COLUMNS, progress=watch))
     assert killed
-    assert policy.solution.value == pytest.approx(expect_value("rejection"), abs=1e-9)
-    assert policy.digest == CASES["rejection"].solve(scan(frame, COLUMNS)).digest
+    assert policy.solution.value == pytest.approx(expect_value("odds"), abs=1e-9)
+    assert policy.digest == CASES["odds"].solve(scan(frame, COLUMNS)).digest
     assert set(walks.values()) == {N}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,7 +62,10 @@ class DaskFrame(Engine):
         tasks = [run(shared, i, part) for i, part in enumerate(parts)]
         client = _find_client()
         outcomes = _compute_here(tasks) if client is None else _compute_on_cluster(client, tasks)
-        return receive(outcomes, self.counts, _REMEDY)
+        try:
+            yield from receive(outcomes, self.counts, _REMEDY)
+        finally:
+            outcomes.close()  # now, and not when the garbage is collected: what is left need not be computed
 
     def map(self, rows: RowMap) -> Any:
         """A Dask DataFrame with the same partitions and index."""
@@ -77,7 +80,7 @@ def _find_client() -> Any:
     return owner if hasattr(owner, "compute") else None
 
 
-def _compute_on_cluster(client: Any, tasks: list[Any]) -> Iterator[Outcome]:
+def _compute_on_cluster(client: Any, tasks: list[Any]) -> Generator[Outcome, None, None]:
     """All at once, so that what partitions have in common is computed once; results wait on the workers."""
     futures = deque(client.compute(tasks))
     try:
@@ -85,10 +88,11 @@ def _compute_on_cluster(client: Any, tasks: list[Any]) -> Iterator[Outcome]:
             yield futures[0].result()
             futures.popleft()
     finally:
-        client.cancel(list(futures))
+        for future in futures:
+            future.release()
 
 
-def _compute_here(tasks: list[Any]) -> Iterator[Outcome]:
+def _compute_here(tasks: list[Any]) -> Generator[Outcome, None, None]:
     for first in range(0, len(tasks), _TOGETHER):
         yield from compute(*tasks[first : first + _TOGETHER])
 
