@@ -134,6 +134,16 @@ def test_the_benchmark_of_decisions_runs(tmp_path):
 
 
 @pytest.mark.slow
+def test_an_engine_of_ones_own_runs():
+    shown = run("examples/own_engine.py")
+    elsewhere, here = (float(value) for value in re.findall(r"-?[\d.]+\d", shown))
+    assert elsewhere == pytest.approx(here, abs=1e-9)
+    source = (ROOT / "examples" / "own_engine.py").read_text()
+    engine = source[source.index("def run_on_file") : source.index("def write_files")]
+    assert len(engine.strip().splitlines()) <= 30
+
+
+@pytest.mark.slow
 def test_an_optimiser_from_another_library_runs():
     shown = run("examples/optax_optimizer.py")
     errors = [float(error) for error in re.findall(r"expected error ([\d.]+)", shown)]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bylaw._base.typing import Value
+from bylaw.errors import OptionError
 
 # A task gets the number of a partition and its rows as Arrow record batches, and returns what it makes of
 # them.
@@ -37,6 +38,27 @@ class Progress(NamedTuple):
     rows: int
     n_rows: int | None
     seconds: float
+
+
+class RowMap(Protocol):
+    """New columns of each row by itself, such as decisions."""
+
+    @property
+    def reads(self) -> list[str]:
+        """The columns that it needs."""
+        ...
+
+    def make_schema(self, given: Any) -> Any:
+        """The Arrow schema of the answers, of that of the columns that are read."""
+        ...
+
+    def write_sql(self, dialect: Any, table: str) -> str:
+        """The same as one SELECT statement."""
+        ...
+
+    def __call__(self, batch: Any, /) -> Any:
+        """The answers for an Arrow record batch."""
+        ...
 
 
 class Engine(ABC):
@@ -76,3 +98,10 @@ class Engine(ABC):
         what these stand for, and an Arrow table of a sample with the values that are meant. Of some columns
         it is known which values they have."""
         return self, {}, sample
+
+    def map(self, rows: RowMap) -> Any:
+        """The answers of `rows` on all rows, lazily, as a frame of the same kind."""
+        raise OptionError(
+            "there is no frame to give back for rows like these: decide them batch by batch, "
+            "policy.decide(columns.evidence(batch), ids=...)"
+        )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Value
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
+from bylaw.policy.row_maps import as_one_type
 
 _BETWEEN = ";"  # labels of a set, where a table has no lists
 
@@ -24,11 +25,11 @@ class ActionColumn:
 
     @property
     def arrow_type(self) -> Any:
-        return pyarrow.array(_as_one_type(self.actions, self.actions)).type
+        return pyarrow.array(as_one_type(self.actions)).type
 
     def write(self, positions: NDArray[Any]) -> Any:
         """An Arrow array of the actions at positions (n_rows,)."""
-        return pyarrow.array(_as_one_type(self.actions, self.actions)).take(pyarrow.array(positions))
+        return pyarrow.array(as_one_type(self.actions)).take(pyarrow.array(positions))
 
     def read(self, values: Sequence[Any]) -> NDArray[Any]:
         """Actions (n_rows,), from actions or their text; others stay as they are."""
@@ -60,11 +61,11 @@ class SetColumn:
     def arrow_type(self) -> Any:
         if self.as_text:
             return pyarrow.string()
-        return pyarrow.list_(pyarrow.array(_as_one_type(self.labels, self.labels)).type)
+        return pyarrow.list_(pyarrow.array(as_one_type(self.labels)).type)
 
     def write(self, decisions: NDArray[Any]) -> Any:
         """An Arrow array of membership (n_rows, n_labels)."""
-        labels = np.array(_as_one_type(self.labels, self.labels), dtype=object)
+        labels = np.array(as_one_type(self.labels), dtype=object)
         sets = [labels[row].tolist() for row in decisions]
         if self.as_text:
             return pyarrow.array([_BETWEEN.join(map(str, row)) for row in sets], self.arrow_type)
@@ -100,12 +101,6 @@ def make_decision_column(policy: Policy, *, as_text: bool = False) -> ActionColu
 def _check_missing(values: Sequence[Any]) -> None:
     if None in values:
         raise EvidenceError(f"there is no decision in row {values.index(None)}")
-
-
-def _as_one_type(values: Any, actions: Sequence[Value]) -> list[Any]:
-    """Text where actions have more than one type."""
-    mixed = len({type(action) for action in actions}) > 1
-    return [str(value) for value in values] if mixed else list(values)
 
 
 def _list_texts(actions: Sequence[Value]) -> dict[str, Value]:

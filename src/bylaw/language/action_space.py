@@ -139,6 +139,10 @@ class ActionSpace:
         """Decisions, (n_rows,), of what `sample` returned."""
         return self.action_array()[sampled]
 
+    def list_decision_columns(self) -> list[str]:
+        """The columns of decisions in a table."""
+        return ["decision"]
+
     def action_array(self) -> NDArray[Any]:
         """The actions; as objects, where they are of several types."""
         if len({type(action) for action in self.actions}) == 1:
@@ -239,6 +243,10 @@ class SetSpace(ActionSpace):
     def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:
         """The same: membership of each label, (n_rows, n_classes)."""
         return sampled
+
+    def list_decision_columns(self) -> list[str]:
+        """Whether each label is in."""
+        return [f"in_{label}" for label in self.actions]
 
 
 ACTION_SPACES: dict[Kind, type[ActionSpace]] = {

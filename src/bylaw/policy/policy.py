@@ -19,6 +19,7 @@ from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import check_key
 from bylaw.calibration.calibration import Calibration
 from bylaw.data.arrays import check_alignment, own
+from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
@@ -195,18 +196,23 @@ class Policy:
         rows = as_evidence(evidence)
         return rows if self.calibration is None else self.calibration.apply(rows)
 
-    def probabilities(self, evidence: Evidence) -> Floats:
+    def probabilities(self, evidence: Any, *, columns: Columns | None = None) -> Any:
         """The probabilities of each action on each row.
 
         Parameters
         ----------
-        evidence : Evidence
-            with the columns that the policy was fitted on, and the model's own probabilities.
+        evidence : Evidence, Scan or frame
+            with the columns that the policy was fitted on, and the model's own probabilities. Rows elsewhere
+            are named by `scan`, or are a frame of Dask, Spark or Polars beside its `columns`.
+        columns : Columns, optional
+            what the columns of a frame hold.
 
         Returns
         -------
         array of shape (n_rows, n_actions)
-            for sets, the probability that each label is included, (n_rows, n_classes).
+            for sets, the probability that each label is included, (n_rows, n_classes). For rows elsewhere, a
+            frame of the same kind with the columns "p_<action>", after that of ids if `columns.id` names it;
+            nothing is computed before it is used. Rows that are refused otherwise are null in Spark.
 
         Raises
         ------
@@ -223,29 +229,36 @@ class Policy:
         >>> policy.probabilities(evidence).shape
         (19, 3)
         """
+        if _live_elsewhere(evidence, columns):
+            from bylaw.policy.row_maps import answer_rows
+
+            return answer_rows(self, evidence, columns, decides=False)
         rows = self.calibrate(evidence)
         return compute_probabilities(self.feature_map, self.score_matrix, self.beta, rows).T
 
     def decide(
         self,
-        evidence: Evidence,
+        evidence: Any,
         *,
         rng: np.random.Generator | int | None = None,
         ids: Any = None,
         method: Literal["sample", "systematic", "argmax"] = "sample",
         key: str | None = None,
-    ) -> NDArray[Any]:
+        columns: Columns | None = None,
+    ) -> Any:
         """One decision per row, sampled from `probabilities`.
 
         Parameters
         ----------
-        evidence : Evidence
-            the rows to decide.
+        evidence : Evidence, Scan or frame
+            the rows to decide. Rows elsewhere are named by `scan`, or are a frame of Dask, Spark or Polars
+            beside its `columns`.
         rng : Generator or int, optional
             a generator or a seed; for "sample" and "systematic".
         ids : array of shape (n_rows,), optional
             one id per row, strings or whole numbers, for "sample": the same id and policy give the same
-            decision in any batch and on any machine.
+            decision in any batch and on any machine. For rows elsewhere, the name of their column of ids, by
+            default `columns.id`.
         method : {"sample", "systematic", "argmax"}
             "sample" draws each row independently; "systematic" draws all rows together (pivotal sampling),
             so that counts stay within a few units of their expectation; "argmax" takes the likeliest
@@ -255,11 +268,16 @@ class Policy:
             over releases to keep their draws alike. The digest is public: where those who are decided on can
             choose or change an id, pass a secret of 32 random characters or more, so that no one can try ids
             until one is lucky.
+        columns : Columns, optional
+            what the columns of a frame hold.
 
         Returns
         -------
         array of shape (n_rows,)
-            for sets, membership as booleans, (n_rows, n_classes).
+            for sets, membership as booleans, (n_rows, n_classes). For rows elsewhere, a frame of the same
+            kind with the columns of ids and "decision", or for sets "in_<label>"; actions of several types,
+            such as 0, 1 and "reject", are text. Nothing is computed before it is used. Rows that are refused
+            otherwise are null in Spark.
 
         Examples
         --------
@@ -271,6 +289,12 @@ class Policy:
         >>> (policy.decide(evidence, ids=range(19)) == policy.decide(evidence, ids=range(19))).all()
         np.True_
         """
+        if _live_elsewhere(evidence, columns):
+            from bylaw.policy.row_maps import answer_rows
+
+            if rng is not None or method != "sample":
+                raise OptionError("rows elsewhere are decided by id: leave out rng= and method=")
+            return answer_rows(self, evidence, columns, decides=True, ids=ids, key=key)
         sampler = self._make_sampler(rng, ids, method, key)
         return self.action_space.name_decisions(self._sample(evidence, ids, sampler))
 
@@ -367,9 +391,13 @@ class Policy:
         per_row = compute_row_rates(rate, evidence, chances, self.action_space)
         return float(np.average(per_row, weights=evidence.weights))
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """A hash of what decisions depend on; policies with equal digests decide alike."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return serialization.compute_digest(
             serialization.decision_rule_to_dict(
                 self.feature_map, self.score_matrix, self.beta, self.calibration
@@ -452,6 +480,11 @@ class Policy:
             f"{'' if self.calibration is None else f'<p>{html.escape(repr(self.calibration))}</p>'}"
             f"{'' if self.certificate is None else f'<p>{self.certificate}</p>'}"
         )
+
+
+def _live_elsewhere(evidence: Any, columns: Columns | None) -> bool:
+    """Whether these are a frame or a scan, which needs packages that policies do not."""
+    return columns is not None or type(evidence).__name__ == "Scan"
 
 
 def compute_probabilities(

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from bylaw._base.validation import check_key
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.export.formulas import describe_policy, make_terms
-from bylaw.export.sql_dialects import Dialect, DialectName, get_dialect, write_comment
-from bylaw.export.sql_steps import SetStepBuilder, StepBuilder
-from bylaw.export.sql_text import SelectStep
-from bylaw.policy.policy import Policy
+from bylaw.formulation.formulas import DecisionRule, describe_policy, make_terms
+from bylaw.sql.dialects import Dialect, DialectName, get_dialect, write_comment
+from bylaw.sql.steps import SetStepBuilder, StepBuilder
+from bylaw.sql.text import SelectStep
 
 _PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)
 _HERE = "\0"  # where the parameter goes: no name and no text can have it
 
 
 def to_sql(
-    policy: Policy,
+    policy: DecisionRule,
     columns: Columns,
     *,
     dialect: DialectName,
@@ -29,6 +28,7 @@ def to_sql(
     key: str | None = None,
     key_parameter: str | None = None,
     keep: Sequence[str] = (),
+    probabilities: bool = True,
 ) -> str:
     """A policy as one SELECT statement: `policy.probabilities` of each row, and `policy.decide` by id.
 
@@ -61,6 +61,8 @@ def to_sql(
         writes them: "?", "$1", "$key", ":key", "@key", "%s" or "%(key)s". So a secret key is in no file.
     keep : sequence of str, default=()
         columns of the table to have in the result.
+    probabilities : bool, default=True
+        whether the result has the columns "p_<action>".
 
     Returns
     -------
@@ -94,12 +96,17 @@ def to_sql(
     parts = table.split(".") if isinstance(table, str) else list(table)
     source = ".".join(language.quote_name(part) for part in parts)
     chain = steps.build_probabilities() + ([] if id_column is None else steps.build_draws(prefix))
-    probabilities, decisions = _name_results(steps, language, carried)
-    result = [f"kept_{i} AS {language.quote_name(column)}" for i, column in enumerate(carried)]
-    result += [f"probability_{a} AS {language.quote_name(name)}" for a, name in enumerate(probabilities)]
-    if id_column is not None:
-        written = steps.write_decisions()
-        result += [f"{written[i]} AS {language.quote_name(name)}" for i, name in enumerate(decisions)]
+    written = [f"kept_{i}" for i in range(len(carried))]
+    written += [f"probability_{a}" for a in steps.actions] if probabilities else []
+    written += [] if id_column is None else steps.write_decisions()
+    named = name_results(
+        policy,
+        carried,
+        probabilities=probabilities,
+        decisions=id_column is not None,
+        alias=language.make_alias,
+    )
+    result = [f"{what} AS {language.quote_name(name)}" for what, name in zip(written, named, strict=True)]
     header = _write_header(policy, language, None if id_column is None else (key, key_parameter))
     statement = f"{header}\n{_write_statement(chain, result, source, language)}\n"
     return statement if key_parameter is None else _set_parameter(statement, key_parameter)
@@ -119,7 +126,7 @@ def _check_key(key: str | None, key_parameter: str | None, id_column: str | None
         )
 
 
-def _write_prefix(policy: Policy, language: Dialect, key: str | None, key_parameter: str | None) -> str:
+def _write_prefix(policy: DecisionRule, language: Dialect, key: str | None, key_parameter: str | None) -> str:
     """The key and a slash, as an expression."""
     if key_parameter is None:
         return language.write_literal(f"{policy.digest if key is None else key}/")
@@ -149,15 +156,22 @@ def _write_select(lines: list[str], source: str, indent: str) -> str:
     return f"{indent}SELECT\n{inner}{body}\n{indent}FROM {source}"
 
 
-def _name_results(steps: StepBuilder, language: Dialect, carried: list[str]) -> tuple[list[str], list[str]]:
-    """Names of the columns of probabilities and of decisions."""
-    probabilities = _make_unique([language.make_alias(f"p_{action}") for action in steps.policy.actions])
-    decisions = _make_unique([language.make_alias(name) for name in steps.list_decision_names()])
-    taken = {name.casefold() for name in (*probabilities, *decisions)}
+def name_results(
+    policy: DecisionRule,
+    carried: Sequence[str],
+    alias: Callable[[str], str] = lambda name: name,
+    *,
+    probabilities: bool,
+    decisions: bool,
+) -> list[str]:
+    """The columns of a table of answers: those that are carried over, of probabilities, and of decisions."""
+    chances = _make_unique([alias(f"p_{action}") for action in policy.actions])
+    decided = _make_unique([alias(name) for name in policy.action_space.list_decision_columns()])
+    taken = {name.casefold() for name in (*chances, *decided)}
     for column in carried:
         if column.casefold() in taken:
-            raise OptionError(f"the statement itself has a column {column!r}; rename that of the table")
-    return probabilities, decisions
+            raise OptionError(f"the answer itself has a column {column!r}; rename that of the table")
+    return [*carried, *(chances if probabilities else ()), *(decided if decisions else ())]
 
 
 def _make_unique(wanted: list[str]) -> list[str]:
@@ -176,7 +190,7 @@ def _make_unique(wanted: list[str]) -> list[str]:
     return found
 
 
-def _write_header(policy: Policy, language: Dialect, keys: tuple[str | None, str | None] | None) -> str:
+def _write_header(policy: DecisionRule, language: Dialect, keys: tuple[str | None, str | None] | None) -> str:
     lines = [f"A policy for {language.title}, by bylaw {version('bylaw')}", *describe_policy(policy)]
     lines += ["A row with a missing value, or with one that the policy was not fitted on, gets NULL."]
     if keys is not None:

@@ -1,0 +1,91 @@
+"""Real clusters for tests: two processes of Dask, and two executors of Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bylaw
+
+SOURCE = str(Path(bylaw.__file__).parents[1])
+
+
+def need(package: str, program: str = "") -> None:
+    """Tests skip where something is absent, but continuous integration must have all."""
+    absent = ""
+    if importlib.util.find_spec(package) is None:
+        absent = f"{package} is not installed: pip install bylaw[test]"
+    elif program and shutil.which(program) is None:
+        absent = f"there is no {program}, which {package} needs"
+    if absent:
+        pytest.fail(absent) if "CI" in os.environ else pytest.skip(absent)
+
+
+@contextmanager
+def dask_cluster() -> Iterator[Any]:
+    need("distributed")
+    from distributed import Client, LocalCluster
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@contextmanager
+def spark_session() -> Iterator[Any]:
+    """Two executors of one core, each a process of its own, on a master that starts them again."""
+    need("pyspark", "java")
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    options = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
+        "spark.executorEnv.PYTHONPATH": SOURCE,
+        "spark.log.level": "ERROR",
+        "spark.sql.files.openCostInBytes": "128m",  # a partition for each file, however small
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("bylaw")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def write_parts(parts, folder):
+    folder.mkdir()
+    for i, part in enumerate(parts):
+        part.to_parquet(folder / f"{i:03d}.parquet", index=False)
+    return folder
+
+
+def read_each(spark, folder, count, before=lambda i: None):
+    """A Spark DataFrame whose partition i is file i, which Spark itself would put together."""
+
+    def read(batches):
+        import pyarrow.parquet
+
+        for batch in batches:
+            for i in batch.column(0).to_pylist():
+                before(i)
+                yield from pyarrow.parquet.read_table(f"{folder}/{i:03d}.parquet").to_batches()
+
+    schema = spark.read.parquet(f"{folder}/000.parquet").schema
+    return spark.range(0, count, 1, count).mapInArrow(read, schema)
