@@ -315,6 +315,14 @@ class Evidence(RowData):
         )
 
 
+    @classmethod
+    def without_rows(cls, classes: tuple[Value, ...], **columns: Any) -> Evidence:
+        """What there is to know of rows that are all elsewhere."""
+        described = object.__new__(cls)
+        RowData.__init__(described, classes, np.empty((0, len(classes))), **columns)
+        return described
+
+
 def _name_columns(columns: Any, what: str) -> dict[Any, Any]:
     """Columns by plain names, or by tuples of them."""
     return {_as_plain_name(name, what): column for name, column in as_columns(columns, what).items()}

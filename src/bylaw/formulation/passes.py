@@ -6,11 +6,12 @@ memory: a pass travels to where they are, and only its sums come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
-from bylaw.formulation.cells import iterate_cells
+from bylaw.formulation.cells import Layout, iterate_cells
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.moments import Places
@@ -56,6 +57,20 @@ class RowSource(Protocol):
 
     def observe(self, form: LinearForm) -> RowSource:
         """The same rows, whose blocks have the features of this form as observed, too."""
+        ...
+
+
+@runtime_checkable
+class UnseenRows(RowSource, Protocol):
+    """Rows of which not even a sample is in memory."""
+
+    @property
+    def layout(self) -> Layout:
+        """How features are made of columns in each cell."""
+        ...
+
+    def sampling(self) -> AbstractContextManager[Callable[[int], RowSource]]:
+        """Takes samples of about so many rows, which stay where the rows are and are gone in the end."""
         ...
 
 
