@@ -43,7 +43,7 @@ def test_every_room_has_its_tests_and_its_line_in_the_architecture():
     [
         ("policy/policy.py", "from bylaw.solvers.full_batch import FullBatch"),
         ("language/rates.py", "from bylaw.data.evidence import Evidence"),
-        ("report/document.py", "from bylaw.export.sql import to_sql"),
+        ("report/document.py", "from bylaw.export.onnx_graph import to_onnx"),
     ],
 )
 def test_a_forbidden_import_breaks_the_contract(module, line, tmp_path):

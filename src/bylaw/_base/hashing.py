@@ -11,6 +11,8 @@ from bylaw._base.typing import Floats
 
 Hashes = NDArray[np.uint64]
 
+HEX_DIGITS = 13  # of a SHA-256 for each uniform number: exact as a float, and easy to say in SQL
+PER_DIGEST = 4  # such numbers in its 256 bits
 _START = np.uint64(0x9E3779B97F4A7C15)
 _ODD = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)

@@ -17,7 +17,7 @@ from bylaw._base.typing import Value
 from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
 from bylaw.data.probabilities import SUM_TOLERANCE
 from bylaw.errors import OptionError
-from bylaw.export.formulas import (
+from bylaw.formulation.formulas import (
     HIGHEST,
     LOWEST,
     Calibrated,
@@ -30,7 +30,7 @@ from bylaw.export.formulas import (
     describe_policy,
     make_terms,
 )
-from bylaw.export.layout import ReferenceForm, default_columns
+from bylaw.formulation.layout import ReferenceForm, default_columns
 from bylaw.policy.policy import Policy
 
 OPSET = 13  # of the standard operators, of 2020

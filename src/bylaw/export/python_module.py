@@ -12,8 +12,8 @@ from bylaw._base.visible_text import make_visible
 from bylaw.calibration.maps import CalibrationMap
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.export.formulas import Cell, Equals, Product, Terms, describe_policy, make_terms
-from bylaw.export.layout import default_columns, get_column
+from bylaw.formulation.formulas import Cell, Equals, Product, Terms, describe_policy, make_terms
+from bylaw.formulation.layout import default_columns, get_column
 from bylaw.policy.policy import Policy
 
 _LINE = f"# {'-' * 100}\n"  # in python_runtime.py, above what is copied

@@ -366,9 +366,13 @@ class Policy:
         per_row = compute_row_rates(rate, evidence, chances, self.action_space)
         return float(np.average(per_row, weights=evidence.weights))
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """A hash of what decisions depend on; policies with equal digests decide alike."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return serialization.compute_digest(
             serialization.decision_rule_to_dict(
                 self.feature_map, self.score_matrix, self.beta, self.calibration

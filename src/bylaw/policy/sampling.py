@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
 from bylaw._base.typing import Floats
 from bylaw.data.arrays import as_vector
 from bylaw.errors import EvidenceError
 
-HEX_DIGITS = 13  # of the hash for each number: exact as a float, and easy to say in SQL
-PER_DIGEST = 4  # such numbers in its 256 bits
 _BITS = 4 * HEX_DIGITS
 _MOST_DIGITS = 18  # of a whole number that is spelled with many others at a time
 

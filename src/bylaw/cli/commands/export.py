@@ -46,8 +46,8 @@ def run_sql(
     """
     from bylaw.cli.inputs import check_outputs
     from bylaw.export import to_sql
-    from bylaw.export.sql_dialects import DialectName, get_dialect
     from bylaw.policy.policy import Policy
+    from bylaw.sql.dialects import DialectName, get_dialect
 
     check_outputs([output], [policy])
     get_dialect(known := cast("DialectName", dialect))  # an unknown one is refused now
@@ -89,7 +89,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
     from bylaw.cli.inputs import check_outputs
     from bylaw.data.column_roles import Roles
     from bylaw.export import to_onnx
-    from bylaw.export.layout import NORMALIZED, ReferenceForm
+    from bylaw.formulation.layout import NORMALIZED, ReferenceForm
     from bylaw.policy.policy import Policy
 
     check_outputs([output], [policy])

@@ -8,22 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from bylaw._base.typing import Floats, Value
+from bylaw.calibration.calibration import Calibration
 from bylaw.calibration.maps import CalibrationMap
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import REJECTED
 from bylaw.data.probabilities import ROUNDING, SUM_TOLERANCE
 from bylaw.errors import OptionError
-from bylaw.export.layout import Layout
-from bylaw.formulation.linear_form import Feature
+from bylaw.formulation.layout import Layout
+from bylaw.formulation.linear_form import Feature, FeatureMap
+from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Conditions, CostColumn, Source, format_conditions
-from bylaw.policy.policy import Policy
+from bylaw.language.problem import Problem
 
 LOWEST = -ROUNDING
 HIGHEST = 1 + SUM_TOLERANCE
 UNDERFLOW = 1e-100  # smaller numbers count as zero: PostgreSQL refuses products that underflow
+
+
+class DecisionRule(Protocol):
+    """What is written of a policy: pi(a | x) = softmax(beta * features(x)' score_matrix)."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def feature_map(self) -> FeatureMap: ...
+    @property
+    def score_matrix(self) -> Floats: ...
+    @property
+    def beta(self) -> float: ...
+    @property
+    def calibration(self) -> Calibration | None: ...
+    @property
+    def action_space(self) -> ActionSpace: ...
+    @property
+    def actions(self) -> tuple[Value, ...]: ...
+    @property
+    def digest(self) -> str: ...
 
 
 class Cell(NamedTuple):
@@ -91,7 +114,7 @@ class Terms:
         return [k for k in range(len(self.features)) if self.scale[k].any()]
 
 
-def make_terms(policy: Policy, columns: Columns) -> Terms:
+def make_terms(policy: DecisionRule, columns: Columns) -> Terms:
     """The policy over these columns; an `OptionError` where they do not serve it."""
     feature_map = policy.feature_map
     if feature_map.functions:
@@ -115,7 +138,7 @@ def make_terms(policy: Policy, columns: Columns) -> Terms:
 
 
 class _TermBuilder:
-    def __init__(self, policy: Policy, layout: Layout) -> None:
+    def __init__(self, policy: DecisionRule, layout: Layout) -> None:
         self.feature_map = policy.feature_map
         self.calibration = policy.calibration
         self.classes = policy.action_space.classes
@@ -224,7 +247,7 @@ class _TermBuilder:
         return Total((Cell("references", source.name, (self.classes.index(source.item),)),))
 
 
-def _describe_feature(feature: Feature, policy: Policy) -> str:
+def _describe_feature(feature: Feature, policy: DecisionRule) -> str:
     """Such as P(label='yes', sex='F'), for comments."""
     words = []
     if isinstance(feature.source, CostColumn):
@@ -236,7 +259,7 @@ def _describe_feature(feature: Feature, policy: Policy) -> str:
     return " times ".join(words) or "one"
 
 
-def describe_policy(policy: Policy) -> list[str]:
+def describe_policy(policy: DecisionRule) -> list[str]:
     """The policy's digest and rules, one line each."""
     problem = policy.problem
     return [

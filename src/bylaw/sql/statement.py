@@ -9,18 +9,17 @@ from importlib.metadata import version
 from bylaw._base.validation import check_key
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.export.formulas import describe_policy, make_terms
-from bylaw.export.sql_dialects import Dialect, DialectName, get_dialect, write_comment
-from bylaw.export.sql_steps import SetStepBuilder, StepBuilder
-from bylaw.export.sql_text import SelectStep
-from bylaw.policy.policy import Policy
+from bylaw.formulation.formulas import DecisionRule, describe_policy, make_terms
+from bylaw.sql.dialects import Dialect, DialectName, get_dialect, write_comment
+from bylaw.sql.steps import SetStepBuilder, StepBuilder
+from bylaw.sql.text import SelectStep
 
 _PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)
 _HERE = "\0"  # where the parameter goes: no name and no text can have it
 
 
 def to_sql(
-    policy: Policy,
+    policy: DecisionRule,
     columns: Columns,
     *,
     dialect: DialectName,
@@ -119,7 +118,7 @@ def _check_key(key: str | None, key_parameter: str | None, id_column: str | None
         )
 
 
-def _write_prefix(policy: Policy, language: Dialect, key: str | None, key_parameter: str | None) -> str:
+def _write_prefix(policy: DecisionRule, language: Dialect, key: str | None, key_parameter: str | None) -> str:
     """The key and a slash, as an expression."""
     if key_parameter is None:
         return language.write_literal(f"{policy.digest if key is None else key}/")
@@ -176,7 +175,7 @@ def _make_unique(wanted: list[str]) -> list[str]:
     return found
 
 
-def _write_header(policy: Policy, language: Dialect, keys: tuple[str | None, str | None] | None) -> str:
+def _write_header(policy: DecisionRule, language: Dialect, keys: tuple[str | None, str | None] | None) -> str:
     lines = [f"A policy for {language.title}, by bylaw {version('bylaw')}", *describe_policy(policy)]
     lines += ["A row with a missing value, or with one that the policy was not fitted on, gets NULL."]
     if keys is not None:

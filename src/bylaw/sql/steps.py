@@ -6,25 +6,25 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 
+from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
 from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
 from bylaw.data.probabilities import SUM_TOLERANCE
-from bylaw.export.formulas import (
+from bylaw.formulation.formulas import (
     HIGHEST,
     LOWEST,
     UNDERFLOW,
     Cell,
+    DecisionRule,
     Equals,
     Product,
     Terms,
 )
-from bylaw.export.layout import get_column
-from bylaw.export.sql_calibration import CalibrationSteps
-from bylaw.export.sql_dialects import Dialect, write_comment
-from bylaw.export.sql_text import SelectStep, join_lines, write_sum
-from bylaw.policy.policy import Policy
-from bylaw.policy.sampling import HEX_DIGITS, PER_DIGEST
+from bylaw.formulation.layout import get_column
+from bylaw.sql.calibration_steps import CalibrationSteps
+from bylaw.sql.dialects import Dialect, write_comment
+from bylaw.sql.text import SelectStep, join_lines, write_sum
 
 
 class StepBuilder:
@@ -34,7 +34,7 @@ class StepBuilder:
     """
 
     def __init__(
-        self, policy: Policy, columns: Columns, terms: Terms, dialect: Dialect, carried: Sequence[str]
+        self, policy: DecisionRule, columns: Columns, terms: Terms, dialect: Dialect, carried: Sequence[str]
     ) -> None:
         self.policy = policy
         self.columns = columns

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from bylaw._base.typing import Value
 from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
-from bylaw.export.formulas import Calibrated, Cell, Terms
-from bylaw.export.sql_dialects import Dialect
-from bylaw.export.sql_text import SelectStep, join_lines, write_sum
+from bylaw.formulation.formulas import Calibrated, Cell, Terms
+from bylaw.sql.dialects import Dialect
+from bylaw.sql.text import SelectStep, join_lines, write_sum
 
 
 @dataclass(frozen=True)

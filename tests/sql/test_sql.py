@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from bylaw import Columns, Evidence, OptionError, Policy, Problem, custom, error, solve
 from bylaw.export import to_sql
-from bylaw.export.formulas import make_terms
-from bylaw.export.sql_dialects import DIALECTS
-from bylaw.export.sql_text import write_sum
+from bylaw.formulation.formulas import make_terms
+from bylaw.sql.dialects import DIALECTS
+from bylaw.sql.text import write_sum
 from helpers.databases import in_duckdb, in_postgres, postgres_server
 from helpers.export_cases import AWKWARD, AWKWARD_CASES, REAL_CASES, TOLERANCE, Case, check
 from helpers.export_cases import awkward as awkward_case

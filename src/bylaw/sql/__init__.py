@@ -1,0 +1,1 @@
+"""Decisions as SQL: the statement, its steps, and how each database spells them."""
