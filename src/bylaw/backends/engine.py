@@ -69,6 +69,10 @@ class Engine(ABC):
         """Raise an `EvidenceError` if the rows are not those of the walks before."""
         return
 
+    def keep_rows(self, scanned: Any) -> Any:
+        """A scan whose rows stay where they are, where the engine can sum them up there; otherwise itself."""
+        return scanned
+
     def settle(self, texts: Mapping[str, Sequence[Any]], sample: Any) -> tuple[Engine, Meanings, Any]:
         """Where rows have no types: the engine that reads some columns as what all their values look like,
         what these stand for, and an Arrow table of a sample with the values that are meant."""

@@ -316,10 +316,11 @@ class Evidence(RowData):
 
 
     @classmethod
-    def without_rows(cls, classes: tuple[Value, ...], **columns: Any) -> Evidence:
+    def without_rows(cls, classes: Sequence[Any], groups: dict[Any, Group], **columns: Any) -> Evidence:
         """What there is to know of rows that are all elsewhere."""
-        described = object.__new__(cls)
-        RowData.__init__(described, classes, np.empty((0, len(classes))), **columns)
+        labels, matrix = check_classes(classes, None, np.empty((0, len(classes))))
+        described, checker = object.__new__(cls), _Checker(labels, matrix, normalize=False)
+        RowData.__init__(described, labels, matrix, checker.add_margins(groups), **columns)
         return described
 
 

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
+from bylaw.backends.scan import Scan
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import OptionError
 from bylaw.fitting.bias_correction import FEW_ROWS
@@ -131,8 +132,13 @@ def diagnose(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    surveyed = None
+    if isinstance(evidence, Scan):
+        surveyed = evidence.survey(problem)
+        evidence = surveyed.evidence
     form = compile_problem(problem, as_evidence(evidence))
-    dual = Dual(form, make_blocks(form, evidence), beta=1.0)
+    blocks = make_blocks(form, evidence) if surveyed is None else ()
+    dual = Dual(form, blocks, beta=1.0) if surveyed is None else surveyed.make_dual(form)
     found = examine(dual, problem, evidence, costs=relaxation_costs)
     return replace(found, slack=measure_slack(dual)) if found.feasible else found
 

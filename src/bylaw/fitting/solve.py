@@ -10,6 +10,8 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
+from bylaw.backends.database import PULL
+from bylaw.backends.databases import DatabaseScan, SurveyedTable
 from bylaw.backends.scan import Scan, SurveyedRows
 from bylaw.calibration.calibration import (
     Calibrate,
@@ -28,6 +30,7 @@ from bylaw.fitting.fitted_policy import count_block, make_corrected_policy, make
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.problem import Problem
@@ -160,6 +163,8 @@ def solve(
     surveyed = None
     if isinstance(evidence, Scan):
         _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
+        if isinstance(evidence, DatabaseScan):
+            _refuse_rows(margin, guarantee, solver)
         surveyed = evidence.survey(problem)
         evidence = surveyed.evidence
     _check_rows(evidence, labels, groups, seen_weights)
@@ -206,12 +211,12 @@ def solve(
     return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence), calibration)
 
 
-def _make_dual(form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | None) -> Dual:
+def _make_dual(form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | SurveyedTable | None) -> Dual:
     """Of rows in memory; or of rows elsewhere, with all that is asked of them but multipliers."""
     if surveyed is None:
         return Dual(form, make_blocks(form, evidence), beta=1.0)
     dual = surveyed.make_dual(form)
-    dual.measure_constants(count_block)
+    dual.measure_constants(*([] if isinstance(dual.source, UnseenRows) else [count_block]))
     return dual
 
 
@@ -228,6 +233,16 @@ def _refuse_columns(**options: Any) -> None:
                 f"{name}= goes with Evidence; of scanned rows, state the columns: "
                 "Columns(..., label=..., true_groups={...})"
             )
+
+
+def _refuse_rows(margin: Any, guarantee: Any, solver: Any) -> None:
+    """What sums over the rows of a database do not tell."""
+    if margin:
+        raise OptionError(f"margin= needs the rows themselves: leave it out, or {PULL}")
+    if guarantee is not None:
+        raise OptionError(f"guarantee= needs the rows themselves: leave it out, or {PULL}")
+    if not (isinstance(solver, FullBatch) or solver in ("auto", "full_batch")):
+        raise OptionError(f"solver={solver!r} needs the rows themselves: use 'auto', or {PULL}")
 
 
 def _check_rows(evidence: Any, labels: Any, groups: Any, seen_weights: Any) -> None:

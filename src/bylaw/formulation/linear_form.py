@@ -381,6 +381,7 @@ def _measure_sizes(feature_map: FeatureMap, evidence: RowData) -> Floats:
     """(F,): about E|phi|, on a few rows; of rows that are all elsewhere, from their sums."""
     features, margins = feature_map.features, evidence.margins
     if margins is not None and not len(evidence):
+        feature_map.admit(evidence)
         return np.array([margins.estimate_size(feature.source, feature.event) for feature in features])
     rows = min(_SAMPLE, max(_SAMPLE_VALUES // len(features), 1))
     sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // rows))))

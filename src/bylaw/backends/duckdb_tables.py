@@ -1,0 +1,78 @@
+"""Tables, views and files that DuckDB reads, by the connection or the relation of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from bylaw.backends.database import Database, write_table
+from bylaw.backends.databases import DatabaseScan
+from bylaw.backends.engine import Task
+from bylaw.backends.scan import Scan
+from bylaw.data.columns import Columns
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.sql.dialects import DIALECTS
+
+_ROWS = "bylaw_rows"  # what statements call the relation
+_BATCH = 2**17  # rows that are pulled at a time
+_SEED = 7
+
+
+def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
+    """A relation; or a connection and what to read: a table, a view, or a call such as read_parquet('...')."""
+    if isinstance(source, duckdb.DuckDBPyRelation):
+        if table is not None:
+            raise OptionError("table= goes with a connection; a DuckDB relation needs none")
+        return DuckTable(source, "the relation")
+    if table is None:
+        raise OptionError("scan(connection, columns, table=...) needs the name of the table")
+    dialect = DuckTable.dialect
+    text = table if "(" in table else write_table(table, dialect)
+    try:
+        return DuckTable(source.sql(f"SELECT * FROM {text}"), table)
+    except duckdb.Error as problem:
+        raise EvidenceError(f"DuckDB cannot read {table}: {problem}") from None
+
+
+@dataclass(frozen=True)
+class DuckTable(Database):
+    """A relation; statements see it as a view that exists only while they run."""
+
+    rows: Any
+    title: str
+
+    dialect = DIALECTS["duckdb"]
+
+    def __str__(self) -> str:
+        return self.title
+
+    def keep_rows(self, scanned: Scan) -> DatabaseScan:
+        return DatabaseScan.of(scanned)
+
+    @property
+    def relation(self) -> str:
+        return _ROWS
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.rows.columns)
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        try:
+            return self.rows.query(_ROWS, statement).fetchall()
+        except duckdb.ConversionException as problem:
+            raise EvidenceError(f"{self} has a column that holds no numbers: {problem}") from None
+
+    def run_inside(self, statement: str) -> None:
+        self.ask(statement)
+
+    def thin(self, select: str, share: float) -> str:
+        return f"SELECT * FROM ({select}) AS whole USING SAMPLE {100 * share} PERCENT (bernoulli, {_SEED})"
+
+    def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
+        quoted = ", ".join(map(self.dialect.quote_name, columns))
+        reader = self.rows.query(_ROWS, f"SELECT {quoted} FROM {_ROWS}").to_arrow_reader(_BATCH)
+        yield task(0, iter(reader))

@@ -1,0 +1,126 @@
+"""Tables and views of PostgreSQL, by the psycopg connection of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pyarrow
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from bylaw.backends.database import PULL, Database, find_numbers, write_table
+from bylaw.backends.databases import DatabaseScan
+from bylaw.backends.engine import Task
+from bylaw.backends.scan import Scan
+from bylaw.data.columns import Columns
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.sql.dialects import DIALECTS
+
+_BATCH = 2**16  # rows that are pulled at a time
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_SEED = "SELECT setseed(0.7)"
+
+
+def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTable:
+    """A connection, and the name of a table or view."""
+    if not isinstance(source, psycopg.Connection):
+        raise OptionError(f"scan() takes a psycopg.Connection, not {type(source).__name__}")
+    if table is None:
+        raise OptionError("scan(connection, columns, table=...) needs the name of the table")
+    found = PostgresTable(source, table, frozenset(find_numbers(columns)))
+    try:
+        found.names  # noqa: B018
+    except psycopg.errors.Error as problem:
+        raise EvidenceError(f"PostgreSQL cannot read {table}: {problem}") from None
+    return found
+
+
+@dataclass(frozen=True)
+class PostgresTable(Database):
+    """A table or view. Each statement is a transaction, or a savepoint within that of the caller."""
+
+    connection: Any
+    title: str
+    numbers: frozenset[str]  # columns that are pulled as floats
+    snapshots: list[str] = field(default_factory=list, repr=False, compare=False)  # of the first walk
+
+    dialect = DIALECTS["postgres"]
+    fence = " OFFSET 0"
+    most_sums = 1600
+
+    def __str__(self) -> str:
+        return self.title
+
+    def keep_rows(self, scanned: Scan) -> DatabaseScan:
+        return DatabaseScan.of(scanned)
+
+    @property
+    def relation(self) -> str:
+        return write_table(self.title, self.dialect)
+
+    @property
+    def names(self) -> list[str]:
+        with self._cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {self.relation} LIMIT 0")
+            return [column.name for column in cursor.description]
+
+    def _cursor(self, name: str = "") -> Any:
+        return self.connection.cursor(name, row_factory=tuple_row)
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.connection.transaction(), self._cursor() as cursor:
+            return cursor.execute(statement).fetchall()
+
+    def run_inside(self, statement: str) -> None:
+        try:
+            with self.connection.transaction(), self._cursor() as cursor:
+                cursor.execute(_SEED)
+                cursor.execute(statement)
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as problem:
+            raise OptionError(
+                f"a sample of {self} is kept in a temporary table, which is not allowed here ({problem}): "
+                f"grant TEMPORARY on the database, or {PULL}"
+            ) from None
+
+    def thin(self, select: str, share: float) -> str:
+        return f"SELECT * FROM ({select}) AS whole WHERE random() < {share!r}"
+
+    def check(self) -> None:
+        """All walks see the same snapshot: that of one transaction, which stays open."""
+        status = self.connection.info.transaction_status
+        if status == TransactionStatus.IDLE and not self.snapshots:
+            with self._cursor() as cursor:
+                cursor.execute(_BEGIN)
+        with self._cursor() as cursor:
+            level, here = cursor.execute(
+                "SELECT current_setting('transaction_isolation'), pg_current_snapshot()::text"
+            ).fetchone()
+        if level == "read committed":
+            raise OptionError(
+                "the connection is in a transaction in which every statement may see other rows: commit it, "
+                "or begin it with ISOLATION LEVEL REPEATABLE READ"
+            )
+        if here != self.snapshots[0] if self.snapshots else False:
+            raise EvidenceError(
+                f"the transaction in which {self} was read has ended, and its rows may be others now; scan it "
+                "again"
+            )
+        self.snapshots[:] = [here]
+
+    def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
+        yield task(0, self._pull(columns))
+
+    def _pull(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Batches of rows, by a cursor on the server."""
+        quote, double = self.dialect.quote_name, self.dialect.double
+        wanted = [
+            self.dialect.cast(quote(name), double) if name in self.numbers else quote(name) for name in columns
+        ]
+        with self._cursor("bylaw_rows") as cursor:
+            cursor.execute(f"SELECT {', '.join(wanted)} FROM {self.relation}")
+            while rows := cursor.fetchmany(_BATCH):
+                parts = dict(zip(columns, zip(*rows, strict=True), strict=True))
+                yield pyarrow.RecordBatch.from_pydict({name: list(part) for name, part in parts.items()})
