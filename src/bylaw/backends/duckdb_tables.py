@@ -16,33 +16,34 @@ from bylaw.data.columns import Columns
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.sql.dialects import DIALECTS
 
-_ROWS = "bylaw_rows"  # what statements call the relation
+_VIEW = "bylaw_relation"  # what statements call a relation
 _BATCH = 2**17  # rows that are pulled at a time
 _SEED = 7
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
-    """A relation; or a connection and what to read: a table, a view, or a call such as read_parquet('...')."""
+    """A relation; or a connection and a table, a view, or a call such as read_parquet('...')."""
     if isinstance(source, duckdb.DuckDBPyRelation):
         if table is not None:
             raise OptionError("table= goes with a connection; a DuckDB relation needs none")
-        return DuckTable(source, "the relation")
+        return DuckTable("the relation", source)
     if table is None:
         raise OptionError("scan(connection, columns, table=...) needs the name of the table")
-    dialect = DuckTable.dialect
-    text = table if "(" in table else write_table(table, dialect)
+    text = table if "(" in table else write_table(table, DuckTable.dialect)
     try:
-        return DuckTable(source.sql(f"SELECT * FROM {text}"), table)
+        return DuckTable(table, source.sql(f"SELECT * FROM {text}"), source, text)
     except duckdb.Error as problem:
         raise EvidenceError(f"DuckDB cannot read {table}: {problem}") from None
 
 
 @dataclass(frozen=True)
 class DuckTable(Database):
-    """A relation; statements see it as a view that exists only while they run."""
+    """What a connection reads; or a relation, which statements see as a view that exists while they run."""
 
-    rows: Any
     title: str
+    rows: Any  # a relation
+    connection: Any = None
+    source: str = _VIEW  # after FROM
 
     dialect = DIALECTS["duckdb"]
 
@@ -54,7 +55,7 @@ class DuckTable(Database):
 
     @property
     def relation(self) -> str:
-        return _ROWS
+        return self.source
 
     @property
     def names(self) -> list[str]:
@@ -62,7 +63,9 @@ class DuckTable(Database):
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         try:
-            return self.rows.query(_ROWS, statement).fetchall()
+            if self.connection is not None:
+                return self.connection.execute(statement).fetchall()
+            return self.rows.query(_VIEW, statement).fetchall()
         except duckdb.ConversionException as problem:
             raise EvidenceError(f"{self} has a column that holds no numbers: {problem}") from None
 
@@ -74,5 +77,5 @@ class DuckTable(Database):
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
         quoted = ", ".join(map(self.dialect.quote_name, columns))
-        reader = self.rows.query(_ROWS, f"SELECT {quoted} FROM {_ROWS}").to_arrow_reader(_BATCH)
+        reader = self.rows.project(quoted).to_arrow_reader(_BATCH)
         yield task(0, iter(reader))

@@ -49,6 +49,7 @@ class PostgresTable(Database):
 
     dialect = DIALECTS["postgres"]
     fence = " OFFSET 0"
+    filters = True
     most_sums = 1600
 
     def __str__(self) -> str:
@@ -103,10 +104,10 @@ class PostgresTable(Database):
                 "the connection is in a transaction in which every statement may see other rows: commit it, "
                 "or begin it with ISOLATION LEVEL REPEATABLE READ"
             )
-        if here != self.snapshots[0] if self.snapshots else False:
+        if self.snapshots and here != self.snapshots[0]:
             raise EvidenceError(
-                f"the transaction in which {self} was read has ended, and its rows may be others now; scan it "
-                "again"
+                f"the transaction in which {self} was read has ended, and its rows may be others now; scan "
+                "it again"
             )
         self.snapshots[:] = [here]
 
@@ -115,12 +116,11 @@ class PostgresTable(Database):
 
     def _pull(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches of rows, by a cursor on the server."""
-        quote, double = self.dialect.quote_name, self.dialect.double
-        wanted = [
-            self.dialect.cast(quote(name), double) if name in self.numbers else quote(name) for name in columns
-        ]
+        quoted = {name: self.dialect.quote_name(name) for name in columns}
+        for name in self.numbers.intersection(columns):
+            quoted[name] = self.dialect.cast(quoted[name], self.dialect.double)
         with self._cursor("bylaw_rows") as cursor:
-            cursor.execute(f"SELECT {', '.join(wanted)} FROM {self.relation}")
+            cursor.execute(f"SELECT {', '.join(quoted.values())} FROM {self.relation}")
             while rows := cursor.fetchmany(_BATCH):
                 parts = dict(zip(columns, zip(*rows, strict=True), strict=True))
                 yield pyarrow.RecordBatch.from_pydict({name: list(part) for name, part in parts.items()})

@@ -49,6 +49,7 @@ class Sheet:
     dialect: Dialect
     columns: tuple[str | None, ...]  # (D,): names; None for the column of ones
     weighted: bool
+    filters: bool = False  # whether decided rows are left out of the curvature
 
     def write_scores(self, matrix: Floats) -> list[str]:
         """features' matrix of each action, of a matrix (F, A)."""
@@ -134,7 +135,7 @@ class Plan:
         text = f"SUM({product or self.sheet.dialect.write_float(1.0)}){chosen}"
         return self.sums.setdefault(text, len(self.sums))
 
-    def ask_moments(self, places: Support, distribution: Sequence[str], power: int = 1) -> list[int]:
+    def ask_moments(self, places: Support, distribution: list[str], power: int = 1) -> list[int]:
         """The places of the sums of column times distribution."""
         pairs = zip(places.features.tolist(), places.actions.tolist(), strict=True)
         return [self.ask(self.multiply(k, distribution[a], a), power=power) for k, a in pairs]
@@ -200,9 +201,9 @@ def _add_softmax(plan: Plan, matrix: Floats, space: ActionSpace) -> tuple[list[s
         return _add_sigmoids(plan, scores)
     peak, total, potential = map(plan.name, ("peak", "total", "potential"))
     plan.layers.append({peak: f"GREATEST({', '.join(scores)})"})
-    near = number(NEGLIGIBLE)
+    far, zero = number(NEGLIGIBLE), number(0.0)
     exps = plan.add_layer(
-        "exp", [f"CASE WHEN {s} - {peak} > {near} THEN EXP({s} - {peak}) ELSE {number(0.0)} END" for s in scores]
+        "exp", [f"CASE WHEN {s} - {peak} > {far} THEN EXP({s} - {peak}) ELSE {zero} END" for s in scores]
     )
     plan.layers.append({total: write_sum(exps)})
     chances = plan.add_layer("chance", [f"{exp} / {total}" for exp in exps])
@@ -226,13 +227,13 @@ def _add_sigmoids(plan: Plan, scores: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _ask_curvature(
-    plan: Plan, wanted: TallyPass, support: Support, chances: Sequence[str]
+    plan: Plan, wanted: TallyPass, support: Support, chances: list[str]
 ) -> Callable[[Floats], Floats]:
     """(C, q, q): sum of phi_k phi_l (1{a = b} pi_a - pi_a pi_b); for sets, of phi_k phi_l 1{a = b} pi_a
     (1 - pi_a)."""
     q, exclusive = len(support.actions), wanted.space.exclusive
     columns, actions = support.features.tolist(), support.actions.tolist()
-    open_ = _define_open(plan, chances) if exclusive else None
+    open_ = _define_open(plan, chances) if exclusive and plan.sheet.filters else None
     entries: list[tuple[int, int, float, int]] = []
     for i in range(q):
         for j in range(i + 1):
@@ -262,13 +263,11 @@ def _define_open(plan: Plan, chances: Sequence[str]) -> str:
     return plan.define("open", f"GREATEST({', '.join(chances)}) < {plan.sheet.dialect.write_float(_DECIDED)}")
 
 
-def _ask_pair(
-    plan: Plan, places: Support, chances: Sequence[str], i: int, j: int, power: int = 1, only: str | None = None
-) -> int:
+def _ask_pair(plan: Plan, places: Support, chances: list[str], i: int, j: int, **options: Any) -> int:
     """The sum of phi_k phi_l pi_a pi_b; the same for all orders of k and l, a and b."""
-    (k, l), (a, b) = (sorted(found[[i, j]].tolist()) for found in (places.features, places.actions))
-    parts = plan.multiply(k, chances[a], a), plan.multiply(l, chances[b], b)
-    return plan.ask(*parts, power=power, only=only)
+    columns, actions = (sorted(found[[i, j]].tolist()) for found in (places.features, places.actions))
+    parts = [plan.multiply(k, chances[a], a) for k, a in zip(columns, actions, strict=True)]
+    return plan.ask(*parts, **options)
 
 
 @make_plan.register
@@ -303,9 +302,7 @@ def _(wanted: ResponsePass, plan: Plan) -> Plan:
         chosen = [f"{loss} < {zero}" for loss in losses]
     taken = plan.add_layer("taken", [f"CASE WHEN {here} THEN {one} ELSE {zero} END" for here in chosen])
     cost, where = plan.ask(least), plan.ask_moments(places, taken)
-    return plan.finish(
-        lambda sums: Response(float(sums[:, cost].sum()), plan.gather(sums, places, where))
-    )
+    return plan.finish(lambda sums: Response(float(sums[:, cost].sum()), plan.gather(sums, places, where)))
 
 
 @make_plan.register
@@ -365,12 +362,11 @@ def _(wanted: ExcessPass, plan: Plan) -> Plan:
     pairs = [[_ask_pair(plan, places, chances, i, j, power=2) for j in range(q)] for i in range(q)]
 
     def read(sums: Floats) -> RuleExcesses:
-        couplings = _split_couplings(wanted.couplings, embedding, q)
+        local = sparse.csr_array(wanted.couplings @ embedding).toarray()
+        couplings = local.reshape(len(form.bounds), -1, q).swapaxes(0, 1)  # (C, M, q)
         bounds, total = form.bounds, sums[:, [mass, squared, energy]].sum(axis=0)
-        means, scales = (np.sum([b @ s for b, s in zip(couplings, sums[:, at], strict=True)], axis=0)
-                         for at in (first, scaled))
-        products = sums[:, pairs]
-        squares = np.sum([((b @ s) * b).sum(axis=1) for b, s in zip(couplings, products, strict=True)], axis=0)
+        means, scales = (np.einsum("cmq,cq->m", couplings, sums[:, at]) for at in (first, scaled))
+        squares = np.einsum("cmq,cqr,cmr->m", couplings, sums[:, pairs], couplings)
         constant = float(bounds @ wanted.multipliers) - form.base_constant
         return RuleExcesses(
             mass=float(total[0]),
@@ -382,9 +378,3 @@ def _(wanted: ExcessPass, plan: Plan) -> Plan:
         )
 
     return plan.finish(read)
-
-
-def _split_couplings(couplings: sparse.csr_array, embedding: sparse.csr_array, q: int) -> list[Floats]:
-    """(M, q) in each cell."""
-    local = (couplings @ embedding).toarray()
-    return [local[:, first : first + q] for first in range(0, local.shape[1], q)]

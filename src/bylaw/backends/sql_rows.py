@@ -51,7 +51,7 @@ def write_columns(
     source = database.nest(database.relation, given, clean, [cell, *weights, *products])
     chosen = " WHERE weight > 0" if weights else ""
     select = f"SELECT {', '.join(['cell', *weights, *kept])} FROM {source}{chosen}"
-    return select, Sheet(form, layout, dialect, tuple(names), bool(weights))
+    return select, Sheet(form, layout, dialect, tuple(names), bool(weights), database.filters)
 
 
 def _write_cell(writer: CellWriter, cells: Cells, evidence: Evidence) -> str:
@@ -111,10 +111,9 @@ class SummedRows:
 
     def _write(self, plans: list[Plan], texts: list[str]) -> str:
         depth = max((len(plan.layers) for plan in plans), default=0)
-        layers = [
-            [f"{text} AS {name}" for plan in plans for name, text in plan.layer(i).items()] for i in range(depth)
-        ]
-        source = self.database.nest(f"({self.select}) AS bylaw_columns", *(["*", *lines] for lines in layers))
+        layers = [[item for plan in plans for item in plan.layer(i).items()] for i in range(depth)]
+        lines = [["*", *(f"{text} AS {name}" for name, text in layer)] for layer in layers]
+        source = self.database.nest(f"({self.select}) AS bylaw_columns", *lines)
         return f"SELECT cell, {', '.join(texts)} FROM {source} GROUP BY cell"
 
     @property

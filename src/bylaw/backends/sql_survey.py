@@ -17,7 +17,7 @@ from bylaw.data.evidence import LEAST_WEIGHT, MARGIN_TOLERANCE, Evidence
 from bylaw.data.groups import Group, GroupProbabilities, KnownGroup
 from bylaw.data.margins import Key, Margins
 from bylaw.data.probabilities import SUM_TOLERANCE
-from bylaw.errors import EvidenceError, Remedy
+from bylaw.errors import EvidenceError
 from bylaw.formulation.formulas import Cell, make_feature_terms
 from bylaw.formulation.layout import get_column
 from bylaw.formulation.linear_form import Attribute, Feature, FeatureMap
@@ -27,6 +27,7 @@ from bylaw.sql.cells import CellWriter
 from bylaw.sql.text import write_sum
 
 MOST_CELLS = 1000  # combinations of groups: sums of each leave the database
+_FILL_IN = "fill in what is missing; if these are logits, apply softmax first"
 
 
 class SqlSurvey(NamedTuple):
@@ -41,7 +42,6 @@ class Check(NamedTuple):
 
     condition: str
     complaint: str
-    remedy: Remedy | None = None
 
 
 def survey_table(database: Database, columns: Columns, problem: Problem) -> SqlSurvey:
@@ -67,12 +67,14 @@ def describe_columns(columns: Columns, values: dict[str, tuple[Any, ...]], **mor
         else:
             groups[name] = GroupProbabilities(tuple(roles), np.empty((0, len(roles))))
     classes = list(columns.probabilities) if columns.classes is None else columns.classes
-    references = {n: () if isinstance(roles, str) else (len(roles),) for n, roles in columns.references.items()}
     return Evidence.without_rows(
         classes,
         groups,
         joint={name: np.empty((0, len(rows), len(classes))) for name, rows in columns.joint.items()},
-        references={name: np.empty((0, *shape)) for name, shape in references.items()},
+        references={
+            name: np.empty(0 if isinstance(roles, str) else (0, len(roles)))
+            for name, roles in columns.references.items()
+        },
         costs={name: np.empty((0, len(names))) for name, names in columns.costs.items()},
         **more,
     )
@@ -103,9 +105,7 @@ class _Question:
         groups = {name: group for name, group in described.groups.items() if isinstance(name, str)}
         attributes = {name: Attribute(group.values, group.known) for name, group in groups.items()}
         feature_map = FeatureMap(space, (*events.values(), *sources), attributes)
-        cells = CellWriter(
-            make_feature_terms(feature_map, columns), columns, space.classes, database.dialect
-        )
+        cells = CellWriter(make_feature_terms(feature_map, columns), columns, space.classes, database.dialect)
         known = tuple(described.known_groups)
         return cls(database, columns, described, known, events, tuple(sources), cells)
 
@@ -165,8 +165,8 @@ class _Question:
         cells, terms, number = self.cells, self.cells.terms, self.database.dialect.write_float
         for group in terms.distributions:
             for cell in group:
-                fix = "fill in what is missing; if these are logits, apply softmax first"
-                yield Check(cells.check_probability(cell), f"no probability from 0 to 1 in {self._name(cell)}; {fix}")
+                complaint = f"no probability from 0 to 1 in {self._name(cell)}; {_FILL_IN}"
+                yield Check(cells.check_probability(cell), complaint)
             names = ", ".join(map(self._name, group))
             complaint = f"{names} not summing to one (tolerance {SUM_TOLERANCE:g}); divide them by their sum"
             yield Check(cells.check_sum(group), complaint)
@@ -183,8 +183,11 @@ class _Question:
         if self.weighted:
             least, most = number(LEAST_WEIGHT), number(1 / LEAST_WEIGHT)
             condition = f"(weight = {number(0.0)} OR weight BETWEEN {least} AND {most})"
-            complaint = f"no weight in {self.columns.weights!r}: weights are finite and not negative, and zero or "
-            yield Check(condition, complaint + f"from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}")
+            yield Check(
+                condition,
+                f"no weight in {self.columns.weights!r}: weights are finite, and zero or from "
+                f"{LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}",
+            )
 
     def _name(self, cell: Cell) -> str:
         return repr(get_column(self.columns, *cell))
@@ -201,13 +204,11 @@ class _Question:
                 str(name): [[(name, s, None), *((name, s, y) for y in classes)] for s in values],
             }
             for other, sums in sides.items():
-                gaps = [
-                    f"ABS({write_sum([self._write(places[key]) for key in keys])} - {self._write(places[alone])})"
-                    for alone, *keys in sums
-                ]
+                texts = [[self._write(places[key]) for key in keys] for keys in sums]
+                gaps = [f"ABS({write_sum(parts)} - {alone})" for alone, *parts in texts]
                 complaint = (
-                    f"joint[{name!r}] does not add up to the {other} given beside it (mean distance {{:.2f}}, "
-                    f"tolerance {MARGIN_TOLERANCE:g}); are its values {list(values)} and classes "
+                    f"joint[{name!r}] does not add up to the {other} given beside it (mean distance "
+                    f"{{:.2f}}, tolerance {MARGIN_TOLERANCE:g}); are its values {list(values)} and classes "
                     f"{list(classes)} in the same order?"
                 )
                 found.append((f"{half} * ({write_sum(gaps)})", complaint))
@@ -250,8 +251,8 @@ class _Question:
         """An error if some row cannot be used."""
         for i, check in enumerate(self.checks):
             if count := int(table[:, self.sums[_count_failing(i)]].sum()):
-                rows = "row" if count == 1 else "rows"
-                raise EvidenceError(f"{self.database} has {count:,} {rows} with {check.complaint}", check.remedy)
+                rows = f"{count:,} {'row' if count == 1 else 'rows'}"
+                raise EvidenceError(f"{self.database} has {rows} with {check.complaint}")
         for i, (_, complaint) in enumerate(self.distances):
             mean = table[:, self.sums[f"SUM(distance_{i})"]].sum() / table[:, 0].sum()
             if mean > MARGIN_TOLERANCE:

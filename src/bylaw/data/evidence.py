@@ -314,7 +314,6 @@ class Evidence(RowData):
             index=index,
         )
 
-
     @classmethod
     def without_rows(cls, classes: Sequence[Any], groups: dict[Any, Group], **columns: Any) -> Evidence:
         """What there is to know of rows that are all elsewhere."""
