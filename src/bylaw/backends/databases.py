@@ -82,6 +82,11 @@ class SurveyedTable:
         """Without rows; frequencies are those of the table."""
         return self.found.evidence
 
+    def describe(self) -> str:
+        """Where the rows are, for the policy's card."""
+        engine = self.scan.engine
+        return f"{engine} in {engine.dialect.title}, by sums: its rows have no fingerprint"
+
     def make_dual(self, form: LinearForm) -> Dual:
         """Of all rows, none of which is in memory."""
         evidence, n_rows, engine = self.evidence, self.found.n_rows, self.scan.engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.sql.dialects import DIALECTS
 
 _BATCH = 2**16  # rows that are pulled at a time
-_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_LEVEL = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _SEED = "SELECT setseed(0.7)"
 
 
@@ -64,8 +65,12 @@ class PostgresTable(Database):
 
     @property
     def names(self) -> list[str]:
-        with self._cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {self.relation} LIMIT 0")
+        return self._names
+
+    @cached_property
+    def _names(self) -> list[str]:
+        with self.connection.transaction(), self._cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {self.relation} LIMIT 0", prepare=False)
             return [column.name for column in cursor.description]
 
     def _cursor(self, name: str = "") -> Any:
@@ -73,13 +78,13 @@ class PostgresTable(Database):
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         with self.connection.transaction(), self._cursor() as cursor:
-            return cursor.execute(statement).fetchall()
+            return cursor.execute(statement, prepare=False).fetchall()
 
     def run_inside(self, statement: str) -> None:
         try:
             with self.connection.transaction(), self._cursor() as cursor:
                 cursor.execute(_SEED)
-                cursor.execute(statement)
+                cursor.execute(statement, prepare=False)
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as problem:
             raise OptionError(
                 f"a sample of {self} is kept in a temporary table, which is not allowed here ({problem}): "
@@ -91,23 +96,22 @@ class PostgresTable(Database):
 
     def check(self) -> None:
         """All walks see the same snapshot: that of one transaction, which stays open."""
-        status = self.connection.info.transaction_status
-        if status == TransactionStatus.IDLE and not self.snapshots:
-            with self._cursor() as cursor:
-                cursor.execute(_BEGIN)
+        idle = self.connection.info.transaction_status == TransactionStatus.IDLE
         with self._cursor() as cursor:
+            if idle:  # elsewhere than with autocommit, psycopg itself begins
+                cursor.execute(f"{'BEGIN' if self.connection.autocommit else 'SET TRANSACTION'} {_LEVEL}")
             level, here = cursor.execute(
                 "SELECT current_setting('transaction_isolation'), pg_current_snapshot()::text"
             ).fetchone()
-        if level == "read committed":
-            raise OptionError(
-                "the connection is in a transaction in which every statement may see other rows: commit it, "
-                "or begin it with ISOLATION LEVEL REPEATABLE READ"
-            )
         if self.snapshots and here != self.snapshots[0]:
             raise EvidenceError(
                 f"the transaction in which {self} was read has ended, and its rows may be others now; scan "
                 "it again"
+            )
+        if level == "read committed":
+            raise OptionError(
+                "the connection is in a transaction in which every statement may see other rows: commit it, "
+                "or begin it with ISOLATION LEVEL REPEATABLE READ"
             )
         self.snapshots[:] = [here]
 

@@ -247,11 +247,10 @@ def _ask_curvature(
                 low, high = sorted((columns[i], columns[j]))
                 factors = plan.sheet.columns[low], plan.sheet.columns[high], chance
                 entries.append((i, j, 1.0, plan.ask(*factors, only=open_)))
-    first, second, signs, where = map(np.array, zip(*entries, strict=True))
 
     def read(sums: Floats) -> Floats:
         found = np.zeros((len(sums), q, q))
-        for i, j, sign, place in zip(first, second, signs, where, strict=True):
+        for i, j, sign, place in entries:
             found[:, i, j] += sign * sums[:, place]
         return found + np.tril(found, -1).transpose(0, 2, 1)
 

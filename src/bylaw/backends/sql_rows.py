@@ -78,8 +78,9 @@ class SummedRows:
     last: dict[str, Any] = field(default_factory=dict, repr=False)  # the last tally, and of what
 
     @property
-    def layout(self) -> Layout:
-        return self.sheet.layout
+    def layout(self) -> Layout | None:
+        """None where all rows are one cell, whose columns are the features."""
+        return self.sheet.layout if self.sheet.layout.cells.names else None
 
     def observe(self, form: LinearForm) -> SummedRows:
         raise OptionError(f"rules as observed need the rows themselves: {PULL}")

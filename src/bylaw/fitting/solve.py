@@ -194,7 +194,7 @@ def solve(
     if not dual.n_rules or not (told or margin or certifying):
         dual = screen_rows(dual)
         policy = make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
-        return _add_calibration(policy, calibration)
+        return _add_source(_add_calibration(policy, calibration), surveyed)
     full_batch = isinstance(chosen, FullBatch)
     correction = Correction.prepare(
         problem,
@@ -253,6 +253,13 @@ def _check_rows(evidence: Any, labels: Any, groups: Any, seen_weights: Any) -> N
 
 def _add_calibration(policy: Policy, calibration: Calibration | None) -> Policy:
     return policy if calibration is None else replace(policy, calibration=calibration)
+
+
+def _add_source(policy: Policy, surveyed: SurveyedRows | SurveyedTable | None) -> Policy:
+    """Whoever finds the policy is told why audits do not recognise its rows."""
+    if not isinstance(surveyed, SurveyedTable):
+        return policy
+    return replace(policy, card=replace(policy.card, source=surveyed.describe()))
 
 
 def _solve_as_observed(

@@ -65,8 +65,8 @@ class UnseenRows(RowSource, Protocol):
     """Rows of which not even a sample is in memory."""
 
     @property
-    def layout(self) -> Layout:
-        """How features are made of columns in each cell."""
+    def layout(self) -> Layout | None:
+        """How features are made of columns in each cell, if there are cells."""
         ...
 
     def sampling(self) -> AbstractContextManager[Callable[[int], RowSource]]:
