@@ -253,7 +253,7 @@ def test_rows_that_cannot_be_used_are_named(what, connect):
 def test_tables_that_cannot_be_used_are_named(connect):
     frame = make_frame(100)
     connection = connect(frame)
-    with pytest.raises(EvidenceError, match="cannot read risk.nothing"):
+    with pytest.raises(EvidenceError, match=r"cannot read risk\.nothing"):
         scan(connection, COLUMNS, table="risk.nothing")
     with pytest.raises(EvidenceError, match="has no column 'q'"):
         read(connection, Columns(["p no", "q"]))
@@ -261,15 +261,13 @@ def test_tables_that_cannot_be_used_are_named(connect):
         scan(connection, COLUMNS)
     with pytest.raises(EvidenceError, match="all weights are zero"):
         solve(ALL, read(connect(frame.assign(w=0.0)), WEIGHTED))
-    with pytest.raises(EvidenceError, match="in the same order"):
-        swapped = replace(COLUMNS, joint={"age": JOINT[::-1]})
-        solve(
-            PROBLEMS["joint"], read(connect(make_frame().assign(**{"p old": 0.9, "p young": 0.1})), swapped)
-        )
+    rows = read(connect(make_frame().assign(**{"p old": 0.9, "p young": 0.1})))
+    with pytest.raises(EvidenceError, match=r"does not add up to the age .* in the same order"):
+        solve(PROBLEMS["joint"], rows)
     with pytest.raises(EvidenceError, match="has no rows"):
         solve(ALL, read(connect(frame[:0])))
+    ids = Columns(COLUMNS.probabilities, groups={"id": "id"})
     with pytest.raises(EvidenceError, match="more than 1,000 combinations"):
-        ids = Columns(COLUMNS.probabilities, groups={"id": "id"})
         solve(Problem(error(), [demographic_parity("id", tol=0.1)]), read(connect(make_frame()), ids))
     with pytest.raises(EvidenceError, match="refers to the earlier model 'none'"):
         solve(Problem(error(), [disagreement("none") <= 0.1]), read(connect(frame)))
@@ -298,13 +296,13 @@ def test_what_needs_rows_is_refused_and_pulled_rows_do(connect):
         {"guarantee": "high_probability", "held_out": evidence},
         {"solver": "sgd3"},
     ):
-        with pytest.raises(OptionError, match="needs the rows themselves.* pull=True"):
+        with pytest.raises(OptionError, match=r"needs the rows themselves.* pull=True"):
             solve(problem, rows, **options)
     with pytest.raises(OptionError, match="calibrate= needs rows in memory"):
         solve(problem, rows, calibrate="auto")
-    with pytest.raises(OptionError, match="rules as observed need the rows themselves.* pull=True"):
+    with pytest.raises(OptionError, match=r"rules as observed need the rows themselves.* pull=True"):
         solve(problem, read(connection, labelled))
-    with pytest.raises(OptionError, match="divide the probabilities in the table.* pull=True"):
+    with pytest.raises(OptionError, match=r"divide the probabilities in the table.* pull=True"):
         solve(problem, read(connection, replace(COLUMNS, normalize=True)))
     computed = custom(lambda rows: rows.probabilities, name="f")
     with pytest.raises(OptionError, match=r"custom\('f'\) is a Python function.* pull=True"):
