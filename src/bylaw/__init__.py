@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, audit
     from bylaw.auditing.verdicts import RuleAudit, Verdict
+    from bylaw.backends.scan import scan
     from bylaw.data.columns import Columns
     from bylaw.data.evidence import Evidence
     from bylaw.data.outcomes import HeldOut
@@ -109,6 +110,7 @@ __all__ = [
     "parse",
     "rejected",
     "rejection_parity",
+    "scan",
     "selected",
     "sensitivity",
     "size",
@@ -118,6 +120,7 @@ __all__ = [
 _MODULES = {
     "bylaw.auditing.audit": "Audit audit",
     "bylaw.auditing.verdicts": "RuleAudit Verdict",
+    "bylaw.backends.scan": "scan",
     "bylaw.data.columns": "Columns",
     "bylaw.data.evidence": "Evidence",
     "bylaw.data.outcomes": "HeldOut",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -394,3 +396,49 @@ def test_a_policy_of_unseen_rows_says_that_they_have_no_fingerprint(connect, tmp
     assert loaded.guarantee.rows == 3000
     assert "risk.scores" in loaded.card.source
     assert "no fingerprint" in loaded.card.source
+
+
+def test_the_snippet_for_postgres_runs(postgres, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "larger_than_memory.md"
+    (snippet,) = re.findall(r"^```py\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    frame = make_frame().rename(columns={"p old": "p_no", "p young": "p_yes"})
+    fill_postgres(postgres, "risk.scores", frame[["p_no", "p_yes", "sex"]].assign(weight=1 + frame["w"]))
+    for variable, name in {"PGHOST": "host", "PGUSER": "user", "PGDATABASE": "dbname"}.items():
+        monkeypatch.setenv(variable, getattr(postgres.info, name))
+    namespace: dict = {}
+    exec(compile(snippet, page.name, "exec"), namespace)
+    assert namespace["policy"].solution.status is Status.CONVERGED
+
+
+def test_tiny_numbers_do_not_underflow(connect):
+    """Which PostgreSQL refuses."""
+    frame = make_frame().copy()
+    tiny = frame.index % 7 == 0
+    frame.loc[tiny, COLUMNS.probabilities] = [1e-90, 1e-300, 1.0]
+    frame.loc[tiny, ["s0", "s1", "s2"]] = [1e-90, 1.0, 0.0]
+    frame["w"] = np.where(tiny, 1e-49, frame["w"])
+    for problem in (
+        Problem(error(), [disagreement("soft").given(sex="F") <= 0.5]),
+        Problem(error(), [equalized_odds("sex", tol=0.05)]),
+    ):
+        found = solve(problem, read(connect(frame), WEIGHTED), tol=1e-8)
+        wanted = solve(problem, WEIGHTED.evidence(frame), tol=1e-8)
+        assert found.solution.value == pytest.approx(wanted.solution.value, abs=1e-9)
+
+
+def test_without_temporary_tables_postgres_says_what_to_do(postgres):
+    fill_postgres(postgres, "risk.scores", make_frame())
+    with psycopg.connect(postgres.info.dsn, autocommit=True) as other:
+        other.execute("SET default_transaction_read_only = on")
+        with pytest.raises(OptionError, match=r"temporary table, which is not allowed here .* pull=True"):
+            solve(PROBLEMS["known groups"], read(other))
+
+
+def test_connections_that_do_not_serve_are_refused(postgres):
+    with pytest.raises(OptionError, match="table= goes with a connection"):
+        scan(duckdb.connect().sql("SELECT 0.5 AS a, 0.5 AS b"), Columns(["a", "b"]), table="t")
+    with pytest.raises(OptionError, match=r"takes a psycopg\.Connection, not Cursor"):
+        scan(postgres.cursor(), COLUMNS, table="risk.scores")
+    texts = duckdb.connect().sql("SELECT 'x' AS a, 0.5 AS b")
+    with pytest.raises(EvidenceError, match="a column that holds no numbers"):
+        solve(Problem(error()), scan(texts, Columns(["a", "b"])))
