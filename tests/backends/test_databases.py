@@ -67,6 +67,7 @@ PROBLEMS = {
     "an earlier model's probabilities": Problem(error(), [disagreement("soft").given(sex="F") <= 0.5]),
     "costs": Problem(custom("visit"), [error() <= 0.5, selected("yes").given(site=3) >= 0.4]),
     "large costs": Problem(error(), [custom("visit") <= 6e5]),
+    "sets under one rule": Problem(size(), [miscoverage() <= 0.1]),
     "sets": Problem(size(), [miscoverage() <= 0.1, miscoverage().given(sex="F") <= 0.08]),
 }
 
@@ -415,10 +416,10 @@ def test_tiny_numbers_do_not_underflow(connect):
     frame = make_frame().copy()
     tiny = frame.index % 7 == 0
     frame.loc[tiny, COLUMNS.probabilities] = [1e-90, 1e-300, 1.0]
-    frame.loc[tiny, ["s0", "s1", "s2"]] = [1e-90, 1.0, 0.0]
+    frame.loc[tiny, "c0"] = 1e-99
     frame["w"] = np.where(tiny, 1e-49, frame["w"])
     for problem in (
-        Problem(error(), [disagreement("soft").given(sex="F") <= 0.5]),
+        Problem(error(), [custom("visit").given(label="no") <= 6e5]),
         Problem(error(), [equalized_odds("sex", tol=0.05)]),
     ):
         found = solve(problem, read(connect(frame), WEIGHTED), tol=1e-8)
