@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from bylaw.sql.text import write_sum
 
 Layer = dict[str, str]  # expressions by name
 _DECIDED = 1 - 1e-9  # rows whose answer is this sure add nothing to the curvature
+_FEW_PLACES = 10  # whose products are cheaper than to look at the undecided rows once more
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,6 @@ class Sheet:
     dialect: Dialect
     columns: tuple[str | None, ...]  # (D,): names; None for the column of ones
     weighted: bool
-    filters: bool = False  # whether decided rows are left out of the curvature
 
     def write_scores(self, matrix: Floats) -> list[str]:
         """features' matrix of each action, of a matrix (F, A)."""
@@ -97,6 +97,13 @@ class Sheet:
         return len(self.layout.cells), len(self.columns), self.form.base.shape[1]
 
 
+class Sum(NamedTuple):
+    """Over all rows of a cell, or only over those that meet a condition."""
+
+    text: str
+    only: str | None = None
+
+
 @dataclass
 class Plan:
     """What one pass asks of the database; names begin with a prefix of its own."""
@@ -104,7 +111,7 @@ class Plan:
     sheet: Sheet
     prefix: str
     layers: list[Layer] = field(default_factory=list)
-    sums: dict[str, int] = field(default_factory=dict)  # by expression, its place in the answer
+    sums: dict[Sum, int] = field(default_factory=dict)  # with their places in the answer
     parts: Layer = field(default_factory=dict)  # the last layer
     read: Callable[[Floats], Any] = lambda sums: sums  # the answer, of sums (C, n_sums)
 
@@ -131,9 +138,8 @@ class Plan:
         """The place of the sum of w^power times these factors; `only` over rows that meet a condition."""
         weights = ["weight"] * power if self.sheet.weighted else []
         product = " * ".join([*weights, *(factor for factor in factors if factor is not None)])
-        chosen = "" if only is None else f" FILTER (WHERE {only})"
-        text = f"SUM({product or self.sheet.dialect.write_float(1.0)}){chosen}"
-        return self.sums.setdefault(text, len(self.sums))
+        text = f"SUM({product})" if product else "COUNT(*)"
+        return self.sums.setdefault(Sum(text, only), len(self.sums))
 
     def ask_moments(self, places: Support, distribution: list[str], power: int = 1) -> list[int]:
         """The places of the sums of column times distribution."""
@@ -233,7 +239,7 @@ def _ask_curvature(
     (1 - pi_a)."""
     q, exclusive = len(support.actions), wanted.space.exclusive
     columns, actions = support.features.tolist(), support.actions.tolist()
-    open_ = _define_open(plan, chances) if exclusive and plan.sheet.filters else None
+    open_ = _define_open(plan, chances) if exclusive and q > _FEW_PLACES else None
     entries: list[tuple[int, int, float, int]] = []
     for i in range(q):
         for j in range(i + 1):

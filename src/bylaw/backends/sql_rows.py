@@ -13,7 +13,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.backends.database import PULL, Database
-from bylaw.backends.sql_passes import Plan, Sheet, make_plan
+from bylaw.backends.sql_passes import Plan, Sheet, Sum, make_plan
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence
 from bylaw.errors import EvidenceError, OptionError
@@ -51,7 +51,7 @@ def write_columns(
     source = database.nest(database.relation, given, clean, [cell, *weights, *products])
     chosen = " WHERE weight > 0" if weights else ""
     select = f"SELECT {', '.join(['cell', *weights, *kept])} FROM {source}{chosen}"
-    return select, Sheet(form, layout, dialect, tuple(names), bool(weights), database.filters)
+    return select, Sheet(form, layout, dialect, tuple(names), bool(weights))
 
 
 def _write_cell(writer: CellWriter, cells: Cells, evidence: Evidence) -> str:
@@ -95,27 +95,36 @@ class SummedRows:
 
     def _ask(self, passes: tuple[Pass, ...]) -> list[Any]:
         plans = [make_plan(one, Plan(self.sheet, f"p{i}")) for i, one in enumerate(passes)]
-        texts = dict.fromkeys(["COUNT(*)", self._mass, *(text for plan in plans for text in plan.sums)])
-        if self.database.most_sums is not None and len(texts) > self.database.most_sums:
+        totals = Sum("COUNT(*)"), Sum(self._mass)
+        wanted = list(dict.fromkeys([*totals, *(one for plan in plans for one in plan.sums)]))
+        if self.database.most_sums is not None and len(wanted) > self.database.most_sums:
             raise OptionError(
-                f"these rules need {len(texts):,} sums, and {self.database.dialect.title} returns at most "
+                f"these rules need {len(wanted):,} sums, and {self.database.dialect.title} returns at most "
                 f"{self.database.most_sums:,} at once: {PULL}"
             )
         with self.watch():
-            rows = self.database.ask(self._write(plans, list(texts)))
-        sums = np.zeros((self.sheet.shape[0], len(texts)))
+            rows = self.database.ask(self._write(plans, wanted))
+        sums = np.zeros((self.sheet.shape[0], len(wanted)))
         for cell, *found in rows:
             sums[int(cell)] = [float(x or 0) for x in found]
         self._check(sums)
-        places = {text: i for i, text in enumerate(texts)}
-        return [plan.read(sums[:, [places[text] for text in plan.sums]]) for plan in plans]
+        places = {one: i for i, one in enumerate(wanted)}
+        return [plan.read(sums[:, [places[one] for one in plan.sums]]) for plan in plans]
 
-    def _write(self, plans: list[Plan], texts: list[str]) -> str:
+    def _write(self, plans: list[Plan], wanted: list[Sum]) -> str:
+        """One SELECT of the sums over all rows, joined by those over the rows that meet a condition."""
         depth = max((len(plan.layers) for plan in plans), default=0)
         layers = [[item for plan in plans for item in plan.layer(i).items()] for i in range(depth)]
         lines = [["*", *(f"{text} AS {name}" for name, text in layer)] for layer in layers]
         source = self.database.nest(f"({self.select}) AS bylaw_columns", *lines)
-        return f"SELECT cell, {', '.join(texts)} FROM {source} GROUP BY cell"
+        parts = []
+        for i, only in enumerate(dict.fromkeys(one.only for one in wanted)):
+            sums = [f"{one.text} AS sum_{j}" for j, one in enumerate(wanted) if one.only == only]
+            chosen = "" if only is None else f" WHERE {only}"
+            select = f"SELECT cell AS cell_{i}, {', '.join(sums)} FROM {source}{chosen} GROUP BY cell"
+            parts.append(f"({select}) AS part_{i}" + (f" ON cell_{i} = cell_0" if i else ""))
+        names = [f"sum_{j}" for j in range(len(wanted))]
+        return f"SELECT cell_0, {', '.join(names)} FROM {' LEFT JOIN '.join(parts)}"
 
     @property
     def _mass(self) -> str:
