@@ -440,6 +440,33 @@ def test_connections_that_do_not_serve_are_refused(postgres):
         scan(duckdb.connect().sql("SELECT 0.5 AS a, 0.5 AS b"), Columns(["a", "b"]), table="t")
     with pytest.raises(OptionError, match=r"takes a psycopg\.Connection, not Cursor"):
         scan(postgres.cursor(), COLUMNS, table="risk.scores")
-    texts = duckdb.connect().sql("SELECT 'x' AS a, 0.5 AS b")
-    with pytest.raises(EvidenceError, match="a column that holds no numbers"):
-        solve(Problem(error()), scan(texts, Columns(["a", "b"])))
+
+
+def test_columns_of_other_types_are_refused(connect):
+    connection = connect(make_frame(10))
+    for columns in (Columns(["sex", "p no"]), Columns(["p no", "p maybe"], references={"last": "s0"})):
+        with pytest.raises(EvidenceError, match="of another type than its role needs"):
+            solve(Problem(error(), [disagreement("last") <= 1]), read(connection, columns))
+
+
+def test_more_sums_than_an_answer_has_columns(connect):
+    """Of odds among 9 classes there are 2,025 products of two places."""
+    labels = [f"p{k}" for k in range(9)]
+    frame = pandas.DataFrame(np.random.default_rng(0).dirichlet(np.ones(9), 200), columns=labels)
+    frame["sex"] = np.where(frame.index % 2, "F", "M")
+    columns = Columns(labels, groups={"sex": "sex"})
+    problem = Problem(error(), [equalized_odds("sex", tol=0.5)])
+    table = read(connect(frame), columns).survey(problem)
+    form = compile_problem(problem, table.evidence)
+    multipliers = np.random.default_rng(0).random(len(form.bounds))
+    there = table.make_dual(form).with_beta(20.0).hessian(multipliers)
+    here = Dual(form, make_blocks(form, columns.evidence(frame)), 20.0).hessian(multipliers)
+    np.testing.assert_allclose(there, here, atol=1e-9)
+
+
+def test_more_columns_than_postgres_has_are_refused(postgres):
+    labels = [f"p{k}" for k in range(700)]
+    frame = pandas.DataFrame(np.full((3, 700), 1 / 700), columns=labels)
+    fill_postgres(postgres, "risk.scores", frame)
+    with pytest.raises(OptionError, match="cannot sum up so many columns at once .* pull=True"):
+        solve(Problem(error(), [rejected() <= 0.1]), read(postgres, Columns(labels)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import duckdb
 import numpy as np
@@ -56,6 +56,11 @@ def check_answers(answers: list[list[tuple[str, ...]]], frame: pandas.DataFrame)
     assert not secrets & {field for rows in answers for row in rows for field in row}
 
 
+def split_arrays(fields: Iterable[str]) -> tuple[str, ...]:
+    """Each number of an array is a field."""
+    return tuple(part.strip() for field in fields for part in field.strip("{}[]").split(","))
+
+
 @pytest.fixture(scope="module")
 def postgres():
     with postgres_server("shared_preload_libraries=pg_stat_statements") as connection:
@@ -75,7 +80,8 @@ def trace(connection: psycopg.Connection, run: Callable[[], None]) -> list[list[
     answers: list[list[tuple[str, ...]]] = [[]]
     for kind, *content in messages:
         if kind == "DataRow":
-            answers[-1].append(tuple("\t".join(content).split("'")[1::2]))
+            fields = "\t".join(content).split("'")[1::2]
+            answers[-1].append(split_arrays(fields))
         elif kind == "CommandComplete":
             answers.append([])
     return answers
@@ -116,7 +122,7 @@ def test_only_sums_are_fetched_from_duckdb(monkeypatch):
     def record(self, statement):
         found = ask(self, statement)
         statements.append(statement)
-        answers.append([tuple(map(repr, row)) for row in found])
+        answers.append([split_arrays(map(repr, row)) for row in found])
         return found
 
     monkeypatch.setattr(DuckTable, "ask", record)

@@ -18,7 +18,6 @@ class Database(Engine):
 
     dialect: ClassVar[Dialect]
     fence: ClassVar[str] = ""  # ends a subselect whose columns are to be computed once
-    most_sums: ClassVar[int | None] = None  # of a statement
 
     @property
     @abstractmethod

@@ -66,8 +66,10 @@ class DuckTable(Database):
             if self.connection is not None:
                 return self.connection.execute(statement).fetchall()
             return self.rows.query(_VIEW, statement).fetchall()
-        except duckdb.ConversionException as problem:
-            raise EvidenceError(f"{self} has a column that holds no numbers: {problem}") from None
+        except (duckdb.ConversionException, duckdb.BinderException) as problem:
+            raise EvidenceError(
+                f"{self} has a column of another type than its role needs: {problem}"
+            ) from None
 
     def run_inside(self, statement: str) -> None:
         self.ask(statement)

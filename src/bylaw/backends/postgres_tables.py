@@ -22,7 +22,13 @@ from bylaw.sql.dialects import DIALECTS
 
 _BATCH = 2**16  # rows that are pulled at a time
 _LEVEL = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-_SEED = "SELECT setseed(0.7)"
+_SEED = "SELECT setseed(0.7)"  # of this session: the same sample every time
+_WRONG_TYPES = (
+    psycopg.errors.InvalidTextRepresentation,
+    psycopg.errors.CannotCoerce,
+    psycopg.errors.UndefinedFunction,
+)
+_TOO_MANY = (psycopg.errors.TooManyColumns, psycopg.errors.StatementTooComplex)
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTable:
@@ -50,7 +56,6 @@ class PostgresTable(Database):
 
     dialect = DIALECTS["postgres"]
     fence = " OFFSET 0"
-    most_sums = 1600
 
     def __str__(self) -> str:
         return self.title
@@ -77,10 +82,19 @@ class PostgresTable(Database):
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         alone = self.connection.info.transaction_status == TransactionStatus.IDLE
-        with self.connection.transaction(), self._cursor() as cursor:
-            if alone:  # to compile hundreds of sums takes longer than to compute them
-                cursor.execute("SET LOCAL jit = off")
-            return cursor.execute(statement, prepare=False).fetchall()
+        try:
+            with self.connection.transaction(), self._cursor() as cursor:
+                if alone:  # to compile hundreds of sums takes longer than to compute them
+                    cursor.execute("SET LOCAL jit = off")
+                return cursor.execute(statement, prepare=False).fetchall()
+        except _WRONG_TYPES as problem:
+            raise EvidenceError(
+                f"{self} has a column of another type than its role needs: {problem}"
+            ) from None
+        except _TOO_MANY as problem:
+            raise OptionError(
+                f"PostgreSQL cannot sum up so many columns at once ({problem}): {PULL}"
+            ) from None
 
     def run_inside(self, statement: str) -> None:
         try:

@@ -96,35 +96,36 @@ class SummedRows:
     def _ask(self, passes: tuple[Pass, ...]) -> list[Any]:
         plans = [make_plan(one, Plan(self.sheet, f"p{i}")) for i, one in enumerate(passes)]
         totals = Sum("COUNT(*)"), Sum(self._mass)
-        wanted = list(dict.fromkeys([*totals, *(one for plan in plans for one in plan.sums)]))
-        if self.database.most_sums is not None and len(wanted) > self.database.most_sums:
-            raise OptionError(
-                f"these rules need {len(wanted):,} sums, and {self.database.dialect.title} returns at most "
-                f"{self.database.most_sums:,} at once: {PULL}"
-            )
+        wanted = dict.fromkeys([*totals, *(one for plan in plans for one in plan.sums)])
+        parts = [
+            [one for one in wanted if one.only == only] for only in dict.fromkeys(w.only for w in wanted)
+        ]
         with self.watch():
-            rows = self.database.ask(self._write(plans, wanted))
+            rows = self.database.ask(self._write(plans, parts))
         sums = np.zeros((self.sheet.shape[0], len(wanted)))
         for cell, *found in rows:
-            sums[int(cell)] = [float(x or 0) for x in found]
+            if cell is not None:  # else there is a value that was not there before
+                filled = [values or [0.0] * len(part) for values, part in zip(found, parts, strict=True)]
+                sums[int(cell)] = [float(x or 0) for values in filled for x in values]
         self._check(sums)
-        places = {one: i for i, one in enumerate(wanted)}
+        places = {one: i for i, one in enumerate(one for part in parts for one in part)}
         return [plan.read(sums[:, [places[one] for one in plan.sums]]) for plan in plans]
 
-    def _write(self, plans: list[Plan], wanted: list[Sum]) -> str:
-        """One SELECT of the sums over all rows, joined by those over the rows that meet a condition."""
+    def _write(self, plans: list[Plan], parts: list[list[Sum]]) -> str:
+        """One SELECT of the sums over all rows, joined by those over the rows that meet a condition. They
+        come as arrays: there may be more of them than an answer can have columns."""
         depth = max((len(plan.layers) for plan in plans), default=0)
         layers = [[item for plan in plans for item in plan.layer(i).items()] for i in range(depth)]
         lines = [["*", *(f"{text} AS {name}" for name, text in layer)] for layer in layers]
         source = self.database.nest(f"({self.select}) AS bylaw_columns", *lines)
-        parts = []
-        for i, only in enumerate(dict.fromkeys(one.only for one in wanted)):
-            sums = [f"{one.text} AS sum_{j}" for j, one in enumerate(wanted) if one.only == only]
-            chosen = "" if only is None else f" WHERE {only}"
-            select = f"SELECT cell AS cell_{i}, {', '.join(sums)} FROM {source}{chosen} GROUP BY cell"
-            parts.append(f"({select}) AS part_{i}" + (f" ON cell_{i} = cell_0" if i else ""))
-        names = [f"sum_{j}" for j in range(len(wanted))]
-        return f"SELECT cell_0, {', '.join(names)} FROM {' LEFT JOIN '.join(parts)}"
+        selects = []
+        for i, part in enumerate(parts):
+            sums = f"ARRAY[{', '.join(one.text for one in part)}] AS sums_{i}"
+            chosen = "" if part[0].only is None else f" WHERE {part[0].only}"
+            select = f"SELECT cell AS cell_{i}, {sums} FROM {source}{chosen} GROUP BY cell"
+            selects.append(f"({select}) AS part_{i}" + (f" ON cell_{i} = cell_0" if i else ""))
+        names = [f"sums_{i}" for i in range(len(parts))]
+        return f"SELECT cell_0, {', '.join(names)} FROM {' LEFT JOIN '.join(selects)}"
 
     @property
     def _mass(self) -> str:
