@@ -52,8 +52,13 @@ def check_answers(answers: list[list[tuple[str, ...]]], frame: pandas.DataFrame)
     """Of each statement the fields of its rows, as text: few, and none of them a value of a row."""
     assert len(answers) > 20
     assert max(sum(map(len, rows)) for rows in answers) <= MOST_NUMBERS
-    secrets = {repr(value) for name in "abc" for value in frame[name].tolist()}
-    assert not secrets & {field for rows in answers for row in rows for field in row}
+    assert not find_values(answers, frame)
+
+
+def find_values(answers: list[list[tuple[str, ...]]], frame: pandas.DataFrame) -> set[str]:
+    """The values of rows among all fields."""
+    values = {repr(value) for name in "abc" for value in frame[name].tolist()}
+    return values & {field for rows in answers for row in rows for field in row}
 
 
 def split_arrays(fields: Iterable[str]) -> tuple[str, ...]:
@@ -99,8 +104,7 @@ def test_the_same_trace_shows_rows_that_are_pulled(postgres):
     answers = trace(postgres, lambda: solve(PARITY, rows) and None)
     postgres.rollback()
     assert sum(map(len, answers)) >= N_ROWS
-    with pytest.raises(AssertionError):
-        check_answers(answers, make_frame())
+    assert len(find_values(answers, make_frame())) > 2.9 * N_ROWS
 
 
 def test_by_postgres_own_account_every_select_returns_a_row_for_each_cell(postgres):
