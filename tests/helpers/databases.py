@@ -31,18 +31,24 @@ def in_duckdb(statement: str, frame: pandas.DataFrame, *before: str) -> pandas.D
 
 
 def in_postgres(connection: psycopg.Connection, statement: str, frame: pandas.DataFrame) -> pandas.DataFrame:
+    fill_postgres(connection, "rows", frame)
+    return as_frame(connection.execute(statement))
+
+
+def fill_postgres(connection: psycopg.Connection, table: str, frame: pandas.DataFrame) -> None:
+    """A new table with the rows of a frame."""
     names = sql.SQL(", ").join(map(sql.Identifier, frame.columns))
     types = [sql.SQL(_TYPES.get(dtype.kind, "text")) for dtype in frame.dtypes]
     fields = [
         sql.SQL("{} {}").format(sql.Identifier(n), t) for n, t in zip(frame.columns, types, strict=True)
     ]
+    name = sql.Identifier(*table.split("."))
     with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS rows")
-        cursor.execute(sql.SQL("CREATE TABLE rows ({})").format(sql.SQL(", ").join(fields)))
-        with cursor.copy(sql.SQL("COPY rows ({}) FROM STDIN").format(names)) as copy:
+        cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name))
+        cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(name, sql.SQL(", ").join(fields)))
+        with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:
             for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None):
                 copy.write_row(row)
-        return as_frame(cursor.execute(statement))
 
 
 def as_frame(cursor) -> pandas.DataFrame:
@@ -51,8 +57,8 @@ def as_frame(cursor) -> pandas.DataFrame:
 
 
 @contextmanager
-def postgres_server() -> Iterator[psycopg.Connection]:
-    """A new PostgreSQL that nobody else can reach, as long as it takes."""
+def postgres_server(*settings: str) -> Iterator[psycopg.Connection]:
+    """A new PostgreSQL that nobody else can reach, as long as it takes; with settings such as "jit=off"."""
     programs = _programs()
     account = _account()
     folder = Path(tempfile.mkdtemp(prefix="bylaw-"))  # short: the path of a socket has a limit
@@ -79,6 +85,7 @@ def postgres_server() -> Iterator[psycopg.Connection]:
             cwd=folder,
         )
         options = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", folder]
+        options += [option for setting in settings for option in ("-c", setting)]
         with (folder / "log").open("w") as log:
             server = subprocess.Popen(
                 [programs / "postgres", "-D", folder / "data", *options],

@@ -91,6 +91,10 @@ class Engine(ABC):
         """Raise an `EvidenceError` if the rows are not those of the walks before."""
         return
 
+    def keep_rows(self, scanned: Any) -> Any:
+        """A scan whose rows stay where they are, where the engine can sum them up there; otherwise itself."""
+        return scanned
+
     def settle(
         self, texts: Mapping[str, Sequence[Any]], sample: Any, known: Mapping[str, Sequence[Value]]
     ) -> tuple[Engine, Meanings, Any]:

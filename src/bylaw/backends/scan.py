@@ -37,13 +37,21 @@ _ENGINES = {  # by the package of a source: the module of its engine
     "polars": "bylaw.backends.polars_frames",
     "dask": "bylaw.backends.dask_frames",
     "pyspark": "bylaw.backends.spark_frames",
-    "duckdb": "bylaw.backends.databases",
-    "psycopg": "bylaw.backends.databases",
+    "duckdb": "bylaw.backends.duckdb_tables",
+    "_duckdb": "bylaw.backends.duckdb_tables",
+    "psycopg": "bylaw.backends.postgres_tables",
 }
 Watcher = Callable[[Progress], Any]
 
 
-def scan(source: Any, columns: Columns, *, table: str | None = None, progress: Watcher | None = None) -> Scan:
+def scan(
+    source: Any,
+    columns: Columns,
+    *,
+    table: str | None = None,
+    pull: bool = False,
+    progress: Watcher | None = None,
+) -> Scan:
     """Rows that need not fit in memory, to be passed wherever `Evidence` goes.
 
     Nothing is read before the rows are used. They are only ever seen by their sums: where they live on a
@@ -56,7 +64,9 @@ def scan(source: Any, columns: Columns, *, table: str | None = None, progress: W
     columns : Columns
         what the columns hold. With `label` or `true_groups`, rules hold as observed.
     table : str, optional
-        the table of a database.
+        the table or view of a database; with DuckDB also a call such as "read_parquet('scores/*.parquet')".
+    pull : bool
+        stream the rows of a database to this process, in batches, instead of summing them up inside it.
     progress : callable, optional
         called with a `Progress` whenever a part of the rows was seen.
 
@@ -93,7 +103,8 @@ def scan(source: Any, columns: Columns, *, table: str | None = None, progress: W
     engine = module.open_source(source, columns, table)
     if missing := [name for name in BatchReader(columns).names if name not in engine.names]:
         raise EvidenceError(f"{engine} has no column {missing[0]!r}; it has {engine.names}")
-    return Scan(engine, columns, progress)
+    found = Scan(engine, columns, progress)
+    return found if pull else engine.keep_rows(found)
 
 
 @dataclass

@@ -315,6 +315,14 @@ class Evidence(RowData):
             index=index,
         )
 
+    @classmethod
+    def without_rows(cls, classes: Sequence[Any], groups: dict[Any, Group], **columns: Any) -> Evidence:
+        """What there is to know of rows that are all elsewhere."""
+        labels, matrix = check_classes(classes, None, np.empty((0, len(classes))))
+        described, checker = object.__new__(cls), _Checker(labels, matrix, normalize=False)
+        RowData.__init__(described, labels, matrix, checker.add_margins(groups), **columns)
+        return described
+
 
 def _name_columns(columns: Any, what: str) -> dict[Any, Any]:
     """Columns by plain names, or by tuples of them."""

@@ -8,7 +8,7 @@ rows have for what is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from bylaw._base.typing import Floats, Value
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import KnownGroup, find_combination
 from bylaw.errors import EvidenceError
-from bylaw.language.expressions import LABEL, Conditions
+from bylaw.language.expressions import LABEL, Conditions, Source
 
 _MOST_CELLS = 100_000  # combinations of known groups
 Cell = tuple[Value, ...]  # a value of each known group
@@ -31,6 +31,7 @@ class Margins:
     names: tuple[str, ...]  # known groups
     keys: Mapping[Key, int]  # the columns of the sums
     cells: Mapping[Cell, Floats]  # (2, n_keys): sums of w and of w^2 times the probabilities
+    sizes: Mapping[Source, float] = field(default_factory=dict)  # E|x| of other columns, if no row is at hand
 
     @classmethod
     def of(cls, rows: RowData, attributes: Sequence[str]) -> Margins:
@@ -97,6 +98,10 @@ class Margins:
     def frequency(self, conditions: Conditions) -> float:
         """P(event)."""
         return float(self._find(conditions)[0]) / self.mass
+
+    def estimate_size(self, source: Source | None, event: Conditions) -> float:
+        """About E|source P(event | x)|: as if the two had nothing to do with each other."""
+        return self.frequency(event) * (1.0 if source is None else self.sizes[source])
 
     def count_effective(self, conditions: Conditions) -> float:
         """The effective number of rows (Kish) of an event."""

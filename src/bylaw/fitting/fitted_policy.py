@@ -16,10 +16,11 @@ from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correctio
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution, Status
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint, count_rows
+from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
 from bylaw.policy.policy import Policy, compute_probabilities
 
 _LISTED = 10  # rules in a warning
@@ -42,7 +43,9 @@ def make_policy(
 
 
 def fingerprint_rows(dual: Dual) -> Fingerprint:
-    """Of all rows of a dual; it may be saved."""
+    """Of all rows of a dual; it may be saved. Of rows that nobody here has seen, their number."""
+    if isinstance(dual.source, UnseenRows):
+        return count_unseen(dual.n_rows)
     return dual.total(count_block)[0].release()
 
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction, check_margin, check_positive
+from bylaw.backends.database import PULL
+from bylaw.backends.databases import DatabaseScan, SurveyedTable
 from bylaw.backends.scan import Scan, SurveyedRows, read_rows
 from bylaw.calibration.calibration import (
     Calibrate,
@@ -163,6 +165,8 @@ def solve(
     surveyed = None
     if isinstance(evidence, Scan):
         _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
+        if isinstance(evidence, DatabaseScan):
+            _refuse_rows(margin, guarantee, solver)
         surveyed = evidence.survey(problem)
         evidence = surveyed.evidence
     _check_rows(evidence, labels, groups, seen_weights)
@@ -191,7 +195,7 @@ def solve(
     told = labels is not None or groups is not None or observed is not None
     if not dual.n_rules or not (told or margin or certifying):
         policy = make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
-        return _add_calibration(policy, calibration)
+        return _add_source(_add_calibration(policy, calibration), surveyed)
     full_batch = isinstance(chosen, FullBatch)
     correction = Correction.prepare(
         problem,
@@ -209,14 +213,16 @@ def solve(
 
 
 def _make_dual(
-    form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | None, beta: float | str
+    form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | SurveyedTable | None, beta: float | str
 ) -> Dual:
     """Of rows in memory; or of rows elsewhere, with their constants and those of them near the optimum of a
     sample, all from one walk."""
     if surveyed is None:
         return Dual(form, make_blocks(form, evidence), beta=1.0)
     dual = screen_rows(surveyed.make_dual(form))
-    assert isinstance(dual.source, ScreenedRows)
+    if not isinstance(dual.source, ScreenedRows):
+        dual.measure_constants()
+        return dual
     plan = None
     if dual.n_rules and surveyed.observed is None:
         sample, solver = dual.sample(dual.blocks, 1.0), FullBatch()
@@ -244,6 +250,16 @@ def _refuse_columns(**options: Any) -> None:
             )
 
 
+def _refuse_rows(margin: Any, guarantee: Any, solver: Any) -> None:
+    """What sums over the rows of a database do not tell."""
+    if margin:
+        raise OptionError(f"margin= needs the rows themselves: leave it out, or {PULL}")
+    if guarantee is not None:
+        raise OptionError(f"guarantee= needs the rows themselves: leave it out, or {PULL}")
+    if not (isinstance(solver, FullBatch) or solver in ("auto", "full_batch")):
+        raise OptionError(f"solver={solver!r} needs the rows themselves: use 'auto', or {PULL}")
+
+
 def _check_rows(evidence: Any, labels: Any, groups: Any, seen_weights: Any) -> None:
     """Also where none of it is used."""
     index = as_evidence(evidence).index
@@ -252,6 +268,13 @@ def _check_rows(evidence: Any, labels: Any, groups: Any, seen_weights: Any) -> N
 
 def _add_calibration(policy: Policy, calibration: Calibration | None) -> Policy:
     return policy if calibration is None else replace(policy, calibration=calibration)
+
+
+def _add_source(policy: Policy, surveyed: SurveyedRows | SurveyedTable | None) -> Policy:
+    """Whoever finds the policy is told why audits do not recognise its rows."""
+    if not isinstance(surveyed, SurveyedTable):
+        return policy
+    return replace(policy, card=replace(policy.card, source=surveyed.describe()))
 
 
 def _solve_as_observed(

@@ -34,14 +34,15 @@ class Cells:
     shape: tuple[int, ...]  # how many values each has
 
     @classmethod
-    def find(cls, feature_map: FeatureMap, rows: RowData) -> Cells:
-        """Of the groups that features refer to, as long as cells have rows enough."""
-        cells = cls((), ())
+    def find(cls, feature_map: FeatureMap, rows: RowData, n_rows: int | None = None) -> Cells:
+        """Of the groups that features refer to, as long as cells have rows enough: of these rows, or of so
+        many that live elsewhere."""
+        cells, n_rows = cls((), ()), len(rows) if n_rows is None else n_rows
         for name in feature_map.attributes:
             group = _before(rows).groups.get(name)
             if isinstance(group, KnownGroup):
                 finer = cls((*cells.names, name), (*cells.shape, len(group.values)))
-                cells = finer if len(finer) * CELL_ROWS <= len(rows) else cells
+                cells = finer if len(finer) * CELL_ROWS <= n_rows else cells
         return cells
 
     def __len__(self) -> int:

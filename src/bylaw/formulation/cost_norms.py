@@ -24,7 +24,7 @@ class CostNorms:
     """max_a ||c(x, a)||_2 on each row: from the costs of few rules, or from Gram matrices of many."""
 
     def __init__(self, form: LinearForm) -> None:
-        n_actions = form.base.shape[1]
+        n_actions, self.form = form.base.shape[1], form
         self.shape, self.bounds, self.space = form.base.shape, form.bounds, form.action_space
         if len(form.bounds) <= _FEW_RULES:
             self.rules = [unfold(form.couplings[[j]], form.base.shape) for j in range(len(form.bounds))]

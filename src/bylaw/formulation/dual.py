@@ -18,6 +18,7 @@ from scipy import sparse
 from bylaw._base.matrices import Matrix, as_dense, compact
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
+from bylaw.formulation.cells import Layout
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.moments import Places
@@ -33,6 +34,7 @@ from bylaw.formulation.passes import (
     Support,
     Tally,
     TallyPass,
+    UnseenRows,
     sum_blocks,
 )
 
@@ -79,7 +81,7 @@ class Dual:
     """What a solver sees: value, gradient and Hessian on all rows, and the paper's constants."""
 
     form: LinearForm
-    blocks: Sequence[Block]  # all rows; or, where these live elsewhere, a fair sample of them
+    blocks: Sequence[Block]  # all rows; or, where these live elsewhere, a fair sample of them, or none
     beta: float
     ridge: float = 0.0  # adds ridge/2 |lambda|^2: keeps small samples from asking the impossible
     observed_places: Places | None = None  # where observed moments are wanted; None for everywhere
@@ -119,6 +121,11 @@ class Dual:
         """The same rules on a sample of the rows, with its own units of the loss."""
         _ = self._local_support, self.places  # once for all samples
         return self._share(replace(self, blocks=blocks, beta=beta, source=None), _OF_RULES)
+
+    def with_sample(self, source: RowSource) -> Dual:
+        """The same on a sample of rows that live elsewhere and stay there."""
+        sample = replace(self, blocks=(), source=source)
+        return self._share(sample, _OF_RULES | {"loss_range", "loss_unit", "_local_support"})
 
     def with_observed(self, blocks: Sequence[Block], places: Places | None) -> Dual:
         """The same rows with their features as observed, and where moments of these are wanted."""
@@ -163,10 +170,10 @@ class Dual:
     def _local_support(self) -> tuple[Support, Matrix | None]:
         """The places of columns that rules touch in any cell, and which of them are those of the support in
         which cell, (Q, C * q); None where they are the same."""
-        support, cells = self.support[0], self.blocks[0].cells
-        if cells is None:
+        support, layout = self.support[0], self.layout
+        if layout is None:
             return support, None
-        columns, actions, places = cells.layout.localize(support.features, support.actions)
+        columns, actions, places = layout.localize(support.features, support.actions)
         return Support(columns, actions), compact(places)
 
     @cached_property
@@ -177,6 +184,14 @@ class Dual:
             return as_dense(couplings)[None]
         found = as_dense(couplings @ places).reshape(self.n_rules, -1, len(local.actions))
         return found.transpose(1, 0, 2)
+
+    @property
+    def layout(self) -> Layout | None:
+        """How features are made of columns in each cell, where rows are sorted by cell."""
+        if isinstance(self.source, UnseenRows):
+            return self.source.layout
+        cells = self.blocks[0].cells
+        return None if cells is None else cells.layout
 
     @property
     def touched_columns(self) -> NDArray[np.int64]:

@@ -7,8 +7,10 @@ that hold numbers. What a row must satisfy for the policy to decide is listed be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import Calibration
@@ -116,32 +118,39 @@ class Terms:
 
 def make_terms(policy: DecisionRule, columns: Columns) -> Terms:
     """The policy over these columns; an `OptionError` where they do not serve it."""
-    feature_map = policy.feature_map
+    found = make_feature_terms(policy.feature_map, columns, policy.calibration)
+    return replace(found, scale=policy.beta * policy.score_matrix + 0.0)  # no -0.0
+
+
+def make_feature_terms(
+    feature_map: FeatureMap, columns: Columns, calibration: Calibration | None = None
+) -> Terms:
+    """Features over these columns, without weights; an `OptionError` where they do not serve."""
     if feature_map.functions:
         raise OptionError(
             f"custom({next(iter(feature_map.functions))!r}) is a Python function, which cannot leave Python: "
             "compute it beforehand, state the rule with the name of the array, and pass its columns as costs"
         )
-    layout = Layout(feature_map, columns)
-    builder = _TermBuilder(policy, layout)
+    layout, actions = Layout(feature_map, columns), feature_map.action_space.actions
+    builder = _TermBuilder(feature_map, layout, calibration)
     distributions = tuple(dict.fromkeys(builder.find_distributions()))
     return Terms(
         features=tuple(builder.make_product(feature) for feature in feature_map.features),
-        names=tuple(_describe_feature(feature, policy) for feature in feature_map.features),
-        scale=policy.beta * policy.score_matrix + 0.0,  # no -0.0
+        names=tuple(_describe_feature(feature, actions) for feature in feature_map.features),
+        scale=np.zeros((len(feature_map.features), len(actions))),
         known=dict(builder.find_known()),
         distributions=distributions,
-        numbers=tuple(Cell("costs", name, (a,)) for name in layout.costs for a in range(len(policy.actions))),
+        numbers=tuple(Cell("costs", name, (a,)) for name in layout.costs for a in range(len(actions))),
         calibrated=tuple(builder.find_calibrated(distributions)),
         rescaled=tuple(builder.find_rescaled(distributions)),
     )
 
 
 class _TermBuilder:
-    def __init__(self, policy: DecisionRule, layout: Layout) -> None:
-        self.feature_map = policy.feature_map
-        self.calibration = policy.calibration
-        self.classes = policy.action_space.classes
+    def __init__(self, feature_map: FeatureMap, layout: Layout, calibration: Calibration | None) -> None:
+        self.feature_map = feature_map
+        self.calibration = calibration
+        self.classes = feature_map.action_space.classes
         self.layout = layout
 
     def make_product(self, feature: Feature) -> Product:
@@ -247,11 +256,11 @@ class _TermBuilder:
         return Total((Cell("references", source.name, (self.classes.index(source.item),)),))
 
 
-def _describe_feature(feature: Feature, policy: DecisionRule) -> str:
+def _describe_feature(feature: Feature, actions: Sequence[Value]) -> str:
     """Such as P(label='yes', sex='F'), for comments."""
     words = []
     if isinstance(feature.source, CostColumn):
-        words.append(f"cost {feature.source.name!r} of {policy.actions[feature.source.item]!r}")
+        words.append(f"cost {feature.source.name!r} of {actions[feature.source.item]!r}")
     elif feature.source is not None:
         words.append(f"whether {feature.source.name!r} predicts {feature.source.item!r}")
     if feature.event:

@@ -202,7 +202,7 @@ def compile_problem(
     Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
     unless they are given.
     """
-    if not evidence.row_weights.any():
+    if evidence.margins is None and not evidence.row_weights.any():
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
     space = problem.action_space(evidence.classes)
     rules = problem.expand(evidence.classes, evidence.group_values)
@@ -376,15 +376,25 @@ def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
 def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
     """One for rules in ordinary units, so that the tolerance is absolute; otherwise the rule's own
     size, so that millions and millionths are solved alike."""
-    rows = min(_SAMPLE, max(_SAMPLE_VALUES // len(feature_map.features), 1))
-    sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // rows))))
-    columns = feature_map.columns(sample, slice(None), np.empty((len(feature_map.features), len(sample))))
-    typical = abs(columns).mean(axis=1)[couplings.indices // len(feature_map.action_space.actions)]
+    sizes = _measure_sizes(feature_map, evidence)
+    typical = sizes[couplings.indices // len(feature_map.action_space.actions)]
     scaled = sparse.csr_array(
         (abs(couplings.data) * typical, couplings.indices, couplings.indptr), couplings.shape
     )
     sizes = scaled.max(axis=1).toarray().ravel()
     return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
+
+
+def _measure_sizes(feature_map: FeatureMap, evidence: RowData) -> Floats:
+    """(F,): about E|phi|, on a few rows; of rows that are all elsewhere, from their sums."""
+    features, margins = feature_map.features, evidence.margins
+    if margins is not None and not len(evidence):
+        feature_map.admit(evidence)
+        return np.array([margins.estimate_size(feature.source, feature.event) for feature in features])
+    rows = min(_SAMPLE, max(_SAMPLE_VALUES // len(features), 1))
+    sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // rows))))
+    columns = feature_map.columns(sample, slice(None), np.empty((len(features), len(sample))))
+    return abs(columns).mean(axis=1)
 
 
 def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:

@@ -6,11 +6,12 @@ memory: a pass travels to where they are, and only its sums come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,20 @@ class RowSource(Protocol):
 
     def observe(self, form: LinearForm, layout: Layout | None) -> RowSource:
         """The same rows, whose blocks have the features of this form as observed, too, in this layout."""
+        ...
+
+
+@runtime_checkable
+class UnseenRows(RowSource, Protocol):
+    """Rows of which not even a sample is in memory."""
+
+    @property
+    def layout(self) -> Layout | None:
+        """How features are made of columns in each cell, if there are cells."""
+        ...
+
+    def sampling(self) -> AbstractContextManager[Callable[[int], RowSource]]:
+        """Takes samples of about so many rows, which stay where the rows are and are gone in the end."""
         ...
 
 

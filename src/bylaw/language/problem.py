@@ -122,6 +122,12 @@ class Problem:
         arrays = [atom.reads("cost") for atom in self._atoms() if atom.function is None]
         return tuple(dict.fromkeys(name for name in arrays if name is not None))
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The costs that Python functions compute."""
+        computed = [atom.reads("cost") for atom in self._atoms() if atom.function is not None]
+        return tuple(dict.fromkeys(name for name in computed if name is not None))
+
     def _atoms(self) -> list[Atom]:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
 

@@ -121,6 +121,11 @@ def count_rows(columns: Iterable[Floats]) -> Fingerprint:
     return Fingerprint(rows, counts)
 
 
+def count_unseen(rows: int) -> Fingerprint:
+    """Of rows that could not be hashed: how many they are, and counts of zero, which recognise nothing."""
+    return Fingerprint(rows, np.zeros(BUCKETS, np.int64)).release()
+
+
 def hash_features(features: Floats) -> Hashes:
     """One hash per row of features (n_features, n_rows), rounded to twenty binary digits."""
     bits = np.ascontiguousarray(features + 0.0).view(np.uint64)  # -0.0 is 0.0
@@ -177,4 +182,4 @@ def _forget_hashes(rows: int, node: Node) -> Fingerprint:
     counts of zero recognise nothing."""
     if len(node.text()) != 16 * min(rows, 1024):
         node.fail(f"the {min(rows, 1024)} smallest hashes")
-    return Fingerprint(rows, np.zeros(BUCKETS, np.int64)).release()
+    return count_unseen(rows)

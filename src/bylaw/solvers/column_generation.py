@@ -142,7 +142,7 @@ class ColumnGeneration:
             self.known.append(-dual.value_and_gradient(multipliers)[1])
         self.asked: list[Floats] = []  # multipliers whose best policies were met
         self.sample = None
-        if dual.source is not None:
+        if dual.source is not None and dual.blocks:
             self.sample = ColumnGeneration(dual.with_rows(dual.blocks), multipliers)
 
     def add_best_response(self, multipliers: Floats) -> Floats:

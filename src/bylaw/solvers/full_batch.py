@@ -8,7 +8,8 @@ only the last few steps pay for all rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.optimize import Bounds, minimize, nnls
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual, Hessian
+from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.separable import solve_separable
@@ -86,8 +88,9 @@ class FullBatch:
             trace += near.trace
         multipliers = np.zeros(dual.n_rules)
         if dual.n_rules:
-            for stage, stage_tol in _stages(dual, rng):
-                multipliers = self._approach(stage, multipliers, stage_tol, trace, callback)
+            with closing(_stages(dual, rng, tol)) as stages:
+                for stage, stage_tol in stages:
+                    multipliers = self._approach(stage, multipliers, stage_tol, trace, callback)
             if dual.n_rules > _MANY_RULES:
                 multipliers = self._outline(dual, multipliers, _OUTLINED, trace, callback)
         state, status = self._descend(dual, multipliers, tol, trace, callback)
@@ -272,18 +275,35 @@ def _root(matrix: Floats) -> Floats:
             matrix, lift = matrix + lift * np.eye(len(matrix)), 10 * lift
 
 
-def _stages(dual: Dual, rng: np.random.Generator | None) -> Iterator[tuple[Dual, float]]:
+def _stages(
+    dual: Dual, rng: np.random.Generator | None, tol: float = 1e-6
+) -> Generator[tuple[Dual, float], None, None]:
     """Softer duals on fewer rows, each with the precision that its sample deserves."""
+    n_rows = dual.n_rows
+    beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
+    with _sampling(dual, rng) as take:
+        while beta < dual.beta or rows < n_rows:
+            sample = take(rows, min(beta, dual.beta))
+            noise = 0.1 * min(rows, n_rows) ** -0.5
+            yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
+            beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
+        if isinstance(dual.source, UnseenRows):  # all rows are dear: as near as a sample of them leads
+            sample = take(n_rows, dual.beta)
+            noise = 0.1 * sample.n_rows**-0.5 if sample.n_rows < n_rows else 0.0
+            yield replace(sample, ridge=noise / dual.loss_unit), max(noise, tol / 2)
+
+
+@contextmanager
+def _sampling(dual: Dual, rng: np.random.Generator | None) -> Iterator[Callable[[int, float], Dual]]:
+    """Takes samples of so many rows, or of all that there are to sample from, with a beta."""
+    if isinstance(dual.source, UnseenRows):
+        with dual.source.sampling() as take:
+            yield lambda rows, beta: dual.with_sample(take(rows)).with_beta(beta)
+        return
     blocks = list(dual.blocks)
     if rng is not None:
         blocks = [blocks[i] for i in rng.permutation(len(blocks))]
-    n_rows = dual.n_rows
-    beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
-    while beta < dual.beta or rows < n_rows:
-        sample = dual.sample(sample_blocks(blocks, rows), min(beta, dual.beta))
-        noise = 0.1 * min(rows, n_rows) ** -0.5
-        yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
-        beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
+    yield lambda rows, beta: dual.sample(sample_blocks(blocks, rows), beta)
 
 
 def count_first_rows(dual: Dual) -> int:

@@ -16,7 +16,7 @@ from bylaw.formulation.blocks import Block, join_blocks
 from bylaw.formulation.cells import Layout
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
-from bylaw.formulation.passes import Pass, RowSource, Tally, TallyPass, sum_blocks
+from bylaw.formulation.passes import Pass, RowSource, Tally, TallyPass, UnseenRows, sum_blocks
 
 _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line
@@ -198,8 +198,9 @@ class ScreenedRows:
 
 def screen_rows(dual: Dual) -> Dual:
     """The same dual; where its rows live elsewhere, those that matter are kept in memory once they are
-    known."""
-    return dual if dual.source is None else dual.with_source(ScreenedRows(dual))
+    known, unless no row may leave where it lives."""
+    stays = dual.source is None or isinstance(dual.source, UnseenRows)
+    return dual if stays else dual.with_source(ScreenedRows(dual))
 
 
 @dataclass(frozen=True, eq=False)

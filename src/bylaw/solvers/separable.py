@@ -32,10 +32,10 @@ _MANY = 1000  # near items, from which on it pays to sort out more
 def solve_separable(
     dual: Dual, *, tol: float, max_steps: int = 1000, callback: Callback | None = None
 ) -> Solution | None:
-    """The minimum of a dual over sets whose rules are apart; None for any other dual, and where roots are out
-    of reach, as those of rules that conflict are."""
+    """The minimum of a dual over sets whose rules are apart; None for any other dual, for rows that live
+    elsewhere, and where roots are out of reach, as those of rules that conflict are."""
     rules = find_separate_rules(dual.form)
-    if rules is None or dual.ridge or not dual.n_rules:
+    if rules is None or dual.ridge or not dual.n_rules or dual.source is not None:
         return None
     search = _Search(dual, tol, max_steps, callback)
     sample, zeros = _sample(dual, len(rules)), np.zeros(dual.n_rules)

@@ -8,21 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
 from bylaw._base.softmax import NEGLIGIBLE
-from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
-from bylaw.data.probabilities import SUM_TOLERANCE
-from bylaw.formulation.formulas import (
-    HIGHEST,
-    LOWEST,
-    UNDERFLOW,
-    Cell,
-    DecisionRule,
-    Equals,
-    Product,
-    Terms,
-)
-from bylaw.formulation.layout import get_column
+from bylaw.formulation.formulas import DecisionRule, Terms
 from bylaw.sql.calibration_steps import CalibrationSteps
+from bylaw.sql.cells import CellWriter
 from bylaw.sql.dialects import Dialect, write_comment
 from bylaw.sql.text import SelectStep, join_lines, write_sum
 
@@ -37,21 +26,20 @@ class StepBuilder:
         self, policy: DecisionRule, columns: Columns, terms: Terms, dialect: Dialect, carried: Sequence[str]
     ) -> None:
         self.policy = policy
-        self.columns = columns
         self.terms = terms
+        self.cells = CellWriter(terms, columns, policy.action_space.classes, dialect)
         self.dialect = dialect
         self.carried = carried  # columns of the table
         self.kept = [f"kept_{i}" for i in range(len(carried))]
         self.actions = range(len(policy.actions))
-        self.given = {cell: f"given_{i}" for i, cell in enumerate(terms.cells)}
-        self.clean = {cell: f"clean_{i}" for i, cell in enumerate(terms.cells)}
 
     def build_probabilities(self) -> list[SelectStep]:
         """The steps to probability_0, probability_1, ..., one for each action."""
+        cells = self.cells
         return [
             self._build_given(),
             self._build_checked(),
-            *CalibrationSteps(self.terms, self.dialect, self.clean, self._compare_value).build(self.kept),
+            *CalibrationSteps(self.terms, self.dialect, cells.clean, cells.compare_value).build(self.kept),
             self._build_features(),
             self._build_scores(),
             *self._build_normalization(),
@@ -95,83 +83,27 @@ class StepBuilder:
     def _build_given(self) -> SelectStep:
         """The columns of the table, numbers as 64-bit floats."""
         quoted = self.dialect.quote_name
-        lines = [f"{quoted(column)} AS {name}" for column, name in zip(self.carried, self.kept, strict=True)]
-        for cell, name in self.given.items():
-            column = quoted(get_column(self.columns, *cell))
-            if cell not in self.terms.known:
-                column = self.dialect.cast(column, self.dialect.double)
-            elif self._is_text(cell):
-                column = self.dialect.cast(column, self.dialect.text)
-            lines.append(f"{column} AS {name}")
-        return SelectStep("given", lines)
-
-    def _write_values(self, cell: Cell) -> dict[Value, list[str]]:
-        """The values that a cell may hold, as they are written."""
-        values = self.terms.known[cell]
-        if self._is_text(cell):
-            return {value: list(map(self.dialect.write_literal, _list_texts(value))) for value in values}
-        if cell.part == "references" and not isinstance(values[0], str):
-            values = values[:-1]  # a column of floats or of truths cannot hold a rejection
-        return {value: [self.dialect.write_literal(value)] for value in values}
-
-    def _is_text(self, cell: Cell) -> bool:
-        """Whether a column is compared as text: labels that are whole numbers, of a model that may reject."""
-        kinds = {type(label) for label in self.policy.action_space.classes}
-        return cell.part == "references" and (int in kinds or len(kinds) > 1)
+        kept = [f"{quoted(column)} AS {name}" for column, name in zip(self.carried, self.kept, strict=True)]
+        return SelectStep("given", [*kept, *self.cells.list_given()])
 
     def _build_checked(self) -> SelectStep:
         """Whether the row can be decided, and its numbers, of which the smallest are zero."""
-        conditions = list(self._write_conditions())
-        lines = [*self.kept, join_lines(conditions[0], *(f"AND {c}" for c in conditions[1:]), "AS valid")]
-        zero, underflow, highest = map(self.dialect.write_float, (0.0, UNDERFLOW, HIGHEST))
-        for cell, name in self.given.items():
-            number = (
-                f"ABS({name}) > {underflow}"
-                if cell in self.terms.numbers
-                else f"{name} BETWEEN {underflow} AND {highest}"
-            )
-            clean = name if cell in self.terms.known else f"CASE WHEN {number} THEN {name} ELSE {zero} END"
-            lines.append(f"{clean} AS {self.clean[cell]}")
-        return SelectStep("checked", lines)
-
-    def _write_conditions(self) -> Iterator[str]:
-        number = self.dialect.write_float
-        for cells in self.terms.distributions:
-            names = [self.given[cell] for cell in cells]
-            for name in names:
-                yield f"{name} BETWEEN {number(LOWEST)} AND {number(HIGHEST)}"
-            yield f"ABS({write_sum(names)} - {number(1.0)}) <= {number(SUM_TOLERANCE)}"
-        for cell in self.terms.known:
-            yield f"{self.given[cell]} IN ({', '.join(itertools.chain(*self._write_values(cell).values()))})"
-        for cell in self.terms.numbers:
-            yield f"ABS({self.given[cell]}) <= {number(sys.float_info.max)}"
+        conditions = self.cells.list_conditions()
+        valid = join_lines(conditions[0], *(f"AND {c}" for c in conditions[1:]), "AS valid")
+        return SelectStep("checked", [*self.kept, valid, *self.cells.list_clean()])
 
     def _build_features(self) -> SelectStep:
         """Those that have a weight in a score, except the constant."""
         features = [
             join_lines(
                 write_comment(self.terms.names[k]),
-                f"{self._write_product(product)} AS feature_{k}",
+                f"{self.cells.write_product(product)} AS feature_{k}",
                 indent="",
             )
             for k in self.terms.weighted
             if (product := self.terms.features[k])
         ]
         return SelectStep("features", [*self.kept, "valid", *features])
-
-    def _compare_value(self, cell: Cell, value: Value) -> str:
-        """The condition that a cell holds a value."""
-        return f"{self.clean[cell]} IN ({', '.join(self._write_values(cell)[value])})"
-
-    def _write_product(self, product: Product) -> str:
-        one, zero = self.dialect.write_float(1.0), self.dialect.write_float(0.0)
-        factors = [
-            f"CASE WHEN {self._compare_value(f.cell, f.value)} THEN {one} ELSE {zero} END"
-            if isinstance(f, Equals)
-            else _bracket_sum([self.clean[cell] for cell in f.cells])
-            for f in product
-        ]
-        return " * ".join(factors)
 
     def _build_scores(self) -> SelectStep:
         lines = []
@@ -248,13 +180,3 @@ class SetStepBuilder(StepBuilder):
             SelectStep("weights", [*self.kept, *scores, *exps]),
             SelectStep("probabilities", [*self.kept, *probabilities]),
         ]
-
-
-def _list_texts(value: Value) -> list[str]:
-    """How databases write a value as text; a whole number also as it is in a column of floats."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return [str(value), f"{value}.0"] if whole else [str(value)]
-
-
-def _bracket_sum(terms: Sequence[str]) -> str:
-    return terms[0] if len(terms) == 1 else f"({write_sum(terms)})"

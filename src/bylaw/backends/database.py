@@ -1,0 +1,64 @@
+"""What a database is: a table that can be asked for sums, and whose rows can be pulled."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from bylaw.backends.engine import Engine
+from bylaw.data.columns import Columns, list_names
+from bylaw.sql.dialects import Dialect
+
+PULL = "pass pull=True to scan, so that the rows are streamed to this process in batches"
+
+
+class Database(Engine):
+    """A table of a database."""
+
+    dialect: ClassVar[Dialect]
+    fence: ClassVar[str] = ""  # ends a subselect whose columns are to be computed once
+
+    @property
+    @abstractmethod
+    def relation(self) -> str:
+        """What statements call the table, after FROM."""
+
+    @abstractmethod
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """The few rows of an answer."""
+
+    @abstractmethod
+    def run_inside(self, statement: str) -> None:
+        """Make or drop a temporary table."""
+
+    @abstractmethod
+    def thin(self, select: str, share: float) -> str:
+        """A SELECT of this share of the rows of another one, by chance."""
+
+    @property
+    def n_partitions(self) -> int:
+        return 1
+
+    def describe(self, partition: int) -> str:
+        return str(self)
+
+    def nest(self, source: str, *selects: Sequence[str]) -> str:
+        """SELECT statements, each of the one before, the first of a source. Each column is computed once."""
+        for i, lines in enumerate(selects):
+            select = f"SELECT {', '.join(lines)} FROM {source}{self.fence}"
+            source = f"({select}) AS bylaw_{i}"
+        return source
+
+
+def write_table(table: str, dialect: Dialect) -> str:
+    """Its quoted name; dots separate the parts of a qualified one."""
+    return ".".join(dialect.quote_name(part) for part in table.split("."))
+
+
+def find_numbers(columns: Columns) -> set[str]:
+    """The columns that hold numbers."""
+    hidden = [roles for roles in columns.groups.values() if not isinstance(roles, str)]
+    earlier = [roles for roles in columns.references.values() if not isinstance(roles, str)]
+    nested = [columns.probabilities, hidden, columns.joint, earlier, columns.costs]
+    return set(list_names([*nested, columns.weights, columns.seen_weights]))
