@@ -24,6 +24,7 @@ def blocks(page, language):
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
 def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # otherwise Spark takes the python3 on the path
     namespace = {}
     for number, block in enumerate(blocks(page, "python"), 1):
         exec(compile(block, f"{page.name}, snippet {number}", "exec"), namespace)

@@ -80,6 +80,16 @@ def test_another_key(name, database):
     assert (case.decisions(key) != case.decisions()).any() or name == "decided"
 
 
+def test_decisions_alone():
+    case = AWKWARD_CASES["sets"]()
+    options = {"dialect": "duckdb", "table": "rows", "probabilities": False}
+    alone = in_duckdb(to_sql(case.policy, case.columns, id_column="id", **options), case.frame)
+    assert list(alone.columns) == ["id", *(f"in_{label}" for label in case.policy.actions)]
+    assert (alone.set_index("id").loc[case.frame["id"]].to_numpy() == case.decisions()).all()
+    with pytest.raises(OptionError, match="which need id_column="):
+        to_sql(case.policy, case.columns, **options)
+
+
 def test_the_cases_weigh_every_kind_of_column():
     seen = set()
     for build in AWKWARD_CASES.values():

@@ -88,6 +88,8 @@ def to_sql(
     _check_key(key, key_parameter, id_column)
     if isinstance(keep, str):
         raise OptionError(f"keep takes a list of columns: keep=[{keep!r}]")
+    if not probabilities and id_column is None:
+        raise OptionError("without probabilities there are decisions alone, which need id_column=")
     language = get_dialect(dialect)
     carried = [column for column in dict.fromkeys([id_column, *keep]) if column is not None]
     builder = StepBuilder if policy.action_space.exclusive else SetStepBuilder
