@@ -57,7 +57,7 @@ _CONFIDENCE = 0.95
 
 def solve(
     problem: Problem,
-    evidence: Evidence,
+    evidence: Evidence | Scan,
     *,
     solver: str | Solver | Optimizer = "auto",
     beta: float | Literal["auto", "paper"] = "auto",

@@ -18,6 +18,7 @@ from bylaw.errors import EvidenceError, OptionError, join_remedy
 
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, RuleAudit
+    from bylaw.cli.reading import Reading
     from bylaw.policy.policy import Policy
 
 _EXIT = {"certified": 0, "violated": 1, "estimated to be broken": 1}  # 2 for the others
@@ -66,6 +67,8 @@ def run_audit(
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
+    sample: options.Sample = None,
+    seed: options.Seed = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -81,6 +84,8 @@ def run_audit(
       bylaw audit policy.json labelled.parquet --label y
 
       bylaw audit policy.json log.csv --label y --decisions decision --json > audit.json
+
+      bylaw audit policy.json 'logs/2024-*.parquet' --label y --sample 1000000
     """
     from bylaw.auditing.audit import audit
     from bylaw.cli.inputs import (
@@ -94,13 +99,14 @@ def run_audit(
     )
     from bylaw.policy.policy import Policy
 
-    judging = _check_judging(confidence, method, fitted_rows)
+    judging, reading = _check_judging(confidence, method, fitted_rows), options.make_reading(sample, seed)
     chosen = Policy.load(policy)
     others = read_rules(rules, rule, None) if rules or rule else None
     if others is not None and not others.problem.rules:
         raise OptionError(f"{rules} has no rules to judge")
     limits = parse_limits(limit, (others or chosen).problem)
-    rows = read_rows(table, find_policy_roles(chosen, table, flags, others=others), list_group_values(chosen))
+    roles = find_policy_roles(chosen, table, flags, others=others)
+    rows = read_rows(table, roles, list_group_values(chosen), reading)
     rows.check_seen_weights(flags)
     judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
     found = audit(
@@ -108,8 +114,8 @@ def run_audit(
         rows.evidence,
         **rows.outcomes,
         rules=None if others is None else list(others.problem.rules),
-        decisions=None if decisions is None else _read_decisions(table, decisions, chosen),
-        outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes),
+        decisions=None if decisions is None else _read_decisions(table, decisions, chosen, reading),
+        outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes, reading),
         limits=limits,
         largest_weight=largest_weight,
         **judging,
@@ -138,12 +144,12 @@ def _check_judging(confidence: float | None, method: str | None, fitted_rows: st
     }
 
 
-def _read_decisions(table: Path, column: str, policy: Policy) -> Any:
+def _read_decisions(table: Path, column: str, policy: Policy, reading: Reading) -> Any:
     """What was decided, in the actions of the policy."""
     from bylaw.cli.decision_columns import make_decision_column
     from bylaw.data.table_files import TableFile
 
-    values = TableFile(table, text=(column,)).read([column])[column].to_pylist()
+    values = reading.read(TableFile(table, text=(column,)), [column])[column].to_pylist()
     try:
         return make_decision_column(policy).read(values)
     except EvidenceError as problem:
