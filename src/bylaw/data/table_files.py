@@ -55,10 +55,15 @@ _SUFFIXES = {
 
 def detect_format(path: Path) -> str:
     """By the ending of the name."""
-    for suffix, kind in _SUFFIXES.items():
-        if path.name.lower().endswith(suffix):
-            return kind
-    raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
+    suffix = find_suffix(path)
+    if suffix is None:
+        raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
+    return _SUFFIXES[suffix]
+
+
+def find_suffix(path: Path) -> str | None:
+    """The ending that tells the format, if there is one."""
+    return next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
 
 
 def _is_compressed(path: Path) -> bool:
