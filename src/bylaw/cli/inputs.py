@@ -140,15 +140,30 @@ def read_rows(
 
 
 def _make_evidence(table: Any, file: TableFile, roles: Roles) -> Evidence:
-    """Of all rows; an error names the file and the row in it."""
+    """Of all rows; of several files, an error names the one that it is about."""
     try:
-        return roles.columns.evidence(table)
+        evidence = roles.columns.evidence(table)
     except EvidenceError as problem:
-        if len(file.files) > 1:
-            for part in file.split(roles.needed):
-                _make_evidence(part.read(roles.needed), part, roles)
+        _check_files(file, roles)
         problem.add_place(file.path)
         raise
+    labels = [name for name in table.column_names if name == roles.label]
+    if any({*table[name].unique().to_pylist()} - {*evidence.classes, None} for name in labels):
+        _check_files(file, roles, labels)
+    return evidence
+
+
+def _check_files(file: TableFile, roles: Roles, labels: Sequence[str] = ()) -> None:
+    """Of several files, an error about the first that is wrong by itself: rows are counted in it."""
+    names = list(dict.fromkeys([*roles.needed, *labels]))
+    for part in file.split(names) if len(file.files) > 1 else ():
+        rows = part.read(names)
+        try:
+            if len(rows):
+                observe(roles.columns.evidence(rows), *(rows[label] for label in labels))
+        except EvidenceError as problem:
+            problem.add_place(part.path)
+            raise
 
 
 def read_outcomes(
