@@ -19,6 +19,7 @@ from bylaw.errors import EvidenceError, OptionError, join_remedy
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, RuleAudit
     from bylaw.cli.reading import Reading
+    from bylaw.cli.rules_file import RulesFile
     from bylaw.policy.policy import Policy
 
 _EXIT = {"certified": 0, "violated": 1, "estimated to be broken": 1}  # 2 for the others
@@ -95,15 +96,12 @@ def run_audit(
         parse_limits,
         read_outcomes,
         read_rows,
-        read_rules,
     )
     from bylaw.policy.policy import Policy
 
     judging, reading = _check_judging(confidence, method, fitted_rows), options.make_reading(sample, seed)
     chosen = Policy.load(policy)
-    others = read_rules(rules, rule, None) if rules or rule else None
-    if others is not None and not others.problem.rules:
-        raise OptionError(f"{rules} has no rules to judge")
+    others = _read_others(rules, rule)
     limits = parse_limits(limit, (others or chosen).problem)
     roles = find_policy_roles(chosen, table, flags, others=others)
     rows = read_rows(table, roles, list_group_values(chosen), reading)
@@ -130,6 +128,18 @@ def run_audit(
     else:
         _show_audit(found, {} if others else {price.rule: price.statement for price in chosen.rule_prices})
     raise typer.Exit(_EXIT.get(found.verdict, 2))
+
+
+def _read_others(rules: Path | None, rule: list[str] | None) -> RulesFile | None:
+    """Rules that are judged instead of the policy's own, if there are any."""
+    from bylaw.cli.inputs import read_rules
+
+    if not (rules or rule):
+        return None
+    others = read_rules(rules, rule, None)
+    if not others.problem.rules:
+        raise OptionError(f"{rules} has no rules to judge")
+    return others
 
 
 def _check_judging(confidence: float | None, method: str | None, fitted_rows: str) -> dict[str, Any]:
