@@ -99,10 +99,15 @@ def test_reports_of_scans_go_by_a_sample(many, bylaw, monkeypatch):
     assert (many / "r.html").stat().st_size > 10_000
 
 
-def test_certificates_of_scans(many, bylaw):
+def test_certificates_of_scans(many, bylaw, monkeypatch):
     answer = bylaw("fit", "scores", *FIT, "--scan", "--certify", "held")
     assert answer.code == 0, answer.err
     assert "tested on 40,000 held-out rows" in answer.out
+    monkeypatch.setattr(scan, "MOST_VALUES", 100_000)
+    refused = bylaw("fit", "scores", *FIT, "--certify", "held")
+    assert refused.code == 2
+    assert "held has about 40,000 rows, too many to be read into memory" in refused.err
+    assert bylaw("fit", "scores", *FIT, "--in-memory", "--certify", "held").code == 0
 
 
 @pytest.mark.parametrize(

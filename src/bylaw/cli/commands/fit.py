@@ -16,6 +16,7 @@ from bylaw.errors import BylawError, OptionError
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import InputRows, Measured
+    from bylaw.cli.reading import Reading
     from bylaw.cli.rules_file import RulesFile
     from bylaw.cli.scanned_rows import ScannedRows
     from bylaw.data.column_roles import Roles
@@ -75,6 +76,7 @@ def run_fit(
       bylaw fit scores.csv --rule "rejected() <= 0.1" --label y --calibrate auto -o policy.json
     """
     from bylaw.cli.inputs import check_outputs, find_fitting_roles, parse_limits, read_rules
+    from bylaw.cli.reading import Reading
 
     check_outputs([output, report], [table, rules, certify, held_out])
     if report is None and held_out is not None:
@@ -90,8 +92,9 @@ def run_fit(
     with show_passes("fitting") as progress:
         rows = _open_rows(table, roles, file, scanned, progress)
         rows.check_seen_weights(flags)
+        reading = Reading("give fewer, or pass --in-memory", unlimited=scanned is False)
         proof, judges = (
-            _read_held_out(path, rows, file, outcomes, limits=limits, largest_weight=largest_weight)
+            _read_held_out(path, rows, file, outcomes, reading, limits=limits, largest_weight=largest_weight)
             for path in (certify, held_out)
         )
         policy = _solve(table, file, rows, proof, sure)
@@ -119,7 +122,7 @@ def _open_rows(table: Path, roles: Roles, file: RulesFile, scanned: bool | None,
 
 
 def _read_held_out(
-    path: Path | None, rows: Rows, file: RulesFile, outcomes: Any, **known: Any
+    path: Path | None, rows: Rows, file: RulesFile, outcomes: Any, reading: Reading, **known: Any
 ) -> HeldOut | None:
     """The rows of another table with the columns of the fitted one, and what costs turned out to be."""
     from bylaw.cli.inputs import read_outcomes, read_rows
@@ -127,8 +130,8 @@ def _read_held_out(
     if path is None:
         return None
     evidence = rows.describe(file.problem)
-    found = read_outcomes(path, outcomes, file.problem, evidence.classes)
-    return read_rows(path, rows.roles, evidence.group_values).hold_out(found, **known)
+    found = read_outcomes(path, outcomes, file.problem, evidence.classes, reading)
+    return read_rows(path, rows.roles, evidence.group_values, reading).hold_out(found, **known)
 
 
 def _set_margin(file: RulesFile, margin: float | None, certify: Path | None) -> RulesFile:
