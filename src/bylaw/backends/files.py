@@ -6,7 +6,6 @@ the rows before are looked at.
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,7 +23,15 @@ from bylaw.backends.engine import Engine, Meanings, Task
 from bylaw.data.background_io import read_ahead
 from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
-from bylaw.data.table_files import TableFile, detect_format, name_file, parse_column
+from bylaw.data.table_files import (
+    FileState,
+    TableFile,
+    detect_format,
+    find_files,
+    look_at,
+    name_file,
+    parse_column,
+)
 from bylaw.errors import EvidenceError
 
 _PARTITION_ROWS = 2**20
@@ -43,36 +50,9 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
     return TableFiles.find(find_files(str(source)), columns, str(source))
 
 
-def find_files(source: str) -> list[Path]:
-    """The table files of a path, a folder or a pattern, in order of their names."""
-    path = Path(source)
-    if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file() and not _is_hidden(p, path))
-    elif glob.has_magic(source) and not path.exists():
-        names = glob.iglob(source, recursive=True)  # noqa: PTH207
-        found = sorted(Path(name) for name in names if Path(name).is_file())
-    else:
-        found = [path]
-    if not found:
-        raise EvidenceError(f"there are no files in {source}")
-    return found
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    """Markers of other tools, such as _SUCCESS and .crc files."""
-    return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-
-
 class _Partition(NamedTuple):
     path: Path
     row_groups: tuple[int, ...] | None  # of a Parquet file; None for all rows
-
-
-class _State(NamedTuple):
-    """By which a file is recognised."""
-
-    size: int
-    modified: int  # nanoseconds
 
 
 @dataclass(frozen=True)
@@ -81,7 +61,7 @@ class TableFiles(Engine):
 
     title: str
     files: tuple[TableFile, ...]
-    states: tuple[_State, ...] = field(repr=False)
+    states: tuple[FileState, ...] = field(repr=False)
 
     @classmethod
     def find(cls, paths: Sequence[Path], columns: Columns, title: str) -> TableFiles:
@@ -91,12 +71,18 @@ class TableFiles(Engine):
         values = roles.values({})
         if detect_format(paths[0]) == "csv":  # the values of all rows tell what a group's are: see settle
             ids, values = (*ids, *untyped), {n: known for n, known in values.items() if n not in untyped}
-        files = [TableFile(path, ids, roles.numbers, values, untyped) for path in paths]
-        found = cls(title, tuple(files), tuple(_look(file.path) for file in files))
-        for file in files:
+        found = cls.of(
+            [TableFile(path, ids, roles.numbers, values, encoded=untyped) for path in paths], title
+        )
+        for file in found.files:
             if missing := [n for n in (*columns.needed, *columns.outcomes) if n not in file.names]:
                 raise EvidenceError(f"{file.path} has no column {missing[0]!r}; it has {file.names}")
         return found
+
+    @classmethod
+    def of(cls, files: Sequence[TableFile], title: str) -> TableFiles:
+        """Single files, as they are now."""
+        return cls(title, tuple(files), tuple(look_at(file.path) for file in files))
 
     def __str__(self) -> str:
         return self.title
@@ -127,7 +113,7 @@ class TableFiles(Engine):
 
     def check(self) -> None:
         for file, state in zip(self.files, self.states, strict=True):
-            if _look(file.path) != state:
+            if look_at(file.path) != state:
                 raise EvidenceError(
                     f"{file.path} was changed while its rows were read; nothing was fitted. Start again"
                 )
@@ -174,12 +160,6 @@ class TableFiles(Engine):
         for i, partition in enumerate(self.partitions):
             for batch in files[partition.path].batches(columns, partition.row_groups):
                 yield i, batch
-
-
-def _look(path: Path) -> _State:
-    with name_file(path):
-        found = path.stat()
-    return _State(found.st_size, found.st_mtime_ns)
 
 
 def _cut(path: Path) -> Iterator[_Partition]:

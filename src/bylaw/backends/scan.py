@@ -130,6 +130,7 @@ class Scan:
     columns: Columns
     progress: Watcher | None = None
     meter: _Meter = field(default_factory=_Meter, repr=False, compare=False)
+    known: dict[Any, SurveyedRows] = field(default_factory=dict, repr=False, compare=False)  # surveys
 
     @property
     def passes(self) -> int:
@@ -151,15 +152,18 @@ class Scan:
         self.engine.check()
 
     def survey(self, problem: Problem, seed: int = 0) -> SurveyedRows:
-        """The first walk: what a problem needs to know of all rows, and a sample of them."""
+        """The first walk: what a problem needs to know of all rows, and a sample of them; it is kept."""
         from bylaw.backends.survey import SamplePlan, SurveyTask
 
+        if (problem, seed) in self.known:
+            return self.known[problem, seed]
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         reader = BatchReader(columns)
         plan = SamplePlan.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed)
         task = SurveyTask(reader, tuple(problem.attributes), plan)
         found = self._add_up(self.walk(task, reader.names, lambda part: part.counts.n_rows))
-        return _settle(replace(self, columns=columns), found)
+        self.known[problem, seed] = _settle(replace(self, columns=columns), found)
+        return self.known[problem, seed]
 
     def sample(
         self, n_rows: int, seed: int = 0, values: Mapping[str, Sequence[Value]] | None = None
@@ -179,18 +183,22 @@ class Scan:
         HeldOut
             evidence, with labels and groups as observed where the columns name them.
         """
+        rows = self.sample_table(n_rows, seed)
+        columns = {**self.columns.groups, **self.columns.true_groups}
+        texts = {c: rows.column(c).unique().to_pylist() for c in columns.values() if isinstance(c, str)}
+        known = {columns[name]: known for name, known in (values or {}).items() if name in columns}
+        _, _, table = self.engine.settle(texts, rows, known)
+        return BatchReader(self.columns).hold_out(table)
+
+    def sample_table(self, n_rows: int, seed: int = 0) -> Any:
+        """The same as an Arrow table; where files have no types, groups are text."""
         from bylaw.backends.survey import SamplePlan, SampleTask
 
         if check_whole(n_rows, "n_rows") < 1:
             raise OptionError(f"n_rows must be at least 1, not {n_rows}")
-        reader, engine = BatchReader(self.columns), self.engine
-        plan = SamplePlan.of(n_rows, engine.n_rows, engine.n_partitions, seed)
-        found = self._add_up(self.walk(SampleTask(plan), reader.names, lambda part: len(part.rows)))
-        columns = {**self.columns.groups, **self.columns.true_groups}
-        texts = {c: found.rows.column(c).unique().to_pylist() for c in columns.values() if isinstance(c, str)}
-        known = {columns[name]: known for name, known in (values or {}).items() if name in columns}
-        _, _, table = engine.settle(texts, found.rows, known)
-        return reader.hold_out(table)
+        plan = SamplePlan.of(n_rows, self.engine.n_rows, self.engine.n_partitions, seed)
+        names = BatchReader(self.columns).names
+        return self._add_up(self.walk(SampleTask(plan), names, lambda part: len(part.rows))).rows
 
     def read(self, values: Mapping[str, Sequence[Value]] | None = None) -> HeldOut:
         """All rows in memory, if they are not too many.

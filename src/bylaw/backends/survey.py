@@ -35,11 +35,16 @@ class RowSample:
     def __add__(self, other: RowSample) -> RowSample:
         numbers = np.concatenate([self.numbers, other.numbers])
         threshold, most = min(self.threshold, other.threshold), max(self.most, other.most)
-        if (numbers < threshold).sum() > most:
-            threshold = float(np.partition(numbers, most)[most])
-        kept = np.flatnonzero(numbers < threshold)
         rows = pyarrow.concat_tables([self.rows, other.rows], promote_options="permissive")
-        return RowSample(rows.take(pyarrow.array(kept)), numbers[kept], threshold, most)
+        return RowSample(rows, numbers, threshold, most).cut()
+
+    def cut(self) -> RowSample:
+        """Without rows beyond the threshold, which is lowered where more are left than may be kept."""
+        numbers, threshold = self.numbers, self.threshold
+        if (numbers < threshold).sum() > self.most:
+            threshold = float(np.partition(numbers, self.most)[self.most])
+        kept = np.flatnonzero(numbers < threshold)
+        return RowSample(self.rows.take(pyarrow.array(kept)), numbers[kept], threshold, self.most)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class _Sampler:
         wanted = numbers < self.threshold
         here = np.flatnonzero(wanted if weights is None else wanted & (weights > 0))
         rows = pyarrow.Table.from_batches([batch]).take(pyarrow.array(here))
-        self.kept.append(RowSample(rows, numbers[here], self.threshold, self.plan.share))
+        self.kept.append(RowSample(rows, numbers[here], self.threshold, self.plan.share).cut())
         if sum(len(part.numbers) for part in self.kept) > 2 * self.plan.share:
             self.kept = [reduce(add, self.kept)]
             self.threshold = self.kept[0].threshold

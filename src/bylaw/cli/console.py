@@ -123,13 +123,39 @@ def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None
 
 
 @contextlib.contextmanager
-def show_steps(what: str) -> Iterator[Callable[[Any], None] | None]:
-    """How far a solver is, on standard error, if that is a terminal."""
-    if not _aside.is_terminal:
+def show_steps(what: str, quiet: bool = False) -> Iterator[Callable[[Any], None] | None]:
+    """How far a solver is, on standard error, if that is a terminal and shows no passes over rows."""
+    if quiet or not _aside.is_terminal:
         yield None
         return
     with _aside.status(what) as status:
         yield lambda step: status.update(f"{what}: step {step.number}, off by {step.gradient_mapping:.1e}")
+
+
+@contextlib.contextmanager
+def show_passes(what: str) -> Iterator[Callable[[Any], None] | None]:
+    """A bar for each pass over rows that are not in memory, on standard error, if that is a terminal."""
+    if not _aside.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"))
+    bar, bars = Progress(*columns, console=_aside, transient=True), dict[int, Any]()
+
+    def watch(seen: Any) -> None:
+        bar.start()  # not before: nothing else can be shown beside it
+        for number in [number for number in bars if number != seen.number]:
+            bar.remove_task(bars.pop(number))
+        if seen.number not in bars:
+            bars[seen.number] = bar.add_task(f"{what}, pass {seen.number}", total=seen.n_rows, speed="")
+        speed = f"{seen.rows:,} rows, {seen.rows / max(seen.seconds, 1e-9):,.0f} rows/s"
+        bar.update(bars[seen.number], completed=seen.rows, speed=speed)
+
+    try:
+        yield watch
+    finally:
+        bar.stop()
 
 
 @contextlib.contextmanager

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from bylaw._base.validation import check_number
+from bylaw.auditing.costs import Costs, compare_costs, is_observed
 from bylaw.cli.column_flags import Flags, parse_pairs
 from bylaw.cli.console import remark
+from bylaw.cli.reading import Reading
 from bylaw.cli.rules_file import RulesFile
 from bylaw.data.arrays import as_partial_vector
 from bylaw.data.column_roles import Roles, as_mapping, find_roles, order_columns
 from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import KNOWN, HeldOut
-from bylaw.data.table_files import TableFile
+from bylaw.data.outcomes import KNOWN, HeldOut, observe
+from bylaw.data.table_files import TableFile, is_many, name_table, would_read
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
+_READING = Reading()
 # What the command line states of a group under one role makes what the file states under another void.
 _INSTEAD = {
     "groups": ("group_probabilities",),
@@ -45,6 +48,14 @@ def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | No
     return file
 
 
+class Measured(NamedTuple):
+    """Of a policy on some rows."""
+
+    n_rows: int
+    costs: Costs
+    observed: bool  # where there are labels
+
+
 @dataclass(frozen=True)
 class InputRows:
     """A table in memory, by the roles of its columns."""
@@ -55,6 +66,7 @@ class InputRows:
     groups: Mapping[str, Any] | None = None  # as observed, where the evidence has probabilities
     seen_weights: Any = None  # None, too, where no label or group is missing
     seen_rows: Mapping[str, int] = field(default_factory=dict)  # how many show what others lack, by column
+    scanned: ClassVar[bool] = False
 
     @property
     def outcomes(self) -> dict[str, Any]:
@@ -65,6 +77,25 @@ class InputRows:
         """An error if they were asked for and have no effect."""
         if flags.seen_weights is not None and not self.seen_rows:
             raise OptionError("--seen-weights has no effect: no label or group is missing")
+
+    @property
+    def source(self) -> Evidence:
+        """What is solved for."""
+        return self.evidence
+
+    def describe(self, problem: Problem) -> Evidence:
+        """Rows with the classes and the groups of all."""
+        return self.evidence
+
+    def sample(self, policy: Policy) -> InputRows:
+        """Rows for a report: all of them."""
+        return self
+
+    def measure(self, policy: Policy) -> Measured:
+        """What the policy costs on these rows."""
+        seen = observe(policy.calibrate(self.evidence), **self.outcomes)
+        observed = is_observed(policy.problem.minimize, seen, policy.action_space)
+        return Measured(len(self.evidence), compare_costs(policy, seen), observed)
 
     def hold_out(self, outcomes: Mapping[str, Any], **known: Any) -> HeldOut:
         """The rows as held-out ones, with what is known of their costs and weights."""
@@ -87,31 +118,60 @@ def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:
     return {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
 
 
-def read_rows(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> InputRows:
-    """All rows of a file; it need not have labels and true groups, though the fitted one had."""
+def read_rows(
+    path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]], reading: Reading = _READING
+) -> InputRows:
+    """The rows of a table; it need not have labels and true groups, though the fitted one had."""
     file = open_table(path, roles, groups)
     observed = {name: column for name, column in roles.true_groups.items() if column in file.names}
     extra = [*observed.values(), *(name for name in (roles.label, roles.seen_weights) if name in file.names)]
-    table = file.read(list(dict.fromkeys([*roles.needed, *extra])))
+    table = reading.read(file, list(dict.fromkeys([*roles.needed, *extra])))
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
     seen = {column: _count_seen(table[column], column) for column in extra if column != roles.seen_weights}
     for column in [column for column, count in seen.items() if not count]:
-        remark(f"{path.name}: the column {column!r} has no values; it is not read")
+        remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
     partly = {column: count for column, count in seen.items() if 0 < count < len(table)}
-    try:
-        evidence = roles.columns.evidence(table)
-    except EvidenceError as problem:
-        problem.add_place(path)
-        raise
+    evidence = _make_evidence(table, file, roles)
     groups = {name: table[column] for name, column in observed.items() if seen[column]}
     weights = table[roles.seen_weights] if partly and roles.seen_weights in extra else None
     labels = table[roles.label] if seen.get(roles.label or "") else None
     return InputRows(evidence, roles, labels, groups or None, weights, partly)
 
 
+def _make_evidence(table: Any, file: TableFile, roles: Roles) -> Evidence:
+    """Of all rows; of several files, an error names the one that it is about."""
+    try:
+        evidence = roles.columns.evidence(table)
+    except EvidenceError as problem:
+        _check_files(file, roles)
+        problem.add_place(file.path)
+        raise
+    labels = [name for name in table.column_names if name == roles.label]
+    if any({*table[name].unique().to_pylist()} - {*evidence.classes, None} for name in labels):
+        _check_files(file, roles, labels)
+    return evidence
+
+
+def _check_files(file: TableFile, roles: Roles, labels: Sequence[str] = ()) -> None:
+    """Of several files, an error about the first that is wrong by itself: rows are counted in it."""
+    names = list(dict.fromkeys([*roles.needed, *labels]))
+    for part in file.split(names) if len(file.files) > 1 else ():
+        rows = part.read(names)
+        try:
+            if len(rows):
+                observe(roles.columns.evidence(rows), *(rows[label] for label in labels))
+        except EvidenceError as problem:
+            problem.add_place(part.path)
+            raise
+
+
 def read_outcomes(
-    path: Path, texts: Sequence[str] | None, problem: Problem, classes: Sequence[Any]
+    path: Path,
+    texts: Sequence[str] | None,
+    problem: Problem,
+    classes: Sequence[Any],
+    reading: Reading = _READING,
 ) -> dict[str, Any]:
     """What custom costs turned out to be, by NAME=PATTERN, NAME=COLUMN,COLUMN or NAME=known."""
     outcomes: dict[str, Any] = {}
@@ -125,7 +185,7 @@ def read_outcomes(
         parts = stated.split(",")
         given = parts if len(parts) > 1 else stated
         columns = order_columns(given, TableFile(path).names, actions, f"--outcomes {name}")
-        table = TableFile(path, numbers=columns).read(columns)
+        table = reading.read(TableFile(path, numbers=columns), columns)
         outcomes[name] = np.column_stack([table[column].to_numpy() for column in columns])
     return outcomes
 
@@ -134,17 +194,17 @@ def _count_seen(column: Any, name: str) -> int:
     return int((~as_partial_vector(column, name)[1]).sum())
 
 
-def read_fitting_rows(path: Path, rules: RulesFile, flags: Flags, without: Sequence[str] = ()) -> InputRows:
-    """The rows of a table for a problem, with a remark on what was guessed."""
+def find_fitting_roles(path: Path, rules: RulesFile, flags: Flags, without: Sequence[str] = ()) -> Roles:
+    """The roles of a table's columns for a problem, with a remark on what was guessed."""
     stated = _merge_roles(rules.columns, flags.list_roles())
-    return read_rows(path, _find_roles(stated, TableFile(path).names, path, rules.problem, without), {})
+    return _find_roles(stated, TableFile(path).names, path, rules.problem, without)
 
 
-def read_predicted_rows(path: Path, rules: RulesFile, flags: Flags) -> InputRows:
-    """Rows for commands that go by the model's probabilities, with a remark where the rules state more."""
+def find_predicted_roles(path: Path, rules: RulesFile, flags: Flags) -> Roles:
+    """For commands that go by the model's probabilities, with a remark where the rules state more."""
     if "label" in rules.columns or "margin" in rules.solve or "calibrate" in rules.solve:
         remark("by the model's probabilities: calibration, labels and margins are for `bylaw fit`")
-    return read_fitting_rows(path, rules, flags, without=("label", "seen_weights", "id"))
+    return find_fitting_roles(path, rules, flags, without=("label", "seen_weights", "id"))
 
 
 def _merge_roles(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,7 +228,7 @@ def _find_roles(
         trouble.add_place(path)
         raise
     for guess in roles.guessed:
-        remark(f"{path.name}: {guess}")
+        remark(f"{name_table(path)}: {guess}")
     return roles
 
 
@@ -218,7 +278,7 @@ def _recall_roles(
         fitted = fitted.without_outcomes() if deciding else fitted
         for what, name in (("label", fitted.label), ("id", fitted.id), ("weight", fitted.columns.weights)):
             if name is not None and name not in names and what not in stated and not deciding:
-                remark(f"{path.name}: there is no column {name!r}, the {what} of the fitted table")
+                remark(f"{name_table(path)}: there is no column {name!r}, the {what} of the fitted table")
         return fitted.restate(names)
     known = [name for name, a in policy.feature_map.attributes.items() if a.known and name in names]
     guessed = {
@@ -270,12 +330,18 @@ def _order_groups(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
 
 def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
     """Nothing that is read, or written before, is written over; and folders are there."""
-    known = [_resolve(path) for path in inputs if path is not None]
+    given = [path for path in inputs if path is not None]
+    known = [_resolve(path) for path in given]
     for path in [path for path in outputs if path is not None]:
         if not path.parent.is_dir():
             raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
         if _resolve(path) in known:
             raise OptionError(f"{path} is an input or another output of this command; choose another name")
+        for table in given:
+            if is_many(table) and would_read(table, path):
+                raise OptionError(
+                    f"{path} is among the files of {table}: the next run would read it; write it elsewhere"
+                )
         known.append(_resolve(path))
 
 

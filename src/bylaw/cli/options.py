@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bylaw.errors import OptionError
 
+if TYPE_CHECKING:
+    from bylaw.cli.reading import Reading
+
 Table = Annotated[
-    Path, typer.Argument(help="CSV, Parquet, Arrow or JSON lines, by its ending.", show_default=False)
+    Path,
+    typer.Argument(
+        help="CSV, Parquet, Arrow or JSON lines, by its ending; a folder of such files, or a quoted pattern, "
+        "'scores/*.parquet'.",
+        show_default=False,
+    ),
 ]
+Scanned = Annotated[
+    bool | None,
+    typer.Option(
+        "--scan/--in-memory",
+        help="Go over the rows several times, or read them all at once; by default, whether they fit.",
+        show_default=False,
+    ),
+]
+Sample = Annotated[
+    int | None,
+    typer.Option(help="Go by a random sample of so many rows, where a table does not fit in memory."),
+]
+Seed = Annotated[int | None, typer.Option(help="Of that sample.", show_default="0")]
 PolicyPath = Annotated[Path, typer.Argument(help="A policy, as `bylaw fit` writes it.", show_default=False)]
 Rules = Annotated[
     Path | None,
@@ -51,6 +72,19 @@ def check_confidence(confidence: float | None) -> float:
     from bylaw._base.validation import check_fraction
 
     return _CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
+
+
+def make_reading(sample: int | None, seed: int | None) -> Reading:
+    """How tables are read by commands that can go by a sample."""
+    from bylaw.cli.reading import Reading
+
+    if sample is None:
+        refuse_idle({"--seed": seed}, "--sample")
+    elif sample < 1:
+        raise OptionError(f"--sample is a number of rows, at least 1, not {sample}")
+    if (seed or 0) < 0:
+        raise OptionError(f"--seed is a whole number from 0 on, not {seed}")
+    return Reading("go by a random sample of them: --sample 1000000", sample, seed or 0)
 
 
 def refuse_idle(flags: Mapping[str, Any], without: str) -> None:

@@ -20,14 +20,25 @@ STREAM = Path("-")
 FORMATS = ("csv", "csv.gz", "tsv", "parquet", "arrow", "jsonl")
 Format = Annotated[
     str | None,
-    typer.Option("--format", help=f"Of the table that is -: {', '.join(FORMATS)}.", show_default=False),
+    typer.Option(
+        "--format",
+        help=f"Of the table that is -, or of the parts of a folder: {', '.join(FORMATS)}.",
+        show_default=False,
+    ),
 ]
 
 
 def check_streams(
-    table: Path, output: Path, format_: str | None, others: Mapping[str, Path | None], as_json: bool
+    table: Path,
+    output: Path,
+    format_: str | None,
+    others: Mapping[str, Path | None],
+    as_json: bool,
+    *,
+    parts: bool,
 ) -> None:
-    """Before anything is read: standard input is one table, and its format is stated."""
+    """Before anything is read: standard input is one table, and its format is stated. The output may be a
+    folder of parts, whose format can be stated, too."""
     for what, path in others.items():
         if path == STREAM:
             twice = "standard input can be read once" if table == STREAM else "only the table can be -"
@@ -35,7 +46,7 @@ def check_streams(
     streams = [name for name, path in (("input", table), ("output", output)) if path == STREAM]
     if format_ is not None and format_ not in FORMATS:
         raise OptionError(f"--format is one of {', '.join(FORMATS)}, not {format_!r}")
-    if format_ is not None and not streams:
+    if format_ is not None and not (streams or parts):
         raise OptionError("--format has no effect without -: names of files tell their format")
     if streams and format_ is None:
         raise OptionError(

@@ -1,5 +1,6 @@
 """Tables in files: CSV, Parquet, Arrow and JSON lines, read and written in batches. Needs pyarrow.
 
+A table is one file, or all files of a folder or a pattern, which have the same columns.
 A CSV file has no types, and guesses go wrong: what is read as a number loses its leading zeros, and a column
 that begins with whole numbers may go on with others. So readers state what a column holds.
 """
@@ -8,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow
 import pyarrow.csv
@@ -31,6 +34,9 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.expressions import shorten
 
 BATCH_ROWS = 131_072  # a few megabytes of scores
+_VALUE_BYTES = 8  # of a value in a file that does not state its rows, about
+_COMPRESSION = 4  # of such a file, about
+_HIDDEN = (".", "_")  # with which names of markers begin, such as _SUCCESS
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _SUFFIXES = {
     ".csv": "csv",
@@ -49,10 +55,15 @@ _SUFFIXES = {
 
 def detect_format(path: Path) -> str:
     """By the ending of the name."""
-    for suffix, kind in _SUFFIXES.items():
-        if path.name.lower().endswith(suffix):
-            return kind
-    raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
+    suffix = find_suffix(path)
+    if suffix is None:
+        raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
+    return _SUFFIXES[suffix]
+
+
+def find_suffix(path: Path) -> str | None:
+    """The ending that tells the format, if there is one."""
+    return next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
 
 
 def _is_compressed(path: Path) -> bool:
@@ -63,9 +74,106 @@ def _find_delimiter(path: Path) -> str:
     return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
+def find_files(source: str) -> list[Path]:
+    """The table files of a path, a folder or a pattern, in order of their names; all of one format."""
+    path = Path(source)
+    if path.is_dir():
+        found = _list_folder(path)
+    elif is_many(path):
+        names = glob.iglob(source, recursive=True)  # noqa: PTH207
+        root, own = find_root(path), path.name.startswith(_HIDDEN)
+        matching = [Path(name) for name in names]
+        matching = [match for match in matching if own or not _is_hidden(match, root)]
+        inside = [_list_folder(match) if match.is_dir() else [match] for match in matching]
+        found = sorted({file for files in inside for file in files if file.is_file()})
+    else:
+        found = [path]
+    if not found:
+        raise EvidenceError(f"there are no files in {source}")
+    for other in found[1:]:
+        if detect_format(other) != detect_format(found[0]):
+            raise EvidenceError(
+                f"{other} is {detect_format(other)}, and {found[0]} is {detect_format(found[0])}; the files "
+                "of one table have the same format"
+            )
+    return found
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not _is_hidden(path, folder))
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Markers of other tools, such as _SUCCESS and .crc files."""
+    return any(part.startswith(_HIDDEN) for part in path.relative_to(folder).parts)
+
+
+def is_many(path: Path) -> bool:
+    """Whether a table is a folder, or a pattern of names."""
+    return path.is_dir() or (glob.has_magic(str(path)) and not path.exists())
+
+
+def name_table(path: Path) -> str:
+    """How remarks call it."""
+    return path.name or str(path.resolve())
+
+
+def find_root(path: Path) -> Path:
+    """The folder that the files of a table are in: of a pattern, what comes before the first star."""
+    if path.is_dir() or not is_many(path):
+        return path if path.is_dir() else path.parent
+    fixed = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
+    if ".." in path.parts[fixed:]:
+        raise OptionError(f"{path}: .. cannot come after a star")
+    return Path(*path.parts[:fixed])
+
+
+def would_read(source: Path, path: Path) -> bool:
+    """Whether a table is read from this path, or would be if there were a file."""
+    if not is_many(source):
+        return source.resolve() == path.resolve()
+    root = find_root(source)
+    if not path.resolve().is_relative_to(root.resolve()):
+        return False
+    pattern = source.parts[len(root.parts) :]
+    return _matches(path.resolve().relative_to(root.resolve()).parts, () if source.is_dir() else pattern)
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a pattern matches a file, or a folder that it is in."""
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+    return bool(parts) and fnmatch(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
+class FileState(NamedTuple):
+    """By which a file is recognised."""
+
+    size: int
+    modified: int  # nanoseconds
+
+
+def look_at(path: Path) -> FileState:
+    """The present state of a file."""
+    with name_file(path):
+        found = path.stat()
+    return FileState(found.st_size, found.st_mtime_ns)
+
+
+def check_unchanged(path: Path, state: FileState) -> None:
+    """An error if a file is no longer what it was."""
+    if not path.exists():
+        raise EvidenceError(f"{path} was removed while its rows were read; start again")
+    if look_at(path) != state:
+        raise EvidenceError(f"{path} was changed while its rows were read; start again")
+
+
 @dataclass(frozen=True)
 class TableFile:
-    """A table that is read in batches, so that its size does not matter."""
+    """A table that is read in batches, so that its size does not matter; the path may be that of a folder or
+    a pattern, with many files."""
 
     path: Path
     text: Sequence[str] = ()  # columns of text, whatever it looks like
@@ -73,53 +181,111 @@ class TableFile:
     # Columns of labels or groups, with the values that are known, if any are.
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     encoded: Sequence[str] = ()  # columns of text with few values, which Parquet stores once: they stay so
+    # What columns are read as, where this is one of several files.
+    types: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """One, or those of a folder or a pattern."""
+        return find_files(str(self.path))
 
     @cached_property
     def names(self) -> list[str]:
         """Of its columns."""
-        with self._open() as table:
-            names = list(table.schema.names)
+        (first, schema), *others = self._schemas.items()
+        names = list(schema.names)
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-            raise EvidenceError(f"{self.path} has two columns named {twice[0]!r}; rename one of them")
+            raise EvidenceError(f"{first} has two columns named {twice[0]!r}; rename one of them")
         if len(names) == 1 and ";" in names[0]:
             raise EvidenceError(
-                f"{self.path} seems to be separated by semicolons; bylaw reads commas, and tabs in .tsv"
+                f"{first} seems to be separated by semicolons; bylaw reads commas, and tabs in .tsv"
             )
+        for path, other in others:
+            check_same_columns(first, names, path, other.names)
         return names
+
+    @cached_property
+    def _schemas(self) -> dict[Path, Any]:
+        """By file."""
+        found = {}
+        for path in self.files:
+            with replace(self, path=path)._open() as table:
+                found[path] = table.schema
+        return found
 
     @property
     def rows(self) -> int | None:
-        """How many there are, where the file states it."""
-        if detect_format(self.path) != "parquet":
+        """How many there are, where the files state it."""
+        if detect_format(self.files[0]) != "parquet":
             return None
-        with name_file(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
-            return file.metadata.num_rows
+        total = 0
+        for path in self.files:
+            with name_file(path), pyarrow.parquet.ParquetFile(path) as file:
+                total += file.metadata.num_rows
+        return total
+
+    def estimate_rows(self) -> int:
+        """How many there are; by the size of the files, where they do not state it."""
+        if (rows := self.rows) is not None:
+            return rows
+        sizes = [look_at(path).size * (_COMPRESSION if _is_compressed(path) else 1) for path in self.files]
+        return sum(sizes) // (_VALUE_BYTES * max(len(self.names), 1))
+
+    def split(self, columns: Sequence[str] | None = None) -> list[TableFile]:
+        """Its files, as tables of their own in which these columns have the same types."""
+        self._check(columns or ())
+        if self.files == [self.path]:
+            return [self]
+        types = {name: self._find_type(name) for name in (self.names if columns is None else columns)}
+        return [replace(self, path=path, types=types) for path in self.files]
+
+    def _find_type(self, name: str) -> Any:
+        """What the values of a column in all files can be read as."""
+        first = self.files[0]
+        found = self._schemas[first].field(name).type
+        for path, schema in self._schemas.items():
+            other = schema.field(name).type
+            if other == found:
+                continue
+            try:
+                pair = [pyarrow.schema([(name, _decode_type(kind))]) for kind in (found, other)]
+                found = pyarrow.unify_schemas(pair, promote_options="permissive").field(0).type
+            except pyarrow.ArrowException:
+                raise EvidenceError(
+                    f"{path}: the column {name!r} is {other}, and in {first} it is {found}; the files of one "
+                    "table have the same columns"
+                ) from None
+        return found
 
     def batches(
         self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
     ) -> Iterator[Any]:
         """Record batches of some columns, of at most some hundred thousand rows; of a Parquet file, also of
         some row groups."""
-        self._check(columns or ())
-        with self._open(columns, row_groups) as table:
-            for batch in self._guard(table.batches):
-                yield self._parse_values(batch)
+        for file in self.split(columns):
+            with file._open(columns, row_groups) as table:
+                for batch in file._guard(table.batches):
+                    yield file.parse_values(batch)
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
         """All rows of some columns, as one Arrow table."""
-        self._check(columns or ())
-        with self._open(columns) as table:
-            rows = pyarrow.Table.from_batches(list(self._guard(table.batches)), schema=table.schema)
-        return self._parse_values(rows)
+        tables = []
+        for file in self.split(columns):
+            with file._open(columns) as table:
+                batches = list(file._guard(table.batches))
+                tables.append(pyarrow.Table.from_batches(batches, schema=table.schema))
+        return self.parse_values(pyarrow.concat_tables(tables))
 
-    def _parse_values(self, rows: Any) -> Any:
+    def parse_values(self, rows: Any) -> Any:
         """Columns of values in a CSV file, which came as text, as what they are."""
-        if detect_format(self.path) != "csv":
+        if detect_format(self.files[0]) != "csv":
             return rows
         for name in set(self.values) & set(rows.schema.names):
             try:
                 column = parse_column(rows.column(name), self.values[name])
             except EvidenceError as problem:
+                for file in self.split([name]) if len(self.files) > 1 else ():
+                    file.read([name])  # the file that it is in is named
                 problem.add_place(f"{self.path}: {name}")
                 raise
             rows = rows.set_column(rows.schema.get_field_index(name), name, column)
@@ -140,10 +306,14 @@ class TableFile:
         self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
     ) -> Iterator[_Open]:
         opener = _OPENERS[detect_format(self.path)]
+        if columns is None and self.types:
+            columns = list(self.types)
         with contextlib.ExitStack() as stack:
             with name_file(self.path):
                 table = opener(self, columns, stack)
-            yield table if row_groups is None else _Open(table.schema, table.read_groups(row_groups))
+            if row_groups is not None:
+                table = _Open(table.schema, table.read_groups(row_groups))
+            yield table.cast(self.types)
 
 
 @dataclass(frozen=True)
@@ -151,6 +321,33 @@ class _Open:
     schema: Any
     batches: Iterator[Any]
     read_groups: Callable[[Sequence[int]], Iterator[Any]] = iter  # of a Parquet file
+
+    def cast(self, types: Mapping[str, Any]) -> _Open:
+        """With these types of columns."""
+        wanted = [column.with_type(types.get(column.name, column.type)) for column in self.schema]
+        schema = pyarrow.schema(wanted)
+        if schema == self.schema:
+            return self
+        return _Open(schema, (batch.cast(schema) for batch in self.batches))
+
+
+def check_same_columns(first: Path, names: Sequence[str], path: Path, others: Sequence[str]) -> None:
+    """An error that names the second of two files, if one of them has a column that the other has not."""
+    if missing := sorted(set(names) - set(others)):
+        raise EvidenceError(
+            f"{path} has no column {missing[0]!r}, which {first} has; the files of one table have the same "
+            "columns"
+        )
+    if added := sorted(set(others) - set(names)):
+        raise EvidenceError(
+            f"{path} has a column {added[0]!r}, which {first} has not; the files of one table have the same "
+            "columns"
+        )
+
+
+def _decode_type(kind: Any) -> Any:
+    """That of the values, where a column holds codes of them."""
+    return kind.value_type if pyarrow.types.is_dictionary(kind) else kind
 
 
 def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:

@@ -18,6 +18,8 @@ from bylaw.errors import EvidenceError, OptionError, join_remedy
 
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, RuleAudit
+    from bylaw.cli.reading import Reading
+    from bylaw.cli.rules_file import RulesFile
     from bylaw.policy.policy import Policy
 
 _EXIT = {"certified": 0, "violated": 1, "estimated to be broken": 1}  # 2 for the others
@@ -66,6 +68,8 @@ def run_audit(
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
+    sample: options.Sample = None,
+    seed: options.Seed = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -81,6 +85,8 @@ def run_audit(
       bylaw audit policy.json labelled.parquet --label y
 
       bylaw audit policy.json log.csv --label y --decisions decision --json > audit.json
+
+      bylaw audit policy.json 'logs/2024-*.parquet' --label y --sample 1000000
     """
     from bylaw.auditing.audit import audit
     from bylaw.cli.inputs import (
@@ -90,17 +96,15 @@ def run_audit(
         parse_limits,
         read_outcomes,
         read_rows,
-        read_rules,
     )
     from bylaw.policy.policy import Policy
 
-    judging = _check_judging(confidence, method, fitted_rows)
+    judging, reading = _check_judging(confidence, method, fitted_rows), options.make_reading(sample, seed)
     chosen = Policy.load(policy)
-    others = read_rules(rules, rule, None) if rules or rule else None
-    if others is not None and not others.problem.rules:
-        raise OptionError(f"{rules} has no rules to judge")
+    others = _read_others(rules, rule)
     limits = parse_limits(limit, (others or chosen).problem)
-    rows = read_rows(table, find_policy_roles(chosen, table, flags, others=others), list_group_values(chosen))
+    roles = find_policy_roles(chosen, table, flags, others=others)
+    rows = read_rows(table, roles, list_group_values(chosen), reading)
     rows.check_seen_weights(flags)
     judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
     found = audit(
@@ -108,8 +112,8 @@ def run_audit(
         rows.evidence,
         **rows.outcomes,
         rules=None if others is None else list(others.problem.rules),
-        decisions=None if decisions is None else _read_decisions(table, decisions, chosen),
-        outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes),
+        decisions=None if decisions is None else _read_decisions(table, decisions, chosen, reading),
+        outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes, reading),
         limits=limits,
         largest_weight=largest_weight,
         **judging,
@@ -126,6 +130,18 @@ def run_audit(
     raise typer.Exit(_EXIT.get(found.verdict, 2))
 
 
+def _read_others(rules: Path | None, rule: list[str] | None) -> RulesFile | None:
+    """Rules that are judged instead of the policy's own, if there are any."""
+    from bylaw.cli.inputs import read_rules
+
+    if not (rules or rule):
+        return None
+    others = read_rules(rules, rule, None)
+    if not others.problem.rules:
+        raise OptionError(f"{rules} has no rules to judge")
+    return others
+
+
 def _check_judging(confidence: float | None, method: str | None, fitted_rows: str) -> dict[str, Any]:
     """How to judge, checked before anything is read."""
     from bylaw._base.validation import check_choice
@@ -138,12 +154,12 @@ def _check_judging(confidence: float | None, method: str | None, fitted_rows: st
     }
 
 
-def _read_decisions(table: Path, column: str, policy: Policy) -> Any:
+def _read_decisions(table: Path, column: str, policy: Policy, reading: Reading) -> Any:
     """What was decided, in the actions of the policy."""
     from bylaw.cli.decision_columns import make_decision_column
     from bylaw.data.table_files import TableFile
 
-    values = TableFile(table, text=(column,)).read([column])[column].to_pylist()
+    values = reading.read(TableFile(table, text=(column,)), [column])[column].to_pylist()
     try:
         return make_decision_column(policy).read(values)
     except EvidenceError as problem:

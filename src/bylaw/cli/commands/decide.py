@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,6 +21,7 @@ from bylaw.errors import EvidenceError, OptionError
 if TYPE_CHECKING:
     from bylaw.cli.decision_columns import ActionColumn, SetColumn
     from bylaw.data.column_roles import Roles
+    from bylaw.data.table_files import TableFile
     from bylaw.policy.policy import Policy
 
 
@@ -39,6 +40,9 @@ def run_decide(
     format_: Format = None,
     key: Key = None,
     key_file: KeyFile = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Begin anew in a folder with decisions of another run.")
+    ] = False,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -49,6 +53,9 @@ def run_decide(
     read and written in batches, and the output appears when it is whole. The table and the output may be -,
     standard input and standard output.
 
+    The decisions of a folder go to one file, or to a folder with one part for each of its files. A run that
+    was stopped there goes on when the command is given again: parts that are complete are skipped.
+
     [bold]Examples[/bold]
 
       bylaw decide policy.json new.parquet --id-column id -o decisions.parquet
@@ -56,22 +63,31 @@ def run_decide(
       bylaw decide policy.json new.csv.gz -o decisions.csv.gz --probabilities --keep region
 
       bylaw decide policy.json - -o - --format csv < new.csv > decisions.csv
+
+      bylaw decide policy.json new/ -o decisions/
     """
     from bylaw.cli.inputs import check_outputs
     from bylaw.data.table_files import detect_format
     from bylaw.policy.policy import Policy
 
-    check_streams(table, output, format_, {"the policy": policy, "--key-file": key_file}, as_json)
-    check_outputs(
-        [None if output == STREAM else output], [policy, None if table == STREAM else table, key_file]
+    parts = _is_folder(table, output)
+    check_streams(
+        table, output, format_, {"the policy": policy, "--key-file": key_file}, as_json, parts=parts
     )
-    secret = read_key(key, key_file)
-    if output != STREAM:
-        detect_format(output)  # before anything is read
+    inputs = [policy, None if table == STREAM else table, key_file]
+    check_outputs([None if output == STREAM else output], inputs)
+    if not parts:
+        options.refuse_idle({"--overwrite": overwrite}, "a folder of parts")
+        if output != STREAM:
+            detect_format(output)  # before anything is read
+    stated = _Options(flags, read_key(key, key_file), probabilities, tuple(keep or ()))
     chosen = Policy.load(policy)
+    if parts:
+        _decide_parts(chosen, table, output, stated, format_, overwrite, as_json)
+        return
     with open_streams(table, output, format_) as (source, target):
-        decider = _make_decider(chosen, source, target, flags, secret, probabilities, keep or ())
-        count = _write_decisions(decider, source, target)
+        decider = _make_decider(chosen, source, stated, as_text=detect_format(target) == "csv")
+        count = _write_file(decider, source, target)
     if as_json:
         show_json({"decisions": str(output), "rows": count, "policy": chosen.digest})
     elif output == STREAM:
@@ -80,63 +96,143 @@ def run_decide(
         tell(f"{count:,} decisions: {output}")
 
 
-def _make_decider(
-    policy: Policy,
-    table: Path,
-    output: Path,
-    flags: Flags,
-    key: str | None,
-    probabilities: bool,
-    keep: Sequence[str],
-) -> _Decider:
+@dataclass(frozen=True)
+class _Options:
+    """What the command line states of decisions."""
+
+    flags: Flags
+    key: str | None
+    probabilities: bool
+    keep: tuple[str, ...]
+
+
+def _is_folder(table: Path, output: Path) -> bool:
+    """Whether each file of the table gets a part of its own."""
+    from bylaw.data.table_files import find_suffix, is_many
+
+    if STREAM in (table, output) or not is_many(table):
+        return False
+    return output.is_dir() or find_suffix(output) is None
+
+
+def _make_decider(policy: Policy, table: Path, stated: _Options, *, as_text: bool) -> _Decider:
     """With the roles of the table's columns, and names of the output's that differ."""
     from bylaw.cli.decision_columns import make_decision_column
     from bylaw.cli.inputs import find_policy_roles
-    from bylaw.data.table_files import TableFile, detect_format
+    from bylaw.data.table_files import TableFile
 
-    as_text = detect_format(output) == "csv"
     column = make_decision_column(policy, as_text=as_text)
-    roles = find_policy_roles(policy, table, flags, deciding=True)
+    roles = find_policy_roles(policy, table, stated.flags, deciding=True)
     if roles.id is None:
         raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
     if roles.id == "decision":
         raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
-    taken = [roles.id, "decision", *(f"p_{action}" for action in policy.actions if probabilities)]
+    taken = [roles.id, "decision", *(f"p_{action}" for action in policy.actions if stated.probabilities)]
     names = TableFile(table).names
-    for name in keep:
+    for name in stated.keep:
         if name not in names:
             raise OptionError(f"--keep {name}: {table} has no column {name!r}; it has {names}")
         if name in taken:
             raise OptionError(f"--keep {name}: the output has a column {name!r} anyway")
         taken.append(name)
-    return _Decider(policy, roles, column, key, probabilities, tuple(keep), as_text)
+    return _Decider(policy, roles, column, stated.key, stated.probabilities, stated.keep, as_text)
 
 
-def _write_decisions(decider: _Decider, table: Path, output: Path) -> int:
-    """How many rows were decided."""
-    from bylaw.cli.inputs import list_group_values, open_table
+def _write_file(decider: _Decider, table: Path, output: Path) -> int:
+    """All decisions in one file; how many they are."""
+    file = decider.open(table)
+    with show_progress("rows", file.rows) as advance:
+        return _write_decisions(decider, file.split(decider.names), output, advance)
+
+
+def _decide_parts(
+    policy: Policy,
+    table: Path,
+    output: Path,
+    stated: _Options,
+    format_: str | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """One part for each file; those that are complete already are skipped."""
+    from bylaw.cli.decision_folder import DecisionFolder, Settings, name_parts
+    from bylaw.data.table_files import detect_format, look_at
+
+    targets = name_parts(table, format_)
+    decider = _make_decider(policy, table, stated, as_text=detect_format(Path(next(iter(targets)))) == "csv")
+    columns, written = decider.roles.to_dict(), (stated.probabilities, stated.keep, format_)
+    settings = Settings(policy.digest, columns, *written, stated.key)
+    folder = DecisionFolder.open(output, table, list(targets), settings, overwrite)
+    file, skipped = decider.open(table), 0
+    parts = {part.path: part for part in file.split(decider.names)}
+    with show_progress("rows", file.rows) as advance:
+        for name, source in targets.items():
+            if (rows := folder.find_rows(name, source)) is not None:
+                skipped += 1
+                advance(rows)
+                continue
+            state = look_at(source)
+            count = _write_decisions(decider, [parts[source]], folder.prepare(name), advance, empty=True)
+            folder.finish(name, source, state, count)
+    if skipped:
+        remark(f"{skipped:,} of {len(targets):,} parts were complete already and are skipped")
+    if as_json:
+        counts = {"rows": folder.count_rows(targets), "parts": len(targets), "skipped": skipped}
+        show_json({"decisions": str(output), **counts, "policy": policy.digest})
+    else:
+        tell(f"{folder.count_rows(targets):,} decisions in {len(targets):,} parts: {output}")
+
+
+class _Piece(NamedTuple):
+    """A batch, and where it is from."""
+
+    place: str
+    batch: Any
+
+
+def _read_files(files: Sequence[TableFile], names: Sequence[str]) -> Generator[_Piece, None, None]:
+    """Batches of one file after the other; an error if one of them changes meanwhile."""
+    from bylaw.data.table_files import check_unchanged, look_at
+
+    for file in files:
+        state, row = look_at(file.path), 0
+        for batch in file.batches(names):
+            if len(batch):
+                yield _Piece(f"{file.path}, from row {row:,} on", batch)
+            row += len(batch)
+        check_unchanged(file.path, state)
+
+
+def _write_decisions(
+    decider: _Decider,
+    files: Sequence[TableFile],
+    output: Path,
+    advance: Callable[[int], None],
+    *,
+    empty: bool = False,
+) -> int:
+    """How many rows were decided; `empty` if there may be none."""
     from bylaw.data.background_io import read_ahead, write_behind
     from bylaw.data.table_files import open_writer
 
-    file, done = open_table(table, decider.roles, list_group_values(decider.policy), decider.keep), 0
-    names = list(dict.fromkeys([decider.id, *decider.keep, *decider.roles.needed]))
+    done = 0
     with contextlib.ExitStack() as stack:
-        batches = stack.enter_context(read_ahead(batch for batch in file.batches(names) if len(batch)))
-        first = next(batches, None)
-        if first is None:
-            raise EvidenceError(f"{table} has no rows")
-        append = stack.enter_context(open_writer(output, decider.make_schema(first.schema)))
+        pieces = stack.enter_context(read_ahead(_read_files(files, decider.names)))
+        first = next(pieces, None)
+        if first is None and not empty:
+            raise EvidenceError(f"{files[0].path}{' and others have' if files[1:] else ' has'} no rows")
+        given = files[0].read(decider.names).schema if first is None else first.batch.schema
+        append = stack.enter_context(open_writer(output, decider.make_schema(given)))
         write = stack.enter_context(write_behind(append))
-        advance = stack.enter_context(show_progress("rows", file.rows))
-        for batch in chain([first], batches):
+        for piece in chain([] if first is None else [first], pieces):
             try:
-                decided = decider.decide(batch)
+                decided = decider.decide(piece.batch)
             except EvidenceError as problem:
-                problem.add_place(f"{table}, from row {done:,} on")
+                problem.add_place(piece.place)
                 raise
             write(decided)
-            done += len(batch)
-            advance(len(batch))
+            done += len(piece.batch)
+            advance(len(piece.batch))
     return done
 
 
@@ -155,6 +251,17 @@ class _Decider:
     @property
     def id(self) -> str:
         return self.roles.id or ""
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are read."""
+        return list(dict.fromkeys([self.id, *self.keep, *self.roles.needed]))
+
+    def open(self, table: Path) -> TableFile:
+        """A table of these columns."""
+        from bylaw.cli.inputs import list_group_values, open_table
+
+        return open_table(table, self.roles, list_group_values(self.policy), self.keep)
 
     def make_schema(self, given: Any) -> Any:
         """The ids and the columns to keep as they came, the decisions, and the probability of each action if

@@ -6,7 +6,7 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import show_json, tell
+from bylaw.cli.console import show_json, show_passes, tell
 
 _FIGURES = (
     "feasible",
@@ -33,6 +33,7 @@ def run_diagnose(
     table: options.Table,
     rules: options.Rules = None,
     rule: options.Rule = None,
+    scanned: options.Scanned = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -40,16 +41,24 @@ def run_diagnose(
     """Find out whether the rules can hold together, and if not, which conflict and what would help.
 
     Exit codes: 0 they can, 1 they conflict, 2 an error.
+    A table that does not fit in memory is scanned, several times.
 
     [bold]Example[/bold]
 
       bylaw diagnose scores.parquet --rules rules.toml
     """
-    from bylaw.cli.inputs import read_predicted_rows, read_rules
+    from bylaw.cli.inputs import find_predicted_roles, read_rows, read_rules
+    from bylaw.cli.reading import Reading
+    from bylaw.cli.scanned_rows import ScannedRows, choose_scan
     from bylaw.fitting.diagnosis import diagnose
 
     file = read_rules(rules, rule, None)
-    found = diagnose(file.problem, read_predicted_rows(table, file, flags).evidence)
+    roles = find_predicted_roles(table, file, flags)
+    if choose_scan(scanned, table, roles):
+        with show_passes("diagnosing") as progress:
+            found = diagnose(file.problem, ScannedRows.open(table, roles, progress).source)
+    else:
+        found = diagnose(file.problem, read_rows(table, roles, {}, Reading(unlimited=True)).evidence)
     if as_json:
         show_json({name: getattr(found, name) for name in _FIGURES})
     else:

@@ -11,14 +11,19 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
-from bylaw.cli.console import show_json, show_steps, show_table, tell, warn
+from bylaw.cli.console import show_json, show_passes, show_steps, show_table, tell, warn
 from bylaw.errors import BylawError, OptionError
 
 if TYPE_CHECKING:
-    from bylaw.cli.inputs import InputRows
+    from bylaw.cli.inputs import InputRows, Measured
+    from bylaw.cli.reading import Reading
     from bylaw.cli.rules_file import RulesFile
+    from bylaw.cli.scanned_rows import ScannedRows
+    from bylaw.data.column_roles import Roles
     from bylaw.data.outcomes import HeldOut
     from bylaw.policy.policy import Policy
+
+    Rows = InputRows | ScannedRows
 
 
 @takes_columns(*ALL_FLAGS, also=("--probabilities",))
@@ -49,6 +54,7 @@ def run_fit(
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
+    scanned: options.Scanned = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -57,6 +63,7 @@ def run_fit(
 
     Where there is a column of labels, the rules hold as observed; otherwise, as predicted. Some of its cells
     may be empty: the rates are then prediction-powered, as predicted plus the mean error on labelled rows.
+    A table that does not fit in memory is scanned, several times; its report goes by a sample of it.
 
     [bold]Examples[/bold]
 
@@ -64,9 +71,12 @@ def run_fit(
 
       bylaw fit scores.csv --rule "rejected() <= 0.1" -o policy.json
 
+      bylaw fit 'scores/2024-*.parquet' --rules rules.toml -o policy.json
+
       bylaw fit scores.csv --rule "rejected() <= 0.1" --label y --calibrate auto -o policy.json
     """
-    from bylaw.cli.inputs import check_outputs, parse_limits, read_fitting_rows, read_rules
+    from bylaw.cli.inputs import check_outputs, find_fitting_roles, parse_limits, read_rules
+    from bylaw.cli.reading import Reading
 
     check_outputs([output, report], [table, rules, certify, held_out])
     if report is None and held_out is not None:
@@ -78,29 +88,50 @@ def run_fit(
     sure = options.check_confidence(confidence)
     file = _set_calibration(_set_margin(read_rules(rules, rule, minimize), margin, certify), calibrate)
     limits = parse_limits(limit, file.problem)
-    rows = read_fitting_rows(table, file, flags)
-    rows.check_seen_weights(flags)
-    proof, judges = (
-        _read_held_out(path, rows, file, outcomes, limits=limits, largest_weight=largest_weight)
-        for path in (certify, held_out)
-    )
-    policy = _solve(table, file, rows, proof, sure)
-    policy.save(output)
+    roles = find_fitting_roles(table, file, flags)
+    with show_passes("fitting") as progress:
+        rows = _open_rows(table, roles, file, scanned, progress)
+        rows.check_seen_weights(flags)
+        reading = Reading("give fewer, or pass --in-memory", unlimited=scanned is False)
+        proof, judges = (
+            _read_held_out(path, rows, file, outcomes, reading, limits=limits, largest_weight=largest_weight)
+            for path in (certify, held_out)
+        )
+        policy = _solve(table, file, rows, proof, sure)
+        policy.save(output)
+        measured = rows.measure(policy)
     if report is not None:
         _write_report(policy, rows, judges, sure, output, report)
-    (_show_json if as_json else _show_text)(policy, rows, output, report)
+    (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
+
+
+def _open_rows(table: Path, roles: Roles, file: RulesFile, scanned: bool | None, progress: Any) -> Rows:
+    """In memory, or as they are scanned."""
+    from bylaw.cli.inputs import read_rows
+    from bylaw.cli.reading import Reading
+    from bylaw.cli.scanned_rows import ScannedRows, choose_scan
+
+    if not choose_scan(scanned, table, roles):
+        return read_rows(table, roles, {}, Reading(unlimited=True))
+    if file.solve.get("calibrate") not in (None, "none"):
+        raise OptionError(
+            "a calibration needs rows in memory, and these are scanned: calibrate the scores before they are "
+            "written, fit a part of the rows, or pass --in-memory"
+        )
+    return ScannedRows.open(table, roles, progress)
 
 
 def _read_held_out(
-    path: Path | None, rows: InputRows, file: RulesFile, outcomes: Any, **known: Any
+    path: Path | None, rows: Rows, file: RulesFile, outcomes: Any, reading: Reading, **known: Any
 ) -> HeldOut | None:
     """The rows of another table with the columns of the fitted one, and what costs turned out to be."""
     from bylaw.cli.inputs import read_outcomes, read_rows
 
     if path is None:
         return None
-    found = read_outcomes(path, outcomes, file.problem, rows.evidence.classes)
-    return read_rows(path, rows.roles, rows.evidence.group_values).hold_out(found, **known)
+    evidence = rows.describe(file.problem)
+    found = read_outcomes(path, outcomes, file.problem, evidence.classes, reading)
+    return read_rows(path, rows.roles, evidence.group_values, reading).hold_out(found, **known)
 
 
 def _set_margin(file: RulesFile, margin: float | None, certify: Path | None) -> RulesFile:
@@ -130,27 +161,28 @@ def _set_calibration(file: RulesFile, calibrate: str | None) -> RulesFile:
     return replace(file, solve={**file.solve, "calibrate": check_choice(calibrate, "--calibrate", CHOICES)})
 
 
-def _solve(table: Path, file: RulesFile, rows: InputRows, proof: HeldOut | None, confidence: float) -> Policy:
+def _solve(table: Path, file: RulesFile, rows: Rows, proof: HeldOut | None, confidence: float) -> Policy:
     """The policy, with the table and its columns on its card."""
+    from bylaw.data.table_files import name_table
     from bylaw.fitting.solve import solve
 
     solving: dict[str, Any] = dict(file.solve)
     if proof is not None:
         solving |= {"guarantee": "high_probability", "held_out": proof, "confidence": confidence}
-    with show_steps("solving") as callback:
-        policy = solve(file.problem, rows.evidence, **rows.outcomes, **solving, callback=callback)
-    card = replace(policy.card, source=table.name, columns=rows.roles.to_dict())
+    with show_steps("solving", quiet=rows.scanned) as callback:
+        policy = solve(file.problem, rows.source, **rows.outcomes, **solving, callback=callback)
+    card = replace(policy.card, source=name_table(table), columns=rows.roles.to_dict())
     return replace(policy, card=card)
 
 
 def _write_report(
-    policy: Policy, rows: InputRows, judges: HeldOut | None, confidence: float, output: Path, path: Path
+    policy: Policy, rows: Rows, judges: HeldOut | None, confidence: float, output: Path, path: Path
 ) -> None:
     """After the policy is saved: whatever is wrong with a report does not lose the solve."""
     from bylaw.cli.commands.report import make_report
 
     try:
-        make_report(policy, rows, judges, confidence).save(path)
+        make_report(policy, rows.sample(policy), judges, confidence).save(path)
     except (BylawError, OSError) as problem:
         raise BylawError(
             f"the policy is saved as {output}, but its report failed: {getattr(problem, 'message', problem)}",
@@ -163,19 +195,18 @@ def _write_report(
         ) from fault
 
 
-def _show_json(policy: Policy, rows: InputRows, output: Path, report: Path | None) -> None:
-    (before, after), observed = _compute_costs(policy, rows)
+def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, report: Path | None) -> None:
     show_json(
         {
             "policy": str(output),
             "report": None if report is None else str(report),
             "hash": policy.digest,
-            "rows": len(rows.evidence),
+            "rows": measured.n_rows,
             "seen_rows": dict(rows.seen_rows),
             "minimize": str(policy.problem.minimize),
-            "cost_observed": observed,
-            "cost_before": before,
-            "cost_after": after,
+            "cost_observed": measured.observed,
+            "cost_before": measured.costs.baseline,
+            "cost_after": measured.costs.policy,
             "prices": policy.prices,
             "status": policy.solution.status.name.lower(),
             "violation": policy.guarantee.violation,
@@ -187,11 +218,10 @@ def _show_json(policy: Policy, rows: InputRows, output: Path, report: Path | Non
     )
 
 
-def _show_text(policy: Policy, rows: InputRows, output: Path, report: Path | None) -> None:
-    (before, after), observed = _compute_costs(policy, rows)
-    what = policy.problem.minimize
-    how = "observed" if observed else "predicted"
-    tell(f"{len(rows.evidence):,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
+def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, report: Path | None) -> None:
+    (before, after), what = measured.costs, policy.problem.minimize
+    how = "observed" if measured.observed else "predicted"
+    tell(f"{measured.n_rows:,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
     for column, count in rows.seen_rows.items():
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
     if policy.prices:
@@ -202,12 +232,3 @@ def _show_text(policy: Policy, rows: InputRows, output: Path, report: Path | Non
     if policy.certificate is not None:
         tell(str(policy.certificate))
     tell(f"policy: {output}" + (f"   report: {report}" if report else ""))
-
-
-def _compute_costs(policy: Policy, rows: InputRows) -> tuple[tuple[float, float], bool]:
-    """Of the baseline and of the policy, and whether they are as observed: where there are labels."""
-    from bylaw.auditing.costs import compare_costs, is_observed
-    from bylaw.data.outcomes import observe
-
-    seen = observe(policy.calibrate(rows.evidence), **rows.outcomes)
-    return compare_costs(policy, seen), is_observed(policy.problem.minimize, seen, policy.action_space)

@@ -43,6 +43,8 @@ def run_frontier(
     levels: Annotated[str, typer.Option(help="first:last:count, or numbers with commas.")] = "0:0.2:21",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A table of the points.")] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of it, PNG, SVG or PDF.")] = None,
+    sample: options.Sample = None,
+    seed: options.Seed = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -57,11 +59,12 @@ def run_frontier(
     """
     import pyarrow
 
-    from bylaw.cli.inputs import check_outputs, read_predicted_rows, read_rules
+    from bylaw.cli.inputs import check_outputs, find_predicted_roles, read_rows, read_rules
     from bylaw.data.table_files import detect_format, write_table
     from bylaw.fitting.frontier import frontier
 
     check_outputs([output, plot], [table, rules])
+    reading = options.make_reading(sample, seed)
     if output is not None:
         detect_format(output)
     if plot is not None:
@@ -70,7 +73,7 @@ def run_frontier(
     statement, chosen = _find_swept(file.problem, sweep), _parse_levels(levels)
     for level in chosen:
         statement.at(level)  # what a level cannot be is refused now
-    rows = read_predicted_rows(table, file, flags)
+    rows = read_rows(table, find_predicted_roles(table, file, flags), {}, reading)
     solving = {name: value for name, value in file.solve.items() if name not in ("margin", "calibrate")}
     with show_progress("levels", len(chosen)) as advance:
         found = frontier(

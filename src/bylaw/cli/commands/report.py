@@ -33,6 +33,8 @@ def run_report(
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
+    sample: options.Sample = None,
+    seed: options.Seed = None,
     *,
     flags: Flags,
 ) -> None:
@@ -56,11 +58,11 @@ def run_report(
     if held_out is None:
         idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
         options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--held-out")
-    sure = options.check_confidence(confidence)
+    sure, reading = options.check_confidence(confidence), options.make_reading(sample, seed)
     chosen = Policy.load(policy)
     limits = parse_limits(limit, chosen.problem)
     rows, *others = (
-        read_rows(path, find_policy_roles(chosen, path, flags), list_group_values(chosen))
+        read_rows(path, find_policy_roles(chosen, path, flags), list_group_values(chosen), reading)
         for path in (table, held_out)
         if path is not None
     )
@@ -68,7 +70,7 @@ def run_report(
         rows.check_seen_weights(flags)
     judges = None
     if held_out is not None:
-        found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes)
+        found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes, reading)
         judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
     make_report(chosen, rows, judges, sure, title=title).save(output)
     tell(f"report: {output}")
