@@ -60,6 +60,7 @@ bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/frontier.py
 	$(BIN)/python benchmarks/cliffs.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/larger_than_memory.py
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/observed.py
 	$(BIN)/python -m benchmarks.observed_race

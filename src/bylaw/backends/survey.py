@@ -18,7 +18,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.margins import Margins
 from bylaw.errors import EvidenceError
 
-_LEAST_SHARE = 4096  # rows of a partition's sample
+_LEAST_SHARE = 256  # rows of a partition's sample: with thousands of them, their sum is sent to the client
 _SPARE = 4  # times more than its share, as partitions differ
 
 

@@ -113,11 +113,11 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
 
 def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
     """The same of an Arrow column of text, which Arrow encodes by itself; None for any other column."""
-    kind = str(getattr(column, "type", ""))
-    if kind not in _ARROW_TEXTS and not kind.startswith(_ARROW_DICTIONARIES):
+    type_name = str(getattr(column, "type", ""))
+    if type_name not in _ARROW_TEXTS and not type_name.startswith(_ARROW_DICTIONARIES):
         return None
     whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    encoded = whole if kind.startswith("dictionary") else whole.dictionary_encode()
+    encoded = whole if type_name.startswith("dictionary") else whole.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     if encoded.null_count or None in texts:
         return None  # whoever reads it as a vector says where

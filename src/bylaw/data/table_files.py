@@ -248,7 +248,7 @@ class TableFile:
             if other == found:
                 continue
             try:
-                pair = [pyarrow.schema([(name, _decode_type(kind))]) for kind in (found, other)]
+                pair = [pyarrow.schema([(name, _decode_type(one))]) for one in (found, other)]
                 found = pyarrow.unify_schemas(pair, promote_options="permissive").field(0).type
             except pyarrow.ArrowException:
                 raise EvidenceError(
@@ -473,9 +473,9 @@ def name_file(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
     """A function that appends a record batch; the file appears when all are written, and not before."""
-    kind = detect_format(path)
+    format_name = detect_format(path)
     with write_atomically(path) as partial, contextlib.ExitStack() as stack:
-        if kind == "json":
+        if format_name == "json":
             file = stack.enter_context(partial.open("w", encoding="utf-8"))
             yield lambda batch: _write_lines(file, batch)
             return
@@ -486,9 +486,9 @@ def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
             "parquet": pyarrow.parquet.ParquetWriter,
             "csv": pyarrow.csv.CSVWriter,
             "arrow": pyarrow.ipc.new_file,
-        }[kind]
+        }[format_name]
         options = {}
-        if kind == "csv":
+        if format_name == "csv":
             options = {"write_options": pyarrow.csv.WriteOptions(delimiter=_find_delimiter(path))}
         writer = stack.enter_context(maker(sink, schema, **options))
         yield writer.write_batch

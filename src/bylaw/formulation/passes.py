@@ -211,7 +211,8 @@ def _compute_curvatures(
     size = len(sides[0][1].actions)
     totals = [np.zeros((len(starts) - 1, len(support.actions), size)) for _, support in sides]
     alone = len({action for _, support in sides for action, _ in support.by_action}) == 1
-    if space.exclusive and not alone:
+    together = space.exclusive
+    if together and not alone:
         undecided, mass = _select(probabilities.max(axis=0) < 1 - _DECIDED, mass)
         probabilities = probabilities[:, undecided]
         sides = [(columns[:, undecided], support) for columns, support in sides]
@@ -223,7 +224,7 @@ def _compute_curvatures(
             for total, spread in zip(totals, spreads, strict=True):
                 total[cell] -= spread[:, rows] @ spreads[0][:, rows].T  # of the first: half the work
     diagonal = space.curvature_diagonal(probabilities)
-    if alone and space.exclusive:
+    if together and alone:
         diagonal = {action: diagonal[action] * (1 - diagonal[action]) for action, _ in sides[0][1].by_action}
     _add_diagonal(totals, diagonal, mass, starts, sides)
     return totals
