@@ -203,21 +203,30 @@ def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -
 
 
 def join_blocks(blocks: Sequence[Block]) -> list[Block]:
-    """The same rows in fewer blocks."""
-    blocks = [block for block in blocks if block.n_rows] or blocks[:1]
+    """The same rows in fewer blocks, each of several that follow each other."""
+    blocks = [block for block in blocks if block.n_rows] or list(blocks[:1])
+    ends = np.cumsum([block.n_rows for block in blocks])
+    groups: dict[int, list[Block]] = {}
+    for block, end in zip(blocks, ends.tolist(), strict=True):
+        groups.setdefault((end - 1) // BLOCK_ROWS, []).append(block)
+    return [_join(group) for group in groups.values()]
+
+
+def _join(blocks: Sequence[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
     whole = Block(
         np.concatenate([block.columns for block in blocks], axis=1),
         None if blocks[0].weights is None else np.concatenate([block.row_weights for block in blocks]),
         _join_observed(blocks),
     )
     cells = blocks[0].cells
-    if cells is not None:
-        codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
-        order = np.argsort(codes, kind="stable")
-        starts = np.searchsorted(codes[order], np.arange(len(cells.starts)))
-        whole = replace(whole.rows(order), cells=replace(cells, starts=starts, order=None))
-    n_blocks = max(-(-whole.n_rows // BLOCK_ROWS), 1)
-    return [whole] if n_blocks == 1 else [whole.rows(slice(i, None, n_blocks)) for i in range(n_blocks)]
+    if cells is None:
+        return whole
+    codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(cells.starts)))
+    return replace(whole.rows(order), cells=replace(cells, starts=starts, order=None))
 
 
 def _join_observed(blocks: Sequence[Block]) -> Floats | None:

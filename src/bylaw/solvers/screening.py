@@ -22,7 +22,7 @@ _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line
 _REGULAR = 1e-6  # relative, added to diagonals: features may depend on each other
 _ROOM = 0.5  # of the margin that makes sure, to stray on top of that
-_NEAR_VALUES = 2**25  # of columns of near rows, that are kept in memory
+_NEAR_VALUES = 2**24  # of columns of near rows, that are kept in memory
 _NEAR_SHARE = 0.25  # of all rows: enough for the steps from a sample's optimum to that of all rows
 _TINY = 1e-300
 
