@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block, join_blocks
 from bylaw.formulation.cells import Layout
@@ -22,7 +21,8 @@ _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line
 _REGULAR = 1e-6  # relative, added to diagonals: features may depend on each other
 _ROOM = 0.5  # of the margin that makes sure, to stray on top of that
-_NEAR_VALUES = 2**24  # of columns of near rows, that are kept in memory
+_NEAR_VALUES = 2**25  # of columns of near rows, that are kept in memory
+_FAR = 30.0  # beta times a margin: any other decision has a chance below 1e-12
 _NEAR_SHARE = 0.25  # of all rows: enough for the steps from a sample's optimum to that of all rows
 _TINY = 1e-300
 
@@ -175,14 +175,14 @@ class ScreenedRows:
 
     def keep(self, plan: ScreenPass, sums: ScreenSums) -> None:
         """What a pass over all rows has sorted out."""
-        self.beta, near = -NEGLIGIBLE / plan.margin, join_blocks(sums.near)
+        self.beta, near = _FAR / plan.margin, join_blocks(sums.near)
         parts = plan.here, plan.way, plan.metric, plan.allowance, near, sums.moments, self.mass
         self.screen = Screen(*parts, sums.observed)
 
     def plan(self, here: Floats, beta: float) -> ScreenPass | None:
         """Around weights (F, A), for policies of this beta or larger, as far as there is memory for the near
         rows; None if there is not enough."""
-        margin, room = -NEGLIGIBLE / beta, []
+        margin, room = _FAR / beta, []
         for block in self.sample.blocks:
             scores = block.scores(here)
             found = _margin(scores, _decide(scores, self.metric.apart), self.metric.apart)
