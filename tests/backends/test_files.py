@@ -15,6 +15,7 @@ import pytest
 
 from bylaw import (
     Columns,
+    ConvergenceWarning,
     Evidence,
     EvidenceError,
     InfeasibleRulesError,
@@ -26,9 +27,11 @@ from bylaw import (
     equalized_odds,
     error,
     frontier,
+    miscoverage,
     rejected,
     scan,
     selected,
+    size,
     solve,
 )
 from bylaw.backends import files as files_module
@@ -188,6 +191,29 @@ def test_rules_hold_as_observed(table, tmp_path):
 
 
 @pytest.mark.usefixtures("small_sample")
+def test_sets_hold_as_observed_on_all_rows(table, tmp_path):
+    columns = Columns(COLUMNS.probabilities, COLUMNS.classes, label="label")
+    problem = Problem(size(), [miscoverage().given(label=label) <= 0.1 for label in "abc"])
+    policy = solve(problem, scan(write_parts(table, tmp_path / "parts"), columns))
+    inside = policy.probabilities(columns.evidence(table))
+    codes = np.array(["abc".index(label) for label in table["label"].to_pylist()])
+    for k in range(3):  # by hand: the mean chance that the true label is left out
+        assert 1 - inside[codes == k, k].mean() <= 0.1 + 1e-6
+    expected = solve(problem, columns.evidence(table), labels=table["label"])
+    assert (
+        inside.sum(axis=1).mean() <= 1.02 * expected.probabilities(columns.evidence(table)).sum(axis=1).mean()
+    )
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_rules_that_no_policy_satisfies_as_observed_do_not_pass_in_silence(table, tmp_path):
+    columns = Columns(COLUMNS.probabilities, COLUMNS.classes, label="label")
+    rows = scan(write_parts(table, tmp_path / "parts"), columns)
+    with pytest.raises((InfeasibleRulesError, ConvergenceWarning), match=r"error\(\) <= 0\.01"):
+        solve(Problem(error(), [error() <= 0.01]), rows)
+
+
+@pytest.mark.usefixtures("small_sample")
 def test_conflicts_are_proved_on_all_rows(table, tmp_path):
     problem = Problem(error(), [selected("a") <= 0.2, selected("b") <= 0.2, selected("c") <= 0.2])
     rows = scan(write_parts(table, tmp_path / "parts"), COLUMNS)
@@ -318,6 +344,10 @@ def test_what_needs_memory_or_names_columns_twice_is_refused(table, tmp_path):
     rows = scan(folder, COLUMNS)
     with pytest.raises(OptionError, match="calibrate"):
         solve(PARITY, rows, calibrate="temperature")
+    with pytest.raises(OptionError, match="needs all rows in memory"):
+        solve(PARITY, rows, solver="sgd3")
+    with pytest.raises(OptionError, match="bylaw decide"):
+        solve_in_memory(PARITY, table).decide(rows, ids="id")
     with pytest.raises(OptionError, match="Columns"):
         solve(PARITY, rows, labels=table["label"])
     with pytest.raises(EvidenceError, match="no column 'nothing'"):

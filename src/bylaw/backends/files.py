@@ -19,7 +19,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from bylaw._base.typing import Value
-from bylaw.backends.engine import Engine, Meanings, Task
+from bylaw.backends.engine import Engine, Meanings, RowMap, Task
 from bylaw.data.background_io import read_ahead
 from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
@@ -32,7 +32,7 @@ from bylaw.data.table_files import (
     name_file,
     parse_column,
 )
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, OptionError
 
 _PARTITION_ROWS = 2**20
 _NOTHING: tuple[int, Iterator[Any]] = (-1, iter(()))  # no partition is left
@@ -139,6 +139,13 @@ class TableFiles(Engine):
             for file in self.files
         ]
         return replace(self, files=tuple(files)), meanings, sample
+
+    def map(self, rows: RowMap) -> Any:
+        """Files have no frame."""
+        raise OptionError(
+            "there is no frame to give back for rows in files: `bylaw decide policy.json FOLDER -o FOLDER` "
+            "decides them part by part; in Python, policy.decide(columns.evidence(batch), ids=...) a batch"
+        )
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
         """In this process, one partition after the other."""

@@ -64,7 +64,8 @@ def scan(
     columns : Columns
         what the columns hold. With `label` or `true_groups`, rules hold as observed.
     table : str, optional
-        the table or view of a database; with DuckDB also a call such as "read_parquet('scores/*.parquet')".
+        the table or view of a database; with DuckDB also a call, such as
+        ``read_parquet('scores/*.parquet')``.
     pull : bool
         stream the rows of a database to this process, in batches, instead of summing them up inside it.
     progress : callable, optional

@@ -167,6 +167,11 @@ def solve(
         _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
+        if not isinstance(as_solver(solver), FullBatch):
+            raise OptionError(
+                f"solver={solver!r} needs all rows in memory: leave it out, or solve with a sample, "
+                "rows.sample(1_000_000).evidence"
+            )
         surveyed = evidence.survey(problem)
         evidence = surveyed.evidence
     _check_rows(evidence, labels, groups, seen_weights)
@@ -312,12 +317,13 @@ def _solve_as_predicted(
 def _raise_if_impossible(correction: Correction, found: CorrectedSolution) -> None:
     """Where no policy satisfies the rules as observed, or even as predicted."""
     problem, evidence = correction.problem, correction.evidence
-    diagnosis = examine(merge_rows(correction), problem, evidence)
-    if not diagnosis.feasible:
-        conflict = InfeasibleRulesError(diagnosis)
-        few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
-        conflict.add_note(f"These are the observed rates of the fitted rows{few}.")
-        raise conflict
+    if correction.dual.source is None:  # the proof takes all rows at once
+        diagnosis = examine(merge_rows(correction), problem, evidence)
+        if not diagnosis.feasible:
+            conflict = InfeasibleRulesError(diagnosis)
+            few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
+            conflict.add_note(f"These are the observed rates of the fitted rows{few}.")
+            raise conflict
     dual, begin = found.dual, correction.begin
     soft = dual.with_beta(begin.beta) if begin.beta else dual  # rules hold for soft policies or for none
     solution = correction.run(soft, begin.multipliers)

@@ -180,9 +180,9 @@ class Complementarity:
 
     @cached_property
     def _apart(self) -> bool:
-        """Whether no rule's rate depends on another rule's multiplier: sets, and each label's inclusion is
-        touched by one rule at most."""
-        return find_separate_rules(self.dual.form) is not None
+        """Whether all rows are in memory and no rule's rate depends on another rule's multiplier: sets, and
+        each label's inclusion is touched by one rule at most."""
+        return self.dual.source is None and find_separate_rules(self.dual.form) is not None
 
     def _stages(self, above: float, rng: np.random.Generator | None) -> Iterator[_Stage]:
         """Softer policies than the last one on fewer rows, no softer than `above`."""
