@@ -106,7 +106,7 @@ def test_spark_decides_without_python(spark, tmp_path, capsys):
 
 def test_files_have_no_frame(tmp_path):
     make_more().to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(OptionError, match="batch by batch"):
+    with pytest.raises(OptionError, match="no frame to give back"):
         make_policy("rejection").decide(scan(tmp_path / "rows.parquet", COLUMNS))
 
 
