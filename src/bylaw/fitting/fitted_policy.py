@@ -13,7 +13,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
-from bylaw.formulation.blocks import Block
+from bylaw.formulation.blocks import BLOCK_ROWS, Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.passes import UnseenRows
@@ -50,8 +50,9 @@ def fingerprint_rows(dual: Dual) -> Fingerprint:
 
 
 def count_block(block: Block) -> Fingerprint:
-    """The rows of a block, without noise: a pass."""
-    return count_rows([block.features])
+    """The rows of a block, without noise: a pass. With many groups, a block has many rows and features."""
+    parts = range(0, block.n_rows, BLOCK_ROWS)
+    return count_rows(block.rows(slice(first, first + BLOCK_ROWS)).features for first in parts)
 
 
 def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:

@@ -238,10 +238,11 @@ def _add_diagonal(
     sides: Sequence[Side],
 ) -> None:
     """The part of the curvature between places of one action, from each action's diagonal, (n_rows,)."""
+    by_action = [dict(support.by_action) for _, support in sides]
     for action, first in sides[0][1].by_action:
         rows, factor = _select(diagonal[action] > _DECIDED, mass)
         factor = factor * np.sqrt(diagonal[action][rows])
-        places = [dict(support.by_action).get(action, slice(0)) for _, support in sides]
+        places = [found.get(action, slice(0)) for found in by_action]
         spreads = [
             columns[support.features[here]][:, rows] * factor
             for (columns, support), here in zip(sides, places, strict=True)
