@@ -43,7 +43,7 @@ def make_policy(
 
 
 def fingerprint_rows(dual: Dual) -> Fingerprint:
-    """Of all rows of a dual; it may be saved. Of rows that nobody here has seen, their number."""
+    """Of all rows of a dual; it may be saved. Of rows that never leave where they are, their number."""
     if isinstance(dual.source, UnseenRows):
         return count_unseen(dual.n_rows)
     return dual.total(count_block)[0].release()
