@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,8 @@ _TILE = 2**17  # scores at a time, where a cell has more: as many as fit in a co
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 
 
-class Sums(Protocol):
-    """Sums over rows; those of different rows add up."""
-
-    def __add__(self, other: Self, /) -> Self: ...
-
-
 class Pass(Protocol):
-    """What is summed: a function of a block of rows, which may run in another process."""
+    """What is summed: a function of a block of rows, which may run in another process; its results add up."""
 
     def __call__(self, block: Block, /) -> Any: ...
 
