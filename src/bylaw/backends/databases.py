@@ -47,9 +47,10 @@ class DatabaseScan(Scan):
         """The first pass: whether the rows can be used, which values groups have, how often events occur."""
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         _refuse(problem, columns)
+        begun = self.passes
         with self.count_pass():
             found = survey_table(self.engine, columns, problem)
-        return SurveyedTable(self, columns, found)
+        return SurveyedTable(self, columns, found, begun)
 
 
 def _refuse(problem: Problem, columns: Columns) -> None:
@@ -75,6 +76,7 @@ class SurveyedTable:
     scan: DatabaseScan
     columns: Columns
     found: SqlSurvey
+    begun: int  # how often all rows had been looked at before
     observed: None = None
 
     @property
@@ -95,6 +97,6 @@ class SurveyedTable:
         layout = cells.lay_out(form.feature_map, evidence)
         select, sheet = write_columns(engine, self.columns, form, layout, evidence)
         watch = partial(self.scan.count_pass, n_rows)
-        mass, count = evidence.margins.mass, lambda: self.scan.passes
+        mass, count = evidence.margins.mass, lambda: self.scan.passes - self.begun
         rows = SummedRows(engine, select, sheet, n_rows, mass, watch, count=count)
         return Dual(form, (), 1.0, source=rows)

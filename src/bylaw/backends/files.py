@@ -1,14 +1,14 @@
 """Files larger than memory: Parquet, Arrow and CSV, one or many, by pyarrow.
 
-Parquet files are cut into partitions of whole row groups, any other file is one. A thread reads ahead while
-the rows before are looked at.
+Parquet files are cut into partitions of whole row groups, any other file is one. Large files are looked at in
+several processes; otherwise a thread reads ahead while the rows before are looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -20,6 +20,7 @@ import pyarrow.parquet
 
 from bylaw._base.typing import Value
 from bylaw.backends.engine import Engine, Meanings, RowMap, Task
+from bylaw.backends.processes import count_processes, run_apart
 from bylaw.data.background_io import read_ahead
 from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
@@ -35,6 +36,7 @@ from bylaw.data.table_files import (
 from bylaw.errors import EvidenceError, OptionError
 
 _PARTITION_ROWS = 2**20
+_LARGE = 2**28  # bytes: it takes longer to look at their rows than to start processes
 _NOTHING: tuple[int, Iterator[Any]] = (-1, iter(()))  # no partition is left
 
 
@@ -147,24 +149,48 @@ class TableFiles(Engine):
             "decides them part by part; in Python, policy.decide(columns.evidence(batch), ids=...) a batch"
         )
 
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether several processes pay."""
+        large = sum(state.size for state in self.states) >= _LARGE
+        return large and min(self.n_partitions, count_processes()) > 1
+
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """In this process, one partition after the other."""
-        with read_ahead(self._read(columns)) as batches:
+        """In several processes where that pays, and whatever these leave over in this one."""
+        done = 0
+        if self.is_large:
+            for result in run_apart(partial(self._run_alone, task, columns), self.n_partitions):
+                yield result
+                done += 1
+        yield from self._run_here(task, columns, done)
+
+    def _run_alone(self, task: Task, columns: Sequence[str], i: int) -> Any:
+        """One partition, in a process that has one core."""
+        pyarrow.set_cpu_count(1)
+        return self._work(task, i, (batch for _, batch in self._read(columns, i, i + 1)))
+
+    def _run_here(self, task: Task, columns: Sequence[str], first: int) -> Iterator[Any]:
+        """One partition after the other, from the first on."""
+        with read_ahead(self._read(columns, first, self.n_partitions)) as batches:
             parts = groupby(batches, key=itemgetter(0))
             ahead, rows = next(parts, _NOTHING)
-            for i in range(self.n_partitions):
-                try:
-                    yield task(i, (batch for _, batch in rows) if ahead == i else iter(()))
-                except EvidenceError as problem:
-                    problem.add_place(self.describe(i))
-                    raise
+            for i in range(first, self.n_partitions):
+                yield self._work(task, i, (batch for _, batch in rows) if ahead == i else iter(()))
                 if ahead == i:
                     ahead, rows = next(parts, _NOTHING)
 
-    def _read(self, columns: Sequence[str]) -> Generator[tuple[int, Any], None, None]:
-        """Batches, each with the number of its partition."""
+    def _work(self, task: Task, i: int, batches: Iterator[Any]) -> Any:
+        try:
+            return task(i, batches)
+        except EvidenceError as problem:
+            problem.add_place(self.describe(i))
+            raise
+
+    def _read(self, columns: Sequence[str], first: int, end: int) -> Generator[tuple[int, Any], None, None]:
+        """Batches of some partitions, each with the number of its partition."""
         files = {file.path: file for file in self.files}
-        for i, partition in enumerate(self.partitions):
+        for i in range(first, end):
+            partition = self.partitions[i]
             for batch in files[partition.path].batches(columns, partition.row_groups):
                 yield i, batch
 

@@ -156,14 +156,15 @@ class Scan:
         """The first walk: what a problem needs to know of all rows, and a sample of them; it is kept."""
         from bylaw.backends.survey import SamplePlan, SurveyTask
 
+        begun = self.passes
         if (problem, seed) in self.known:
-            return self.known[problem, seed]
+            return replace(self.known[problem, seed], begun=begun)
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         reader = BatchReader(columns)
         plan = SamplePlan.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed)
         task = SurveyTask(reader, tuple(problem.attributes), plan)
         found = self._add_up(self.walk(task, reader.names, lambda part: part.counts.n_rows))
-        self.known[problem, seed] = _settle(replace(self, columns=columns), found)
+        self.known[problem, seed] = _settle(replace(self, columns=columns), found, begun)
         return self.known[problem, seed]
 
     def sample(
@@ -236,7 +237,7 @@ class Scan:
         return total
 
 
-def _settle(scanned: Scan, found: Survey) -> SurveyedRows:
+def _settle(scanned: Scan, found: Survey, begun: int) -> SurveyedRows:
     """Groups have the values that they have on all rows; where rows have no types, as they are spelled."""
     columns, counts = scanned.columns, found.counts
     margins, observed = counts.margins, counts.observed
@@ -251,7 +252,8 @@ def _settle(scanned: Scan, found: Survey) -> SurveyedRows:
             observed = None if observed is None else observed.rename(name, meanings[column])
     values = {name: margins.list_values(name) for name in margins.names}
     rows = replace(scanned, engine=engine)
-    return SurveyedRows(rows, BatchReader(columns, values), counts.n_weighted, margins, observed, table)
+    reader = BatchReader(columns, values)
+    return SurveyedRows(rows, reader, counts.n_weighted, margins, observed, table, begun)
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,7 @@ class SurveyedRows:
     margins: Margins
     observed_margins: Margins | None
     table: Any  # an Arrow table of the sample
+    begun: int  # how often all rows had been looked at before
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -305,7 +308,7 @@ class BoundRows:
 
     @property
     def passes(self) -> int:
-        return self.rows.scan.passes
+        return self.rows.scan.passes - self.rows.begun
 
     def observe(self, form: LinearForm, layout: Layout | None) -> BoundRows:
         return replace(self, observed=form, seen_layout=layout)

@@ -13,7 +13,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
-from bylaw.formulation.blocks import BLOCK_ROWS, Block
+from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.passes import UnseenRows
@@ -23,6 +23,7 @@ from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
 from bylaw.policy.policy import Policy, compute_probabilities
 
+_TILE = 2**19  # values of features at a time
 _LISTED = 10  # rules in a warning
 _LEFT_OPEN = 3.0  # standard errors of a rate that a stochastic solver may miss a rule by
 
@@ -51,8 +52,12 @@ def fingerprint_rows(dual: Dual) -> Fingerprint:
 
 def count_block(block: Block) -> Fingerprint:
     """The rows of a block, without noise: a pass. With many groups, a block has many rows and features."""
-    parts = range(0, block.n_rows, BLOCK_ROWS)
-    return count_rows(block.rows(slice(first, first + BLOCK_ROWS)).features for first in parts)
+    n_features = len(block.columns) if block.cells is None else block.cells.layout.n_features
+    if block.n_rows * n_features <= _TILE:
+        return count_rows([block.features])
+    width = max(_TILE // n_features, 1)
+    parts = range(0, block.n_rows, width)
+    return count_rows(block.rows(slice(first, first + width)).features for first in parts)
 
 
 def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:

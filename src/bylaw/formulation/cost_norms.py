@@ -71,22 +71,29 @@ class CellNorms:
 
     def __call__(self, block: Block) -> Floats:
         """(n_rows,), of ||B phi||^2 and 2 b'B phi for each action."""
-        squares, crosses = np.zeros((2, self.form.base.shape[1], block.n_rows))
+        norms, bounds = np.empty(block.n_rows), float(self.form.bounds @ self.form.bounds)
         for cell, rows in iterate_cells(block.starts):
             if cell not in self.grams:
                 self.grams[cell] = self._compute_gram(cell)
-            grams, cross = self.grams[cell]
-            if self.alike is not None:
-                part = block.columns[self.alike, rows]
-                squares[self.actions, rows] = np.einsum("atn,tn->an", grams @ part, part)
-                crosses[self.actions, rows] = 2 * cross.reshape(len(grams), -1) @ part
-                continue
-            for (action, here), gram in zip(self.support.by_action, grams, strict=True):
-                part = block.columns[self.support.features[here], rows]
-                squares[action, rows] = np.einsum("fn,fn->n", part, gram @ part)
-                crosses[action, rows] = 2 * cross[here] @ part
-        bounds = self.form.bounds
-        return self.form.action_space.combine_norms(squares, crosses, float(bounds @ bounds))
+            squares, crosses = self._measure(block.columns[:, rows], *self.grams[cell])
+            norms[rows] = self.form.action_space.combine_norms(squares, crosses, bounds)
+        return norms
+
+    def _measure(self, columns: Floats, grams: Any, cross: Floats) -> Floats:
+        """Both, (2, A, n_rows), of rows (D, n_rows) of a cell; or (2, A, 1) where all of these are alike."""
+        part = None if self.alike is None else columns[self.alike]
+        if part is not None and (part == part[:, :1]).all():  # such as the constant
+            columns, part = columns[:, :1], part[:, :1]
+        costs = np.zeros((2, self.form.base.shape[1], columns.shape[1]))
+        if part is not None:
+            costs[0, self.actions] = np.einsum("atn,tn->an", grams @ part, part)
+            costs[1, self.actions] = 2 * cross.reshape(len(grams), -1) @ part
+            return costs
+        for (action, here), gram in zip(self.support.by_action, grams, strict=True):
+            part = columns[self.support.features[here]]
+            costs[0, action] = np.einsum("fn,fn->n", part, gram @ part)
+            costs[1, action] = 2 * cross[here] @ part
+        return costs
 
     def _compute_gram(self, cell: int) -> tuple[Any, Floats]:
         """For each action that is touched, B'B at its places in a cell, as one array where all are alike; and

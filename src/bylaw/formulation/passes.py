@@ -48,7 +48,7 @@ class RowSource(Protocol):
 
     @property
     def passes(self) -> int:
-        """How often all rows were looked at so far."""
+        """How often all rows were looked at for this problem so far."""
         ...
 
     def total(self, *passes: Pass) -> list[Any]:

@@ -128,8 +128,11 @@ def count_unseen(rows: int) -> Fingerprint:
 
 def hash_features(features: Floats) -> Hashes:
     """One hash per row of features (n_features, n_rows), rounded to twenty binary digits."""
-    bits = np.ascontiguousarray(features + 0.0).view(np.uint64)  # -0.0 is 0.0
-    return hash_rows(((bits + _HALF) & _KEPT).view(np.float64))
+    rounded = np.add(features, 0.0, order="C")  # -0.0 is 0.0
+    bits = rounded.view(np.uint64)
+    bits += _HALF
+    bits &= _KEPT
+    return hash_rows(rounded)
 
 
 def count_buckets(hashes: Hashes) -> Counts:

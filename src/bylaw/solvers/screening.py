@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.blocks import Block, join_blocks
+from bylaw.formulation.blocks import BLOCK_ROWS, Block, join_blocks
 from bylaw.formulation.cells import Layout
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
@@ -21,8 +21,9 @@ _SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 
 _ASIDE = 0.2  # of its own length, that a path may stray from a straight line
 _REGULAR = 1e-6  # relative, added to diagonals: features may depend on each other
 _ROOM = 0.5  # of the margin that makes sure, to stray on top of that
-_NEAR_VALUES = 2**25  # of columns of near rows, that are kept in memory
-_FAR = 30.0  # beta times a margin: any other decision has a chance below 1e-12
+_NEAR_VALUES = 2**26  # of columns of near rows, that are kept in memory: half a gigabyte
+_FAR = 20.0  # beta times a margin: any other decision has a chance below 1e-8, and adds 1e-8 / beta
+_LOOSE = 32  # small blocks of near rows, before they are joined
 _NEAR_SHARE = 0.25  # of all rows: enough for the steps from a sample's optimum to that of all rows
 _TINY = 1e-300
 
@@ -39,7 +40,10 @@ class ScreenSums:
         observed = None
         if self.observed is not None and other.observed is not None:
             observed = self.observed + other.observed
-        return ScreenSums((*self.near, *other.near), self.moments + other.moments, observed)
+        near = (*self.near, *other.near)
+        if sum(block.n_rows < BLOCK_ROWS for block in near) > _LOOSE:
+            near = tuple(join_blocks(near))
+        return ScreenSums(near, self.moments + other.moments, observed)
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,7 @@ class ScreenPass:
 
     def __call__(self, block: Block) -> ScreenSums:
         scores, apart = block.scores(self.here), self.metric.apart
-        decision = _decide(scores, apart)
-        margin = _margin(scores, decision, apart)
+        decision, margin = _decide(scores, apart)
         if self.way.any():
             margin = np.minimum(margin, _margin(block.scores(self.here + self.way), decision, apart))
         far = margin > self.margin + self.allowance * self.metric.sizes(block.columns)
@@ -167,6 +170,7 @@ class ScreenedRows:
             plan = self.plan(wanted.score_matrix, wanted.beta)
             if plan is None:
                 return self.source.total(wanted)[0]
+            self.screen = None  # there is room for one
             self.keep(plan, self.source.total(plan)[0])
         assert self.screen is not None
         (near,) = sum_blocks(self.screen.near, [wanted])
@@ -184,8 +188,7 @@ class ScreenedRows:
         rows; None if there is not enough."""
         margin, room = _FAR / beta, []
         for block in self.sample.blocks:
-            scores = block.scores(here)
-            found = _margin(scores, _decide(scores, self.metric.apart), self.metric.apart)
+            _, found = _decide(block.scores(here), self.metric.apart)
             room.append((found - margin) / np.maximum(self.metric.sizes(block.columns), _TINY))
         first = self.sample.blocks[0]
         n_columns = len(first.columns) + (0 if first.seen is None else len(first.seen))
@@ -256,16 +259,22 @@ class _Metric:
         return np.linalg.inv(self.root).astype(np.float64)
 
 
-def _decide(scores: Floats, apart: bool) -> NDArray[np.bool_]:
+def _decide(scores: Floats, apart: bool) -> tuple[NDArray[np.bool_], Floats]:
     """The actions of the best decision on each row, (n_actions, n_rows): that of largest score, or for sets
-    all of positive score. Where several are largest, all of them: such a row has no margin."""
-    return scores > 0 if apart else scores == scores.max(axis=0)
+    all of positive score; and by how much it is better than any other, (n_rows,). Where several are largest,
+    all of them: such a row has no margin."""
+    if apart:
+        return scores > 0, np.abs(scores).min(axis=0)
+    best, second = scores[0], np.full(scores.shape[1], -np.inf)
+    for score in scores[1:]:
+        np.maximum(second, np.minimum(best, score), out=second)
+        best = np.maximum(best, score)
+    return scores == best, best - second
 
 
 def _margin(scores: Floats, decision: NDArray[np.bool_], apart: bool) -> Floats:
-    """By how much a decision (n_actions, n_rows) is better than any other, (n_rows,)."""
+    """By how much a decision (n_actions, n_rows) is better than any other, (n_rows,), if it is one."""
     if apart:
         return np.where(decision, scores, -scores).min(axis=0)
     others = np.where(decision, -np.inf, scores).max(axis=0)
-    margin = np.where(decision, scores, -np.inf).max(axis=0) - others
-    return np.where(decision.sum(axis=0) == 1, margin, 0.0)
+    return np.where(decision, scores, -np.inf).max(axis=0) - others
