@@ -23,7 +23,7 @@ from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.passes import Pass, TallyPass
 from bylaw.sql.cells import CellWriter
 
-SAMPLE_ROWS = 2**17  # in a temporary table, for the first stages of a solve
+SAMPLE_ROWS = 2**18  # in a temporary table, for the first stages of a solve
 _ROUNDING = 1e-9  # relative, of sums of weights
 Watch = Callable[[], AbstractContextManager[None]]  # around each statement that looks at all rows
 

@@ -30,13 +30,14 @@ from bylaw.fitting.fitted_policy import count_block, make_corrected_policy, make
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver, resolve_beta
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers.full_batch import FullBatch, take_newton_step
 from bylaw.solvers.linear_program import LinearProgram
 from bylaw.solvers.oracle import Optimizer
 from bylaw.solvers.screening import ScreenedRows, screen_rows
@@ -185,11 +186,11 @@ def solve(
         certifying = calibrate_held_out(calibration, certifying)
     form = compile_problem(problem, evidence)
     chosen = as_solver(solver)
-    dual = _make_dual(form, evidence, surveyed, beta)
+    dual, near = _make_dual(form, evidence, surveyed, beta)
     dual = dual.with_beta(resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
 
-    def run(dual: Dual, begin: Floats | None = None) -> Solution:
+    def run(dual: Dual, begin: Floats | None = near) -> Solution:
         return chosen(dual, tol=tol, start=begin, rng=generator, callback=callback)
 
     if seen_weights is not None and labels is None and groups is None:
@@ -219,25 +220,45 @@ def solve(
 
 def _make_dual(
     form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | SurveyedTable | None, beta: float | str
-) -> Dual:
-    """Of rows in memory; or of rows elsewhere, with their constants and those of them near the optimum of a
-    sample, all from one walk."""
+) -> tuple[Dual, Floats | None]:
+    """Of rows in memory; or of rows elsewhere, with their constants, and with what a sample of them leads to:
+    the rows near its optimum, or multipliers to begin with. One walk tells both."""
     if surveyed is None:
-        return Dual(form, make_blocks(form, evidence), beta=1.0)
-    dual = screen_rows(surveyed.make_dual(form))
-    if not isinstance(dual.source, ScreenedRows):
-        dual.measure_constants()
-        return dual
-    plan = None
+        return Dual(form, make_blocks(form, evidence), beta=1.0), None
+    dual = surveyed.make_dual(form)
+    if isinstance(dual.source, UnseenRows):
+        return dual, _approach_unseen(dual, dual.source, beta)
+    dual, plan = screen_rows(dual), None
+    assert isinstance(dual.source, ScreenedRows)
     if dual.n_rules and surveyed.observed is None:
-        sample, solver = dual.sample(dual.blocks, 1.0), FullBatch()
-        about = resolve_beta(beta, dual.n_rows, lambda: solver.auto_beta(sample)) * _SOFTER
-        near = solver(sample.with_beta(about), tol=_ABOUT)
-        plan = dual.source.plan(form.score_matrix(near.multipliers), about)
+        near = _solve_sample(dual.sample(dual.blocks, 1.0), dual.n_rows, beta)
+        plan = dual.source.plan(form.score_matrix(near[1].multipliers), near[0].beta)
     *_, sums = dual.measure_constants(count_block, *([] if plan is None else [plan]))
     if plan is not None:
         dual.source.keep(plan, sums)
-    return dual
+    return dual, None
+
+
+def _solve_sample(sample: Dual, n_rows: int, beta: float | str) -> tuple[Dual, Solution]:
+    """A sample of so many rows, with about their beta, and its optimum."""
+    solver = FullBatch()
+    sample = sample.with_beta(resolve_beta(beta, n_rows, lambda: solver.auto_beta(sample)) * _SOFTER)
+    return sample, solver(sample, tol=_ABOUT)
+
+
+def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Floats | None:
+    """Measures the constants of rows that never leave where they are, and all that a Newton step takes from
+    the optimum of a sample; returns where this leads."""
+    near = None
+    if dual.n_rules:
+        with source.sampling() as take:
+            near = _solve_sample(dual.with_sample(take(dual.n_rows)), dual.n_rows, beta)
+    if near is None or near[1].status is not Status.CONVERGED:
+        dual.measure_constants()
+        return None
+    about, multipliers = dual.with_beta(near[0].beta), near[1].multipliers
+    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True, rules_alone=True))
+    return take_newton_step(about, multipliers, total)
 
 
 def _refuse_columns(**options: Any) -> None:

@@ -208,11 +208,21 @@ class Dual:
         """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
         many classes, most serve the cost alone. With curvature and `seen_support`, how the observed moments
         respond at these places."""
+        return self.total(self.make_tally_pass(multipliers, curvature, rules_alone, seen_support))[0]
+
+    def make_tally_pass(
+        self,
+        multipliers: Floats,
+        curvature: bool = False,
+        rules_alone: bool = False,
+        seen_support: Support | None = None,
+    ) -> TallyPass:
+        """The pass that a tally takes."""
         support = self._local_support[0] if curvature else None
         chosen = self.touched_columns if rules_alone else None
         places = (self.places, self.observed_places)
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
-        return self.total(TallyPass(matrix, self.beta, space, support, chosen, places, seen_support))[0]
+        return TallyPass(matrix, self.beta, space, support, chosen, places, seen_support)
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """F(lambda) and its gradient, (M,)."""

@@ -20,7 +20,7 @@ from scipy.optimize import Bounds, minimize, nnls
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual, Hessian
-from bylaw.formulation.passes import UnseenRows
+from bylaw.formulation.passes import Tally, UnseenRows
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.separable import solve_separable
@@ -37,6 +37,7 @@ _MANY_RULES = 500  # where quasi-Newton steps come first
 _OUTLINED = 1e-3  # precision of the last of these
 _OUTLINE_STEPS = 300
 _MEMORY = 20  # steps that tell them of the curvature
+_NEARLY_NONE = 1e-8  # of the mean curvature: damping of a step that begins near the optimum
 _NO_DAMPING = 1e-12  # in units of the loss
 _ROUNDING = 1e-13  # relative precision of the dual's value
 
@@ -88,7 +89,7 @@ class FullBatch:
             trace += near.trace
         multipliers = np.zeros(dual.n_rules)
         if dual.n_rules:
-            with closing(_stages(dual, rng, tol)) as stages:
+            with closing(_stages(dual, rng)) as stages:
                 for stage, stage_tol in stages:
                     multipliers = self._approach(stage, multipliers, stage_tol, trace, callback)
             if dual.n_rules > _MANY_RULES:
@@ -242,6 +243,15 @@ class _State:
         return (self.value - trial.value) / trial.predicted_decrease
 
 
+def take_newton_step(dual: Dual, multipliers: Floats, total: Tally) -> Floats:
+    """Where a step leads from multipliers near the optimum, whose tally is known."""
+    _, gradient = dual.first_order(total, multipliers)
+    hessian = dual.second_order(total)
+    model = replace(hessian, ridge=hessian.ridge + _NEARLY_NONE * hessian.trace / hessian.n_rules)
+    guess = (multipliers > 0) | (gradient < 0)
+    return minimize_quadratic(model, model @ multipliers - gradient, guess)
+
+
 def first_damping(hessian: Hessian, loss_unit: float) -> float:
     """A small part of the curvature, unless there is none but rounding errors: then every row is
     decided, and one is as good as any of the right size, a gradient for a multiplier."""
@@ -275,9 +285,7 @@ def _root(matrix: Floats) -> Floats:
             matrix, lift = matrix + lift * np.eye(len(matrix)), 10 * lift
 
 
-def _stages(
-    dual: Dual, rng: np.random.Generator | None, tol: float = 1e-6
-) -> Generator[tuple[Dual, float], None, None]:
+def _stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple[Dual, float], None, None]:
     """Softer duals on fewer rows, each with the precision that its sample deserves."""
     n_rows = dual.n_rows
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
@@ -287,10 +295,6 @@ def _stages(
             noise = 0.1 * min(rows, n_rows) ** -0.5
             yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
             beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
-        if isinstance(dual.source, UnseenRows):  # all rows are dear: as near as a sample of them leads
-            sample = take(n_rows, dual.beta)
-            noise = 0.1 * sample.n_rows**-0.5 if sample.n_rows < n_rows else 0.0
-            yield replace(sample, ridge=noise / dual.loss_unit), max(noise, tol / 2)
 
 
 @contextmanager
