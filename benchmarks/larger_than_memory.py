@@ -72,10 +72,17 @@ def fit(folder: Path, name: str) -> dict[str, float]:
     rows, start = scan(folder, COLUMNS), time.perf_counter()
     policy = solve(PROBLEMS[name], rows)
     seconds = time.perf_counter() - start
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else ["VmHWM: 0"]
-    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    return {"seconds": seconds, "passes": policy.solution.passes, "megabytes": peak / 1024}
+    return {"seconds": seconds, "passes": policy.solution.passes, "megabytes": measure_memory()}
+
+
+def measure_memory() -> float:
+    """The peaks of this process and of those that it has started, added up, as Linux tells them."""
+    here, peaks = Path("/proc/self"), 0
+    children = [path.read_text().split() for path in here.glob("task/*/children")]
+    for process in ["self", *(child for several in children for child in several)]:
+        lines = (here.parent / process / "status").read_text().splitlines()
+        peaks += next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+    return peaks / 1024
 
 
 def fit_apart(folder: Path, name: str) -> dict[str, float]:
@@ -137,7 +144,7 @@ def tabulate(found: list[Measured], folder: Path) -> list[tuple[str, str, str]]:
         what, target = f"solve, {one.name}, {one.rows:,} rows", "<= 6" if one.rows >= 10**7 else ""
         lines.append((what, f"{one.seconds / one.alone:.1f} times reading ({one.seconds:.1f} s)", target))
         lines.append((f"{what}: passes over all rows", f"{one.passes}", "<= 6"))
-        lines.append((f"{what}: peak memory", f"{one.megabytes:.0f} MB", "< 1500"))
+        lines.append((f"{what}: peak memory of all processes", f"{one.megabytes:.0f} MB", "< 1500"))
     first, later = measure_sums(folder)
     lines.append(("what a partition of a million rows sends back, first pass", f"{first:,.0f} kB", ""))
     lines.append(("the same, second pass", f"{later:,.0f} kB", ""))
