@@ -112,6 +112,10 @@ class Dual:
         """The same rows and rules, with another inverse temperature."""
         return self._share(replace(self, beta=beta), _OF_ALL | _OF_BOUNDS)
 
+    def with_ridge(self, ridge: float) -> Dual:
+        """The same rows and rules, with another ridge."""
+        return self._share(replace(self, ridge=ridge), _OF_ALL | _OF_BOUNDS)
+
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
         sample = replace(self, blocks=blocks, source=None)
@@ -157,7 +161,7 @@ class Dual:
         places = np.unique(self.form.couplings.indices)
         places = places[np.argsort(places % self.form.base.shape[1], kind="stable")]
         features, actions = np.divmod(places, self.form.base.shape[1])
-        return Support(features, actions), compact(self.form.couplings[:, places])
+        return Support(features, actions), compact(self.form.operator[:, places])
 
     @cached_property
     def places(self) -> Places | None:

@@ -217,7 +217,7 @@ def compile_problem(
         feature_map=feature_map,
         base=_dense(base, shape),
         base_constant=base_constant,
-        couplings=sparse.csr_array(couplings / scales[:, None]),
+        couplings=scale_rows(couplings, 1 / scales),
         bounds=np.array([-constant for _, constant in rows]) / scales,
         scales=scales,
         rules=tuple(rules),
@@ -234,6 +234,11 @@ class RateParts:
     events: NDArray[np.int64]  # (P,): its condition
     conditions: tuple[Conditions, ...]  # E of them; the empty one is that of all rows
     frequencies: Floats  # (E,): P(condition)
+
+    @cached_property
+    def operator(self) -> Matrix:
+        """The couplings, for products with them."""
+        return compact(self.couplings)
 
 
 def compile_parts(form: LinearForm) -> RateParts:
@@ -368,9 +373,17 @@ def _dense(entries: Entries, shape: tuple[int, int]) -> Floats:
 
 
 def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
-    triples = [(j, k * shape[1] + a, c) for j, row in enumerate(rows) for (k, a), c in row.items()]
-    where = ([j for j, _, _ in triples], [i for _, i, _ in triples])
-    return sparse.csr_array(([c for *_, c in triples], where), shape=(len(rows), shape[0] * shape[1]))
+    pairs = [pair for row in rows for pair in sorted((k * shape[1] + a, c) for (k, a), c in row.items())]
+    places, values = ([pair[i] for pair in pairs] for i in (0, 1))
+    entries = np.array(values, dtype=np.float64), np.array(places, dtype=np.int64)
+    ends = np.cumsum([0, *map(len, rows)])
+    return sparse.csr_array((*entries, ends), shape=(len(rows), shape[0] * shape[1]))
+
+
+def scale_rows(matrix: sparse.csr_array, factors: Floats) -> sparse.csr_array:
+    """The matrix (M, N) with each row times its factor (M,)."""
+    data = matrix.data * np.repeat(factors, np.diff(matrix.indptr))
+    return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
@@ -378,10 +391,9 @@ def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowD
     size, so that millions and millionths are solved alike."""
     sizes = _measure_sizes(feature_map, evidence)
     typical = sizes[couplings.indices // len(feature_map.action_space.actions)]
-    scaled = sparse.csr_array(
-        (abs(couplings.data) * typical, couplings.indices, couplings.indptr), couplings.shape
-    )
-    sizes = scaled.max(axis=1).toarray().ravel()
+    rules = np.repeat(np.arange(couplings.shape[0]), np.diff(couplings.indptr))
+    sizes = np.zeros(couplings.shape[0])
+    np.maximum.at(sizes, rules, abs(couplings.data) * typical)
     return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from bylaw._base.matrices import Matrix, add_entries, find_columns
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.formulation.blocks import BLOCK_ROWS, make_blocks
@@ -44,19 +44,19 @@ class StandardErrors(NamedTuple):
 class _View:
     """The rates on one set of features: as predicted, or as observed."""
 
-    couplings: sparse.csr_array  # (M, F * A), in the dual's units
+    couplings: Matrix  # (M, F * A), in the dual's units
     parts: RateParts
     scales: Floats  # (M,): the dual's units
     chances: list[Floats]  # for each block, (E, n_rows): P(condition | x)
 
     def restrict(self, rules: NDArray[np.int64], moments: Floats, mass: float) -> _Influence:
         """Of some rules, for a policy with these moments (F, A)."""
-        rates = self.parts.couplings @ (moments.ravel() / mass) / self.scales[self.parts.rules]
-        shape = (len(self.scales), len(self.parts.conditions))
+        rates = self.parts.operator @ (moments.ravel() / mass) / self.scales[self.parts.rules]
         parts = rates / self.parts.frequencies[self.parts.events]
-        slopes = sparse.csr_array((parts, (self.parts.rules, self.parts.events)), shape=shape)
+        shape = (len(self.scales), len(self.parts.conditions))
+        slopes = add_entries(parts, self.parts.rules, self.parts.events, shape)
         couplings = self.couplings[rules]
-        places = np.unique(couplings.indices)
+        places = find_columns(couplings)
         touched, actions = np.divmod(places, moments.shape[1])
         return _Influence(touched, actions, couplings[:, places], slopes[rules])
 
@@ -67,8 +67,8 @@ class _Influence:
 
     features: NDArray[np.integer]  # (Q,): the places (feature, action) that the rules touch
     actions: NDArray[np.integer]
-    couplings: sparse.csr_array  # (M, Q)
-    slopes: sparse.csr_array  # (M, E): parts of the rates over the frequencies of their conditions
+    couplings: Matrix  # (M, Q)
+    slopes: Matrix  # (M, E): parts of the rates over the frequencies of their conditions
 
     def __call__(self, features: Floats, probabilities: Floats, chances: Floats) -> Floats:
         """(M, n_rows), of mean zero."""
@@ -89,8 +89,8 @@ class RateUncertainty:
         """For a dual whose blocks have the features of the evidence and, as observed, of the same `rows`."""
         most = min(max(_MOST_VALUES // (dual.n_rules * BLOCK_ROWS), 1), _MOST_BLOCKS)
         sample = dual.with_rows(dual.blocks[:most])
-        predicted = _View(dual.form.couplings, *_compile(dual, dual.form, evidence, most))
-        observed = _View(rates.couplings, *_compile(dual, rates.form, rows, most))
+        predicted = _View(dual.form.operator, *_compile(dual, dual.form, evidence, most))
+        observed = _View(rates.operator, *_compile(dual, rates.form, rows, most))
         return cls(sample, dual.n_rows, (predicted, observed))
 
     def standard_errors(self, multipliers: Floats, beta: float) -> StandardErrors:

@@ -192,7 +192,7 @@ class Complementarity:
             rows, dual, near = self._count_rows(beta), self.dual.with_beta(beta), _NEAR
             if rows < n_rows:
                 ridge = 0.1 * rows**-0.5 / self.dual.loss_unit
-                dual = replace(dual.with_rows(sample_blocks(blocks, rows)), ridge=ridge)
+                dual = dual.with_rows(sample_blocks(blocks, rows)).with_ridge(ridge)
                 near = _NEAR * math.sqrt(n_rows / rows)
             yield _Stage(replace(self, dual=dual), near, _STEPS)
 

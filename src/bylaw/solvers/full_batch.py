@@ -285,12 +285,12 @@ def _stages(
         while beta < dual.beta or rows < n_rows:
             sample = take(rows, min(beta, dual.beta))
             noise = 0.1 * min(rows, n_rows) ** -0.5
-            yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
+            yield sample.with_ridge(noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
             beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
         if isinstance(dual.source, UnseenRows):  # all rows are dear: as near as a sample of them leads
             sample = take(n_rows, dual.beta)
             noise = 0.1 * sample.n_rows**-0.5 if sample.n_rows < n_rows else 0.0
-            yield replace(sample, ridge=noise / dual.loss_unit), max(noise, tol / 2)
+            yield sample.with_ridge(noise / dual.loss_unit), max(noise, tol / 2)
 
 
 @contextmanager
