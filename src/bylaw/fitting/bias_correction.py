@@ -133,7 +133,7 @@ class Correction:
     ) -> Correction:
         """With the options of the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
-        dual.loss_unit  # of all rows, for samples too  # noqa: B018
+        dual.compute_shared()
         whole = screen_rows(attach_observed(dual, rates, rows))
         return cls(problem, evidence, rows, whole, rates, **options)  # type: ignore[arg-type]
 

@@ -51,6 +51,8 @@ def fingerprint_rows(dual: Dual) -> Fingerprint:
 
 def count_block(block: Block) -> Fingerprint:
     """The rows of a block, without noise: a pass. With many groups, a block has many rows and features."""
+    if block.n_rows <= BLOCK_ROWS:
+        return count_rows([block.features])
     parts = range(0, block.n_rows, BLOCK_ROWS)
     return count_rows(block.rows(slice(first, first + BLOCK_ROWS)).features for first in parts)
 

@@ -20,7 +20,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import KnownGroup
 from bylaw.data.outcomes import ObservedRows
-from bylaw.formulation.linear_form import Feature, FeatureMap, has_few
+from bylaw.formulation.linear_form import MANY_WEIGHTS, Feature, FeatureMap, has_few
 
 CELL_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
 Places = NDArray[np.int64]
@@ -130,9 +130,10 @@ class Layout:
     def spread(self, matrix: Floats) -> Sequence[Weights | OwnWeights]:
         """The weights of the columns in each cell, (A, D), of weights of features (F, A)."""
         n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
-        counts = np.count_nonzero(matrix, axis=1)
-        if has_few(int(counts @ self._spans) // n_cells, n_columns * n_actions):
-            return self._spread_few(matrix, counts)
+        if n_columns * n_actions >= MANY_WEIGHTS:
+            counts = np.count_nonzero(matrix, axis=1)
+            if has_few(int(counts @ self._spans) // n_cells, n_columns * n_actions):
+                return self._spread_few(matrix, counts)
         return [Weights(part.T) for part in self.spread_matrix(matrix)]
 
     def spread_matrix(self, matrix: Floats) -> Floats:

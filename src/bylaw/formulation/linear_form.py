@@ -42,7 +42,7 @@ _ORDINARY = (1e-2, 1e3)  # sizes of rules that are left as they are
 _SAMPLE = 4096  # rows that show how large features are
 _SAMPLE_VALUES = 2**19  # of features on these rows, at most
 _FEW = 20  # where less than one weight in so many is not zero, products leave out the zeros
-_SMALL = 1000  # weights: too few for that to pay
+MANY_WEIGHTS = 1000  # of fewer, that does not pay
 
 
 class Feature(NamedTuple):
@@ -191,7 +191,7 @@ def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
 def has_few(nonzero: int, size: int) -> bool:
     """Whether products with a matrix had better leave out its zeros. With many classes most entries are: a
     label's score depends on its own probability, not on those of the others."""
-    return size >= _SMALL and nonzero * _FEW <= size
+    return size >= MANY_WEIGHTS and nonzero * _FEW <= size
 
 
 def compile_problem(

@@ -207,7 +207,7 @@ def _compute_curvatures(
     For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that is
     the only one that rules touch.
     """
-    starts, mass = block.starts, beta * block.row_weights
+    starts, mass = block.starts, beta if block.weights is None else beta * block.weights
     size = len(sides[0][1].actions)
     totals = [np.zeros((len(starts) - 1, len(support.actions), size)) for _, support in sides]
     alone = len(set().union(*(support.columns_by_action for _, support in sides))) == 1
@@ -234,7 +234,7 @@ def _compute_curvatures(
 def _add_diagonal(
     totals: list[Floats],
     diagonal: Floats | Mapping[int, Floats],
-    mass: Floats,
+    mass: Floats | float,
     starts: NDArray[np.int64],
     sides: Sequence[Side],
 ) -> None:
@@ -256,12 +256,14 @@ def _add_diagonal(
                 total[cell, place, first] += part[:, here] @ scaled[:, here].T
 
 
-def _select(wanted: NDArray[np.bool_], mass: Floats) -> tuple[NDArray[np.intp] | slice, Floats]:
+def _select(
+    wanted: NDArray[np.bool_], mass: Floats | float
+) -> tuple[NDArray[np.intp] | slice, Floats | float]:
     """The rows that are wanted, and their mass; where all are, without a copy."""
     if wanted.all():
         return slice(None), mass
     rows = np.flatnonzero(wanted)
-    return rows, mass[rows]
+    return rows, mass[rows] if isinstance(mass, np.ndarray) else mass
 
 
 def _locate(starts: NDArray[np.int64], rows: NDArray[np.intp] | slice) -> NDArray[np.int64]:
@@ -339,7 +341,7 @@ class NormPass:
 
     def __call__(self, block: Block) -> NormSums:
         norms, weights = self.norms(block), block.row_weights
-        squares = norms**2
+        squares = np.square(norms)
         return NormSums(float(weights @ norms), float(weights @ squares), float(weights**2 @ squares))
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg.lapack import dposv
 from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
@@ -28,6 +29,7 @@ from bylaw.solvers.separable import solve_separable
 _ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the spread of the loss
 _BETA_GROWTH = 6.0
+_LEAP = 2.0  # times the beta of a stage on all rows, that no stage need come before
 _FIRST_ROWS = 2000
 _RARE_ROWS = 100  # of the rarest condition of a rule, in the first sample: fewer ask the impossible
 _ROWS_GROWTH = 8
@@ -256,13 +258,21 @@ def minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_])
     """
     point = np.zeros(len(target))
     while guess.any():
-        root = _root(model.restrict(guess))
-        point[guess] = nnls(root, solve_triangular(root, target[guess], trans=1))[0]
+        point[guess] = _minimize_free(model.restrict(guess), target[guess])
         missed = ~guess & (model @ point < target)
         if not missed.any():
             break
         guess = guess | missed
     return point
+
+
+def _minimize_free(matrix: Floats, target: Floats) -> Floats:
+    """argmin over x >= 0 of x' matrix x / 2 - target' x. Mostly no bound is in the way."""
+    _, point, indefinite = dposv(matrix, target)
+    if not indefinite and point.min() >= 0:
+        return point
+    root = _root(matrix)
+    return nnls(root, solve_triangular(root, target, trans=1))[0]
 
 
 def _root(matrix: Floats) -> Floats:
@@ -282,7 +292,7 @@ def _stages(
     n_rows = dual.n_rows
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
     with _sampling(dual, rng) as take:
-        while beta < dual.beta or rows < n_rows:
+        while rows < n_rows or beta * _LEAP < dual.beta:
             sample = take(rows, min(beta, dual.beta))
             noise = 0.1 * min(rows, n_rows) ** -0.5
             yield sample.with_ridge(noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
