@@ -26,6 +26,7 @@ from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
+from bylaw.formulation.passes import Tally
 from bylaw.formulation.rate_response import RateResponse
 from bylaw.formulation.solution import Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
@@ -187,12 +188,17 @@ class Correction:
     @cached_property
     def errors(self) -> StandardErrors:
         """Standard errors of the rates near the answer."""
-        return self.uncertainty.standard_errors(self.begin.multipliers, self.dual.beta)
+        return self.uncertainty.standard_errors(self.begin.multipliers, self.dual.beta, self._near)
+
+    @cached_property
+    def _near(self) -> Tally:
+        """Sums over a sample of the rows, near the answer."""
+        return self.uncertainty.tally(self.begin.multipliers, self.dual.beta)
 
     @cached_property
     def trust(self) -> Floats:
         """(M,): the part of each plug-in error that counts."""
-        error = self._measure(self.uncertainty.sample, self.begin.multipliers).error
+        error = self.rates.measure(self.uncertainty.sample, self._near).error
         return estimate_signal(error, self.errors.error)
 
     @cached_property

@@ -217,7 +217,9 @@ class Layout:
         found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features.tolist()]
         counts = self._spans[features]
         cells, columns = np.divmod(np.concatenate([np.zeros(0, np.int64), *found]), len(self.columns))
-        keys, places = np.unique(np.repeat(actions, counts) * len(self.columns) + columns, return_inverse=True)
+        keys, places = np.unique(
+            np.repeat(actions, counts) * len(self.columns) + columns, return_inverse=True
+        )
         rows = np.split(cells * len(keys) + places, np.cumsum(counts)[:-1])
         return keys % len(self.columns), keys // len(self.columns), _mark(rows, len(self.cells) * len(keys))
 
