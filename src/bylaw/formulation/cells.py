@@ -68,8 +68,8 @@ class Cells:
             rest = tuple((name, value) for name, value in feature.event if name not in names)
             column = columns.setdefault(Feature(feature.source, rest), len(columns))
             where.append((np.flatnonzero(inside), column))
-        rows = [cells * len(columns) + column for cells, column in where]
-        embedding = _mark(rows, len(self) * len(columns))
+        marked = [cells * len(columns) + column for cells, column in where]
+        embedding = _mark(marked, len(self) * len(columns))
         return Layout(self, tuple(columns), embedding, len(feature_map.features))
 
 
@@ -213,9 +213,8 @@ class Layout:
     def localize(self, features: Places, actions: Places) -> tuple[Places, Places, sparse.csr_array]:
         """Of Q places (feature, action), the q places (column, action) that they are in any cell, in order of
         action, and which of these they are in which cell: ones in a matrix (Q, C * q)."""
-        ends = self.embedding.indptr.tolist()
-        found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features.tolist()]
-        counts = self._spans[features]
+        ends, counts = self.embedding.indptr, self._spans[features]
+        found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features]
         cells, columns = np.divmod(np.concatenate([np.zeros(0, np.int64), *found]), len(self.columns))
         keys, places = np.unique(
             np.repeat(actions, counts) * len(self.columns) + columns, return_inverse=True

@@ -391,9 +391,9 @@ def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowD
     size, so that millions and millionths are solved alike."""
     sizes = _measure_sizes(feature_map, evidence)
     typical = sizes[couplings.indices // len(feature_map.action_space.actions)]
-    rules = np.repeat(np.arange(couplings.shape[0]), np.diff(couplings.indptr))
-    sizes = np.zeros(couplings.shape[0])
-    np.maximum.at(sizes, rules, abs(couplings.data) * typical)
+    counts = np.diff(couplings.indptr)
+    sizes = np.zeros(len(counts))
+    np.maximum.at(sizes, np.repeat(np.arange(len(counts)), counts), abs(couplings.data) * typical)
     return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
 
 

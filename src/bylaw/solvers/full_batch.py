@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.linalg.lapack import dposv
+from scipy.linalg import LinAlgError, cholesky, get_lapack_funcs, solve_triangular
 from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
@@ -29,7 +28,6 @@ from bylaw.solvers.separable import solve_separable
 _ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost
 _FIRST_SHARPNESS = 3.0  # beta of the first stage, times the spread of the loss
 _BETA_GROWTH = 6.0
-_LEAP = 2.0  # times the beta of a stage on all rows, that no stage need come before
 _FIRST_ROWS = 2000
 _RARE_ROWS = 100  # of the rarest condition of a rule, in the first sample: fewer ask the impossible
 _ROWS_GROWTH = 8
@@ -41,6 +39,7 @@ _OUTLINE_STEPS = 300
 _MEMORY = 20  # steps that tell them of the curvature
 _NO_DAMPING = 1e-12  # in units of the loss
 _ROUNDING = 1e-13  # relative precision of the dual's value
+_solve_definite = get_lapack_funcs("posv", dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,7 @@ def minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_])
 
 def _minimize_free(matrix: Floats, target: Floats) -> Floats:
     """argmin over x >= 0 of x' matrix x / 2 - target' x. Mostly no bound is in the way."""
-    _, point, indefinite = dposv(matrix, target)
+    _, point, indefinite = _solve_definite(matrix, target)
     if not indefinite and point.min() >= 0:
         return point
     root = _root(matrix)
@@ -292,7 +291,7 @@ def _stages(
     n_rows = dual.n_rows
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
     with _sampling(dual, rng) as take:
-        while rows < n_rows or beta * _LEAP < dual.beta:
+        while beta < dual.beta or rows < n_rows:
             sample = take(rows, min(beta, dual.beta))
             noise = 0.1 * min(rows, n_rows) ** -0.5
             yield sample.with_ridge(noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
