@@ -195,17 +195,20 @@ def has_few(nonzero: int, size: int) -> bool:
 
 
 def compile_problem(
-    problem: Problem, evidence: RowData, frequencies: Frequencies | None = None
+    problem: Problem,
+    evidence: RowData,
+    frequencies: Frequencies | None = None,
+    rules: Sequence[ExpandedRule] | None = None,
 ) -> LinearForm:
     """The linear form of a problem on these rows.
 
     Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
-    unless they are given.
+    unless they are given; so are the single rules expanded.
     """
     if evidence.margins is None and not evidence.row_weights.any():
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
     space = problem.action_space(evidence.classes)
-    rules = problem.expand(evidence.classes, evidence.group_values)
+    rules = problem.expand(evidence.classes, evidence.group_values) if rules is None else rules
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
     base, base_constant = compiler.rate(problem.minimize)
     rows = [compiler.rate(found.rule.excess) for found in rules]

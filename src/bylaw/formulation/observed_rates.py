@@ -61,7 +61,7 @@ class ObservedRates:
 
 def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> ObservedRates:
     """The rules of `form` on the rows as they turned out."""
-    outcome = compile_problem(problem, rows)
+    outcome = compile_problem(problem, rows, rules=form.rules)
     blind = [bool(rows.unseen.intersection(dict(feature.event))) for feature in form.feature_map.features]
     visible = abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0
     couplings = scale_rows(outcome.couplings, outcome.scales / form.scales)

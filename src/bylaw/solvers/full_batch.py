@@ -39,7 +39,7 @@ _OUTLINE_STEPS = 300
 _MEMORY = 20  # steps that tell them of the curvature
 _NO_DAMPING = 1e-12  # in units of the loss
 _ROUNDING = 1e-13  # relative precision of the dual's value
-_solve_definite = get_lapack_funcs("posv", dtype=np.float64)
+(_solve_definite,) = get_lapack_funcs(("posv",), dtype=np.float64)
 
 
 @dataclass(frozen=True)
