@@ -245,10 +245,11 @@ def _add_diagonal(
         places = [place for place, _ in found]
         parts = [columns[features] for (columns, _), (_, features) in zip(sides, found, strict=True)]
         undecided, factor, inside = diagonal[action] > _DECIDED, diagonal[action] * mass, starts
-        if np.count_nonzero(undecided) * _FEW <= len(undecided):
+        count = np.count_nonzero(undecided)
+        if count * _FEW <= len(undecided):
             rows = np.flatnonzero(undecided)
             parts, factor, inside = [part[:, rows] for part in parts], factor[rows], _locate(starts, rows)
-        else:
+        elif count < len(undecided):
             factor *= undecided
         scaled = parts[0] * factor
         for cell, here in iterate_cells(inside):
