@@ -42,12 +42,12 @@ class _SharedLimit:
         with self.lock:
             self.inside -= 1
             for library, own, first in zip(_find_libraries(), found, self.saved, strict=True):
-                before = own if _is_per_thread(library) else first
-                if before == 1:
-                    continue
-                if _is_per_thread(library) or not self.inside:
+                apart = _is_per_thread(library)
+                before = own if apart else first
+                if before != 1 and (apart or not self.inside):
                     library.set_num_threads(before)
-                _give_up_control(library)
+                if own != 1 or before != 1:
+                    _give_up_control(library)
 
 
 def _is_per_thread(library: Any) -> bool:
