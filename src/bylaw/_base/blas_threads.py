@@ -33,19 +33,21 @@ class _SharedLimit:
             if not self.inside:
                 self.saved = found
             self.inside += 1
-            for library in _find_libraries():
-                library.set_num_threads(1)
+            for library, own in zip(_find_libraries(), found, strict=True):
+                if own != 1:
+                    library.set_num_threads(1)
             return found
 
     def leave(self, found: list[int]) -> None:
         with self.lock:
             self.inside -= 1
             for library, own, first in zip(_find_libraries(), found, self.saved, strict=True):
-                if _is_per_thread(library):
-                    library.set_num_threads(own)
-                elif not self.inside:
-                    library.set_num_threads(first)
-                _give_up_control(library)
+                apart = _is_per_thread(library)
+                before = own if apart else first
+                if before != 1 and (apart or not self.inside):
+                    library.set_num_threads(before)
+                if own != 1 or before != 1:
+                    _give_up_control(library)
 
 
 def _is_per_thread(library: Any) -> bool:

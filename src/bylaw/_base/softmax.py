@@ -94,7 +94,8 @@ def _exp_or_zero(scores: Floats) -> None:
     open_ = near & (scores < 0)  # exp(0) is 1
     if np.count_nonzero(open_) > open_.size // 3 or not scores.flags.c_contiguous:
         np.exp(scores, out=scores)
-        scores *= near
+        if not near.all():
+            scores *= near
         return
     flat = scores.reshape(-1)
     places = np.flatnonzero(open_)

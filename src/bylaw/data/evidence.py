@@ -475,7 +475,7 @@ def encode_values(vector: NDArray[Any], positions: Mapping[Any, int], what: str)
     """Each row's position; of numbers, every one is looked up once."""
     labels, places = find_distinct(vector) if vector.dtype.kind in "iub" else (vector, None)
     codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
-    codes = codes if places is None else codes[places]
+    codes = codes if places is None else codes.take(places)
     if (nowhere := codes == _NOWHERE).any():
         row = int(nowhere.argmax())
         raise EvidenceError(

@@ -86,10 +86,11 @@ def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     if high - low >= _NARROW or high > np.iinfo(np.int64).max:
         values, places = np.unique(vector, return_inverse=True)
         return values, places.astype(np.int64, copy=False)
-    offsets = vector.astype(np.int64) - low
+    offsets = vector.astype(np.int64)
+    offsets -= low
     present = np.bincount(offsets, minlength=1) > 0
     values = (np.flatnonzero(present) + low).astype(vector.dtype)
-    return values, (np.cumsum(present) - 1)[offsets]
+    return values, offsets if present.all() else (np.cumsum(present) - 1).take(offsets)
 
 
 def factorize(vector: NDArray[Any], what: str) -> KnownGroup:

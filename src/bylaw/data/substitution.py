@@ -31,7 +31,7 @@ def substitute(
             known |= {a: known[name].margin(i) for i, a in unseen}
     probabilities = evidence.probabilities
     if codes is not None:
-        probabilities = np.eye(len(evidence.classes))[codes]
+        probabilities = np.eye(len(evidence.classes)).take(codes, axis=0)
     else:
         for name in [name for name in seen if name in evidence.joint]:
             probabilities = _label_given(evidence.joint[name], seen[name].codes, probabilities)

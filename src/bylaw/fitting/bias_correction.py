@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
+from bylaw.formulation.passes import Tally
 from bylaw.formulation.rate_response import RateResponse
 from bylaw.formulation.solution import Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
@@ -133,7 +134,7 @@ class Correction:
     ) -> Correction:
         """With the options of the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
-        dual.loss_unit  # of all rows, for samples too  # noqa: B018
+        dual.compute_shared()
         whole = screen_rows(attach_observed(dual, rates, rows))
         return cls(problem, evidence, rows, whole, rates, **options)  # type: ignore[arg-type]
 
@@ -187,12 +188,17 @@ class Correction:
     @cached_property
     def errors(self) -> StandardErrors:
         """Standard errors of the rates near the answer."""
-        return self.uncertainty.standard_errors(self.begin.multipliers, self.dual.beta)
+        return self.uncertainty.standard_errors(self.begin.multipliers, self.dual.beta, self._near)
+
+    @cached_property
+    def _near(self) -> Tally:
+        """Sums over a sample of the rows, near the answer."""
+        return self.uncertainty.tally(self.begin.multipliers, self.dual.beta)
 
     @cached_property
     def trust(self) -> Floats:
         """(M,): the part of each plug-in error that counts."""
-        error = self._measure(self.uncertainty.sample, self.begin.multipliers).error
+        error = self.rates.measure(self.uncertainty.sample, self._near).error
         return estimate_signal(error, self.errors.error)
 
     @cached_property
@@ -332,8 +338,8 @@ class Correction:
         draws, rules = self._draw(at, self.plain.rates)
         if not len(rules):
             return 0.0
-        deviations = draws.std(axis=0)
-        worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=1)
+        deviations = draws.std(axis=1, keepdims=True)
+        worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=0)
         return max(float(np.quantile(worst, CHANCE)), 0.0)
 
     def describe(self, solution: Solution) -> CorrectedSolution:
@@ -346,16 +352,16 @@ class Correction:
         draws, rules = self._draw(Outline(found.solution.multipliers, found.dual.beta), found.rates)
         if not len(rules):
             return 1.0, float(self.dual.n_rows)
-        slack = -(found.rates.predicted + self.trust * found.rates.error)[rules] + self.tol
+        slack = -(found.rates.predicted + self.trust * found.rates.error)[rules, None] + self.tol
         if (slack < 0).any():
-            return float((draws <= slack).all(axis=1).mean()), math.inf
-        room = np.where(draws > 0, slack / np.where(draws > 0, draws, 1.0), np.inf).min(axis=1)
+            return float((draws <= slack).all(axis=0).mean()), math.inf
+        room = np.divide(slack, draws, out=np.full(draws.shape, np.inf), where=draws > 0).min(axis=0)
         least = float(np.quantile(room, 0.1, method="lower"))  # times the noise that nine in ten draws bear
         needed = self.dual.n_rows / least**2 if least > _SQUEEZED else math.inf
         return float((room >= 1).mean()), needed
 
     def _draw(self, at: Outline, rates: RateExcess) -> tuple[Floats, NDArray[np.int64]]:
-        """Errors of the estimated rates of rules near their bounds, (n_draws, n_near), and these rules."""
+        """Errors of the estimated rates of rules near their bounds, (n_near, n_draws), and these rules."""
         errors = self.errors
         spread = np.sqrt(errors.predicted**2 + self.trust * errors.error**2)
         estimate = rates.predicted + self.trust * rates.error
@@ -365,8 +371,13 @@ class Correction:
         covariance = self.uncertainty.covariance(*at, self.trust, rules)
         covariance[np.diag_indices(len(rules))] += ((self.trust - self.trust**2) * errors.error**2)[rules]
         values, vectors = np.linalg.eigh(covariance)
-        normal = np.random.default_rng(0).standard_normal((_DRAWS, len(rules)))
-        return normal * np.sqrt(np.maximum(values, 0.0)) @ vectors.T, rules
+        return vectors * np.sqrt(np.maximum(values, 0.0)) @ _draw_normal(len(rules)), rules
+
+
+@lru_cache(maxsize=1)
+def _draw_normal(size: int) -> Floats:
+    """(size, n_draws), the same whenever they are needed."""
+    return np.ascontiguousarray(np.random.default_rng(0).standard_normal((_DRAWS, size)).T)
 
 
 def estimate_signal(errors: Floats, standard_errors: Floats) -> Floats:

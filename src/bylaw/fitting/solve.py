@@ -199,10 +199,11 @@ def solve(
         raise OptionError("there are no rules to certify; leave out guarantee and held_out")
     observed = None if surveyed is None else surveyed.observed
     told = labels is not None or groups is not None or observed is not None
-    if not dual.n_rules or not (told or margin or certifying):
-        policy = make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
-        return _add_source(_add_calibration(policy, calibration), surveyed)
     full_batch = isinstance(chosen, FullBatch)
+    if not dual.n_rules or not (told or margin or certifying):
+        solution = _solve_as_predicted(problem, evidence, dual, run, tol, trusted=full_batch)
+        policy = make_policy(problem, dual, solution)
+        return _add_source(_add_calibration(policy, calibration), surveyed)
     correction = Correction.prepare(
         problem,
         evidence,
@@ -311,7 +312,7 @@ def _solve_as_observed(
 ) -> Policy:
     if not (correction.affected.any() or margin or certifying):
         parts = correction.problem, correction.evidence, correction.dual
-        solution = _solve_as_predicted(*parts, correction.run, correction.tol)
+        solution = _solve_as_predicted(*parts, correction.run, correction.tol, trusted=not correction.polish)
         return make_corrected_policy(correction, correction.describe(solution))
     found = correction.fit(0.0 if certifying else margin)
     if found.solution.status is Status.MISSED:
@@ -322,12 +323,15 @@ def _solve_as_observed(
 
 
 def _solve_as_predicted(
-    problem: Problem, evidence: Evidence, dual: Dual, run: Resolve, tol: float
+    problem: Problem, evidence: Evidence, dual: Dual, run: Resolve, tol: float, *, trusted: bool
 ) -> Solution:
-    """The solver's answer; an error where the rules conflict, a warning where it is not good enough."""
+    """The solver's answer; an error where the rules conflict, a warning where it is not good enough. Whether
+    the rules hold is measured, unless a solver that says so is trusted."""
     solution = run(dual)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         _raise_if_conflicting(problem, evidence, dual, solution, tol)
+    if trusted and solution.status is Status.CONVERGED:  # its gradient mapping is within the tolerance
+        return solution
     converged = solution.status is Status.CONVERGED
     if not converged or dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0) < -tol:
         excesses = measure_excesses(dual, solution.multipliers)

@@ -157,7 +157,11 @@ def make_blocks(
     else:
         codes = cells.locate(evidence)
         order = np.argsort(codes, kind="stable")
-        parts = [CellRows.sort(codes, layout, order[i::n_blocks]) for i in chosen]
+        ends = np.searchsorted(codes, np.arange(len(cells) + 1), sorter=order)
+        starts = (np.maximum(-(-(ends - i) // n_blocks), 0) for i in chosen)
+        parts = [
+            CellRows(begin, layout, order=order[i::n_blocks]) for i, begin in zip(chosen, starts, strict=True)
+        ]
     return [_make_sorted_block(form, evidence, part) for part in parts]
 
 

@@ -20,7 +20,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.groups import KnownGroup
 from bylaw.data.outcomes import ObservedRows
-from bylaw.formulation.linear_form import Feature, FeatureMap, has_few
+from bylaw.formulation.linear_form import MANY_WEIGHTS, Feature, FeatureMap, has_few
 
 CELL_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
 Places = NDArray[np.int64]
@@ -57,9 +57,9 @@ class Cells:
         """How features are made of columns that the cells share."""
         names = {name for name in self.names if _agrees(rows, name)}
         columns: dict[Feature, int] = {}
-        entries: list[tuple[int, int, int]] = []  # feature, cell, column
+        where = list[tuple[NDArray[np.intp], int]]()  # of each feature, its cells and its column
         codes = np.indices(self.shape).reshape(len(self.shape), len(self))
-        for f, feature in enumerate(feature_map.features):
+        for feature in feature_map.features:
             inside = np.ones(len(self), dtype=bool)
             for name, value in feature.event:
                 if name in names:
@@ -67,11 +67,9 @@ class Cells:
                     inside &= codes[self.names.index(name)] == place
             rest = tuple((name, value) for name, value in feature.event if name not in names)
             column = columns.setdefault(Feature(feature.source, rest), len(columns))
-            entries += [(f, cell, column) for cell in np.flatnonzero(inside).tolist()]
-        found = np.array(entries, dtype=np.int64).reshape(-1, 3)
-        where = (found[:, 0], found[:, 1] * len(columns) + found[:, 2])
-        shape = (len(feature_map.features), len(self) * len(columns))
-        embedding = sparse.csr_array((np.ones(len(found)), where), shape=shape)
+            where.append((np.flatnonzero(inside), column))
+        marked = [cells * len(columns) + column for cells, column in where]
+        embedding = _mark(marked, len(self) * len(columns))
         return Layout(self, tuple(columns), embedding, len(feature_map.features))
 
 
@@ -121,7 +119,8 @@ class Layout:
 
     @cached_property
     def _transposed(self) -> Matrix:
-        return compact(sparse.csr_array(self.embedding.T))
+        found = self._operator.T
+        return found if isinstance(found, np.ndarray) else sparse.csr_array(found)
 
     @cached_property
     def _spans(self) -> NDArray[np.integer]:
@@ -131,9 +130,10 @@ class Layout:
     def spread(self, matrix: Floats) -> Sequence[Weights | OwnWeights]:
         """The weights of the columns in each cell, (A, D), of weights of features (F, A)."""
         n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
-        counts = np.count_nonzero(matrix, axis=1)
-        if has_few(int(counts @ self._spans) // n_cells, n_columns * n_actions):
-            return self._spread_few(matrix, counts)
+        if n_columns * n_actions >= MANY_WEIGHTS:
+            counts = np.count_nonzero(matrix, axis=1)
+            if has_few(int(counts @ self._spans) // n_cells, n_columns * n_actions):
+                return self._spread_few(matrix, counts)
         return [Weights(part.T) for part in self.spread_matrix(matrix)]
 
     def spread_matrix(self, matrix: Floats) -> Floats:
@@ -205,21 +205,29 @@ class Layout:
     @cached_property
     def _entries(self) -> list[tuple[Places, Places]]:
         """For each cell, the features that are not zero and their columns."""
-        entries = self.embedding.tocoo()
-        features = np.asarray(entries.coords[0], dtype=np.int64)
-        cells, columns = np.divmod(np.asarray(entries.coords[1], dtype=np.int64), len(self.columns))
+        features = np.repeat(np.arange(self.n_features), self._spans)
+        cells, columns = np.divmod(self.embedding.indices.astype(np.int64), len(self.columns))
         inside = [cells == cell for cell in range(len(self.cells))]
         return [(features[here], columns[here]) for here in inside]
 
     def localize(self, features: Places, actions: Places) -> tuple[Places, Places, sparse.csr_array]:
         """Of Q places (feature, action), the q places (column, action) that they are in any cell, in order of
         action, and which of these they are in which cell: ones in a matrix (Q, C * q)."""
-        found = self.embedding[features].tocoo()
-        cells, columns = np.divmod(found.coords[1], len(self.columns))
-        keys, places = np.unique(actions[found.coords[0]] * len(self.columns) + columns, return_inverse=True)
-        shape = (len(features), len(self.cells) * len(keys))
-        ones = (found.data, (found.coords[0], cells * len(keys) + places))
-        return keys % len(self.columns), keys // len(self.columns), sparse.csr_array(ones, shape=shape)
+        ends, counts = self.embedding.indptr, self._spans[features]
+        found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features]
+        cells, columns = np.divmod(np.concatenate([np.zeros(0, np.int64), *found]), len(self.columns))
+        keys, places = np.unique(
+            np.repeat(actions, counts) * len(self.columns) + columns, return_inverse=True
+        )
+        rows = np.split(cells * len(keys) + places, np.cumsum(counts)[:-1])
+        return keys % len(self.columns), keys // len(self.columns), _mark(rows, len(self.cells) * len(keys))
+
+
+def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
+    """(len(rows), width): ones in these columns of each row, which are in order."""
+    ends = np.cumsum([0, *map(len, rows)])
+    columns = np.concatenate([np.zeros(0, np.int64), *rows])
+    return sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(rows), width))
 
 
 def iterate_cells(starts: Places) -> Iterator[tuple[int, slice]]:

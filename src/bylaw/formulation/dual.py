@@ -39,7 +39,7 @@ from bylaw.formulation.passes import (
 )
 
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"support", "places", "_local_support", "local_couplings"})
+_OF_RULES = frozenset({"support", "places", "_local_support", "local_couplings", "touched_columns"})
 _OF_BOUNDS = frozenset({"_norm_moments"})
 _OF_ALL = _OF_ROWS | _OF_RULES
 
@@ -112,6 +112,10 @@ class Dual:
         """The same rows and rules, with another inverse temperature."""
         return self._share(replace(self, beta=beta), _OF_ALL | _OF_BOUNDS)
 
+    def with_ridge(self, ridge: float) -> Dual:
+        """The same rows and rules, with another ridge."""
+        return self._share(replace(self, ridge=ridge), _OF_ALL | _OF_BOUNDS)
+
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
         sample = replace(self, blocks=blocks, source=None)
@@ -119,8 +123,13 @@ class Dual:
 
     def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
         """The same rules on a sample of the rows, with its own units of the loss."""
-        _ = self._local_support, self.places  # once for all samples
-        return self._share(replace(self, blocks=blocks, beta=beta, source=None), _OF_RULES)
+        _ = self.touched_columns, self.places  # once for all samples
+        sample = replace(self, blocks=blocks, beta=beta, source=None)
+        return self._share(sample, _OF_ALL if sample.n_rows == self.n_rows else _OF_RULES)
+
+    def compute_shared(self) -> None:
+        """The constants that duals of other betas and of samples share, once for all of them."""
+        _ = self.loss_unit, self.touched_columns, self.places
 
     def with_sample(self, source: RowSource) -> Dual:
         """The same on a sample of rows that live elsewhere and stay there."""
@@ -157,7 +166,7 @@ class Dual:
         places = np.unique(self.form.couplings.indices)
         places = places[np.argsort(places % self.form.base.shape[1], kind="stable")]
         features, actions = np.divmod(places, self.form.base.shape[1])
-        return Support(features, actions), compact(self.form.couplings[:, places])
+        return Support(features, actions), compact(self.form.operator[:, places])
 
     @cached_property
     def places(self) -> Places | None:
@@ -193,7 +202,7 @@ class Dual:
         cells = self.blocks[0].cells
         return None if cells is None else cells.layout
 
-    @property
+    @cached_property
     def touched_columns(self) -> NDArray[np.int64]:
         """The columns of blocks that rules touch in any cell."""
         return np.unique(self._local_support[0].features)

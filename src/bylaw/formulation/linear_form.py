@@ -42,7 +42,7 @@ _ORDINARY = (1e-2, 1e3)  # sizes of rules that are left as they are
 _SAMPLE = 4096  # rows that show how large features are
 _SAMPLE_VALUES = 2**19  # of features on these rows, at most
 _FEW = 20  # where less than one weight in so many is not zero, products leave out the zeros
-_SMALL = 1000  # weights: too few for that to pay
+MANY_WEIGHTS = 1000  # of fewer, that does not pay
 
 
 class Feature(NamedTuple):
@@ -191,21 +191,24 @@ def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
 def has_few(nonzero: int, size: int) -> bool:
     """Whether products with a matrix had better leave out its zeros. With many classes most entries are: a
     label's score depends on its own probability, not on those of the others."""
-    return size >= _SMALL and nonzero * _FEW <= size
+    return size >= MANY_WEIGHTS and nonzero * _FEW <= size
 
 
 def compile_problem(
-    problem: Problem, evidence: RowData, frequencies: Frequencies | None = None
+    problem: Problem,
+    evidence: RowData,
+    frequencies: Frequencies | None = None,
+    rules: Sequence[ExpandedRule] | None = None,
 ) -> LinearForm:
     """The linear form of a problem on these rows.
 
     Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
-    unless they are given.
+    unless they are given; so are the single rules expanded.
     """
     if evidence.margins is None and not evidence.row_weights.any():
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
     space = problem.action_space(evidence.classes)
-    rules = problem.expand(evidence.classes, evidence.group_values)
+    rules = problem.expand(evidence.classes, evidence.group_values) if rules is None else rules
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
     base, base_constant = compiler.rate(problem.minimize)
     rows = [compiler.rate(found.rule.excess) for found in rules]
@@ -217,7 +220,7 @@ def compile_problem(
         feature_map=feature_map,
         base=_dense(base, shape),
         base_constant=base_constant,
-        couplings=sparse.csr_array(couplings / scales[:, None]),
+        couplings=scale_rows(couplings, 1 / scales),
         bounds=np.array([-constant for _, constant in rows]) / scales,
         scales=scales,
         rules=tuple(rules),
@@ -234,6 +237,11 @@ class RateParts:
     events: NDArray[np.int64]  # (P,): its condition
     conditions: tuple[Conditions, ...]  # E of them; the empty one is that of all rows
     frequencies: Floats  # (E,): P(condition)
+
+    @cached_property
+    def operator(self) -> Matrix:
+        """The couplings, for products with them."""
+        return compact(self.couplings)
 
 
 def compile_parts(form: LinearForm) -> RateParts:
@@ -368,9 +376,17 @@ def _dense(entries: Entries, shape: tuple[int, int]) -> Floats:
 
 
 def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
-    triples = [(j, k * shape[1] + a, c) for j, row in enumerate(rows) for (k, a), c in row.items()]
-    where = ([j for j, _, _ in triples], [i for _, i, _ in triples])
-    return sparse.csr_array(([c for *_, c in triples], where), shape=(len(rows), shape[0] * shape[1]))
+    pairs = [pair for row in rows for pair in sorted((k * shape[1] + a, c) for (k, a), c in row.items())]
+    places, values = ([pair[i] for pair in pairs] for i in (0, 1))
+    entries = np.array(values, dtype=np.float64), np.array(places, dtype=np.int64)
+    ends = np.cumsum([0, *map(len, rows)])
+    return sparse.csr_array((*entries, ends), shape=(len(rows), shape[0] * shape[1]))
+
+
+def scale_rows(matrix: sparse.csr_array, factors: Floats) -> sparse.csr_array:
+    """The matrix (M, N) with each row times its factor (M,)."""
+    data = matrix.data * np.repeat(factors, np.diff(matrix.indptr))
+    return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
@@ -378,10 +394,9 @@ def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowD
     size, so that millions and millionths are solved alike."""
     sizes = _measure_sizes(feature_map, evidence)
     typical = sizes[couplings.indices // len(feature_map.action_space.actions)]
-    scaled = sparse.csr_array(
-        (abs(couplings.data) * typical, couplings.indices, couplings.indptr), couplings.shape
-    )
-    sizes = scaled.max(axis=1).toarray().ravel()
+    counts = np.diff(couplings.indptr)
+    sizes = np.zeros(len(counts))
+    np.maximum.at(sizes, np.repeat(np.arange(len(counts)), counts), abs(couplings.data) * typical)
     return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
 
 

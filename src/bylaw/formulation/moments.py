@@ -43,7 +43,7 @@ class Places:
         moments = np.zeros(self.shape)
         if len(self.wide):
             moments[self.wide] = features[self.wide] @ probabilities.T
-        chosen, options = _as_slice(self.features), _as_slice(self.actions)
+        chosen, options = as_slice(self.features), as_slice(self.actions)
         if isinstance(chosen, slice) and isinstance(options, slice):
             moments[self.features, self.actions] = np.einsum(
                 "qn,qn->q", features[chosen], probabilities[options]
@@ -57,7 +57,7 @@ class Places:
         return moments
 
 
-def _as_slice(places: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+def as_slice(places: NDArray[np.int64]) -> slice | NDArray[np.int64]:
     """The same places without a copy, if they follow each other."""
     if len(places) and (np.diff(places) == 1).all():
         return slice(int(places[0]), int(places[-1]) + 1)

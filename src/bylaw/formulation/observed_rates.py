@@ -16,7 +16,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.linear_form import LinearForm, compile_problem, scale_rows
 from bylaw.formulation.moments import Places
 from bylaw.formulation.passes import Tally
 from bylaw.language.problem import Problem
@@ -61,10 +61,10 @@ class ObservedRates:
 
 def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> ObservedRates:
     """The rules of `form` on the rows as they turned out."""
-    outcome = compile_problem(problem, rows)
+    outcome = compile_problem(problem, rows, rules=form.rules)
     blind = [bool(rows.unseen.intersection(dict(feature.event))) for feature in form.feature_map.features]
     visible = abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0
-    couplings = sparse.csr_array(outcome.couplings * (outcome.scales / form.scales)[:, None])
+    couplings = scale_rows(outcome.couplings, outcome.scales / form.scales)
     return ObservedRates(outcome, couplings, visible)
 
 

@@ -22,11 +22,12 @@ from bylaw.formulation.blocks import Block
 from bylaw.formulation.cells import Layout, iterate_cells, iterate_tiles
 from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm
-from bylaw.formulation.moments import Places
+from bylaw.formulation.moments import Places, as_slice
 from bylaw.language.action_space import ActionSpace
 
 _TILE = 2**17  # scores at a time, where a cell has more: as many as fit in a core's own cache
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
+_FEW = 4  # where at most one row in so many adds something, the others are left out
 
 
 class Pass(Protocol):
@@ -96,6 +97,11 @@ class Support:
         actions, starts, counts = np.unique(self.actions, return_index=True, return_counts=True)
         ranges = zip(actions.tolist(), starts.tolist(), counts.tolist(), strict=True)
         return [(action, slice(start, start + count)) for action, start, count in ranges]
+
+    @cached_property
+    def columns_by_action(self) -> dict[int, tuple[slice, slice | NDArray[np.int64]]]:
+        """The places of every action that is touched, and their features."""
+        return {action: (here, as_slice(self.features[here])) for action, here in self.by_action}
 
 
 @dataclass(frozen=True)
@@ -201,18 +207,19 @@ def _compute_curvatures(
     For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that is
     the only one that rules touch.
     """
-    starts, mass = block.starts, np.sqrt(beta * block.row_weights)
+    starts, mass = block.starts, beta if block.weights is None else beta * block.weights
     size = len(sides[0][1].actions)
     totals = [np.zeros((len(starts) - 1, len(support.actions), size)) for _, support in sides]
-    alone = len({action for _, support in sides for action, _ in support.by_action}) == 1
+    alone = len(set().union(*(support.columns_by_action for _, support in sides))) == 1
     together = space.exclusive
     if together and not alone:
         undecided, mass = _select(probabilities.max(axis=0) < 1 - _DECIDED, mass)
         probabilities = probabilities[:, undecided]
         sides = [(columns[:, undecided], support) for columns, support in sides]
         starts = _locate(starts, undecided)
+        root = np.sqrt(mass)
         spreads = [
-            columns[support.features] * (probabilities[support.actions] * mass) for columns, support in sides
+            columns[support.features] * (probabilities[support.actions] * root) for columns, support in sides
         ]
         for cell, rows in iterate_cells(starts):
             for total, spread in zip(totals, spreads, strict=True):
@@ -227,31 +234,37 @@ def _compute_curvatures(
 def _add_diagonal(
     totals: list[Floats],
     diagonal: Floats | Mapping[int, Floats],
-    mass: Floats,
+    mass: Floats | float,
     starts: NDArray[np.int64],
     sides: Sequence[Side],
 ) -> None:
     """The part of the curvature between places of one action, from each action's diagonal, (n_rows,)."""
-    by_action = [dict(support.by_action) for _, support in sides]
+    nothing = slice(0), slice(0)
     for action, first in sides[0][1].by_action:
-        rows, factor = _select(diagonal[action] > _DECIDED, mass)
-        factor = factor * np.sqrt(diagonal[action][rows])
-        places = [found.get(action, slice(0)) for found in by_action]
-        spreads = [
-            columns[support.features[here]][:, rows] * factor
-            for (columns, support), here in zip(sides, places, strict=True)
-        ]
-        for cell, inside in iterate_cells(_locate(starts, rows)):
-            for total, here, spread in zip(totals, places, spreads, strict=True):
-                total[cell, here, first] += spread[:, inside] @ spreads[0][:, inside].T
+        found = [support.columns_by_action.get(action, nothing) for _, support in sides]
+        places = [place for place, _ in found]
+        parts = [columns[features] for (columns, _), (_, features) in zip(sides, found, strict=True)]
+        undecided, factor, inside = diagonal[action] > _DECIDED, diagonal[action] * mass, starts
+        count = np.count_nonzero(undecided)
+        if count * _FEW <= len(undecided):
+            rows = np.flatnonzero(undecided)
+            parts, factor, inside = [part[:, rows] for part in parts], factor[rows], _locate(starts, rows)
+        elif count < len(undecided):
+            factor *= undecided
+        scaled = parts[0] * factor
+        for cell, here in iterate_cells(inside):
+            for total, place, part in zip(totals, places, parts, strict=True):
+                total[cell, place, first] += part[:, here] @ scaled[:, here].T
 
 
-def _select(wanted: NDArray[np.bool_], mass: Floats) -> tuple[NDArray[np.intp] | slice, Floats]:
+def _select(
+    wanted: NDArray[np.bool_], mass: Floats | float
+) -> tuple[NDArray[np.intp] | slice, Floats | float]:
     """The rows that are wanted, and their mass; where all are, without a copy."""
     if wanted.all():
         return slice(None), mass
     rows = np.flatnonzero(wanted)
-    return rows, mass[rows]
+    return rows, mass[rows] if isinstance(mass, np.ndarray) else mass
 
 
 def _locate(starts: NDArray[np.int64], rows: NDArray[np.intp] | slice) -> NDArray[np.int64]:
@@ -329,7 +342,7 @@ class NormPass:
 
     def __call__(self, block: Block) -> NormSums:
         norms, weights = self.norms(block), block.row_weights
-        squares = norms**2
+        squares = np.square(norms)
         return NormSums(float(weights @ norms), float(weights @ squares), float(weights**2 @ squares))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bylaw._base.matrices import as_dense, compact
 from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.observed_rates import ObservedRates
@@ -31,13 +32,13 @@ class RateResponse:
         n_actions, block = rates.form.base.shape[1], dual.blocks[0]
         places = np.unique(rates.couplings.indices)
         places = places[np.argsort(places % n_actions, kind="stable")]
-        couplings = rates.couplings[:, places]
+        couplings = rates.operator[:, places]
         support = Support(*np.divmod(places.astype(np.int64), n_actions))
         layout = None if block.cells is None else block.cells.seen_layout
         if layout is None:
-            return cls(support, couplings.toarray()[None], dual.local_couplings)
+            return cls(support, as_dense(couplings)[None], dual.local_couplings)
         columns, actions, embedding = layout.localize(support.features, support.actions)
-        local = (couplings @ embedding).toarray().reshape(dual.n_rules, -1, len(actions))
+        local = as_dense(couplings @ compact(embedding)).reshape(dual.n_rules, -1, len(actions))
         return cls(Support(columns, actions), local.transpose(1, 0, 2), dual.local_couplings)
 
     def differentiate(self, total: Tally) -> tuple[Floats, Floats]:

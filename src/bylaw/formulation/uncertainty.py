@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from bylaw._base.matrices import Matrix, add_entries, find_columns
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.formulation.blocks import BLOCK_ROWS, make_blocks
@@ -27,6 +27,7 @@ from bylaw.formulation.linear_form import (
     compile_parts,
 )
 from bylaw.formulation.observed_rates import ObservedRates
+from bylaw.formulation.passes import Tally
 
 _MOST_BLOCKS = 16  # of rows that show how much rates vary
 _MOST_VALUES = 2**24  # rows times rules, likewise
@@ -44,19 +45,24 @@ class StandardErrors(NamedTuple):
 class _View:
     """The rates on one set of features: as predicted, or as observed."""
 
-    couplings: sparse.csr_array  # (M, F * A), in the dual's units
+    couplings: Matrix  # (M, F * A), in the dual's units
     parts: RateParts
     scales: Floats  # (M,): the dual's units
-    chances: list[Floats]  # for each block, (E, n_rows): P(condition | x)
+    conditions: list[int]  # E features that are P(condition | x)
+    chances: list[Floats] | None = None  # the same for each block, (E, n_rows), where they are no features
+
+    def find_chances(self, block: int, features: Floats) -> Floats:
+        """(E, n_rows), of a block with these features (F, n_rows)."""
+        return features[self.conditions] if self.chances is None else self.chances[block]
 
     def restrict(self, rules: NDArray[np.int64], moments: Floats, mass: float) -> _Influence:
         """Of some rules, for a policy with these moments (F, A)."""
-        rates = self.parts.couplings @ (moments.ravel() / mass) / self.scales[self.parts.rules]
-        shape = (len(self.scales), len(self.parts.conditions))
+        rates = self.parts.operator @ (moments.ravel() / mass) / self.scales[self.parts.rules]
         parts = rates / self.parts.frequencies[self.parts.events]
-        slopes = sparse.csr_array((parts, (self.parts.rules, self.parts.events)), shape=shape)
+        shape = (len(self.scales), len(self.parts.conditions))
+        slopes = add_entries(parts, self.parts.rules, self.parts.events, shape)
         couplings = self.couplings[rules]
-        places = np.unique(couplings.indices)
+        places = find_columns(couplings)
         touched, actions = np.divmod(places, moments.shape[1])
         return _Influence(touched, actions, couplings[:, places], slopes[rules])
 
@@ -67,8 +73,8 @@ class _Influence:
 
     features: NDArray[np.integer]  # (Q,): the places (feature, action) that the rules touch
     actions: NDArray[np.integer]
-    couplings: sparse.csr_array  # (M, Q)
-    slopes: sparse.csr_array  # (M, E): parts of the rates over the frequencies of their conditions
+    couplings: Matrix  # (M, Q)
+    slopes: Matrix  # (M, E): parts of the rates over the frequencies of their conditions
 
     def __call__(self, features: Floats, probabilities: Floats, chances: Floats) -> Floats:
         """(M, n_rows), of mean zero."""
@@ -89,14 +95,19 @@ class RateUncertainty:
         """For a dual whose blocks have the features of the evidence and, as observed, of the same `rows`."""
         most = min(max(_MOST_VALUES // (dual.n_rules * BLOCK_ROWS), 1), _MOST_BLOCKS)
         sample = dual.with_rows(dual.blocks[:most])
-        predicted = _View(dual.form.couplings, *_compile(dual, dual.form, evidence, most))
-        observed = _View(rates.couplings, *_compile(dual, rates.form, rows, most))
+        predicted = _compile(dual, dual.form, dual.form.operator, evidence, most)
+        observed = _compile(dual, rates.form, rates.operator, rows, most)
         return cls(sample, dual.n_rows, (predicted, observed))
 
-    def standard_errors(self, multipliers: Floats, beta: float) -> StandardErrors:
+    def tally(self, multipliers: Floats, beta: float) -> Tally:
+        """The sums over the sample."""
+        return self.sample.with_beta(beta).tally(multipliers)
+
+    def standard_errors(self, multipliers: Floats, beta: float, total: Tally | None = None) -> StandardErrors:
+        """Of the rates of a policy, whose tally may be known."""
         squares = np.zeros((3, self.sample.n_rules))
         rules = np.arange(self.sample.n_rules)
-        for weights, predicted, observed in self._influences(multipliers, beta, rules):
+        for weights, predicted, observed in self._influences(multipliers, beta, rules, total):
             for k, influence in enumerate((predicted, observed, observed - predicted)):
                 squares[k] += influence**2 @ weights**2
         return StandardErrors(*(np.sqrt(squares) * self._shrinkage))
@@ -115,32 +126,33 @@ class RateUncertainty:
         return math.sqrt(self.sample.n_rows / self.n_rows) / self.sample.mass
 
     def _influences(
-        self, multipliers: Floats, beta: float, rules: NDArray[np.int64]
+        self, multipliers: Floats, beta: float, rules: NDArray[np.int64], total: Tally | None = None
     ) -> Iterator[tuple[Floats, Floats, Floats]]:
         """For each block its weights, (n_rows,), and its influences on predicted and observed rates."""
-        total = self.sample.with_beta(beta).tally(multipliers)
+        total = self.tally(multipliers, beta) if total is None else total
         assert total.observed is not None
         predicted = self.views[0].restrict(rules, total.moments, total.mass)
         observed = self.views[1].restrict(rules, total.observed, total.mass)
         matrix = beta * self.sample.form.score_matrix(multipliers)
-        chances = zip(self.views[0].chances, self.views[1].chances, strict=True)
-        for block, (before, after) in zip(self.sample.blocks, chances, strict=True):
-            assert block.observed is not None
+        for i, block in enumerate(self.sample.blocks):
+            before, after = block.features, block.observed
+            assert after is not None
             probabilities = block.scores(matrix)
             self.sample.form.action_space.to_probabilities(probabilities)
             yield (
                 block.row_weights,
-                predicted(block.features, probabilities, before),
-                observed(block.observed, probabilities, after),
+                predicted(before, probabilities, self.views[0].find_chances(i, before)),
+                observed(after, probabilities, self.views[1].find_chances(i, after)),
             )
 
 
-def _compile(
-    dual: Dual, form: LinearForm, rows: RowData, most: int
-) -> tuple[RateParts, Floats, list[Floats]]:
-    """The parts of the rules' rates, and the chances of their conditions on the blocks of the sample."""
+def _compile(dual: Dual, form: LinearForm, couplings: Matrix, rows: RowData, most: int) -> _View:
+    """With the chances of the rules' conditions on the blocks of the sample, where these are no features."""
     parts = compile_parts(form)
     conditions = tuple(Feature(None, condition) for condition in parts.conditions)
+    places = {feature: k for k, feature in enumerate(form.feature_map.features)}
+    if places.keys() >= set(conditions):
+        return _View(couplings, parts, dual.form.scales, [places[feature] for feature in conditions])
     chances = replace(form, feature_map=replace(form.feature_map, features=conditions))
     blocks = make_blocks(chances, rows, most=most, like=dual.blocks)
-    return parts, dual.form.scales, [block.features for block in blocks]
+    return _View(couplings, parts, dual.form.scales, [], [block.features for block in blocks])

@@ -11,6 +11,7 @@ import keyword
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -282,7 +283,7 @@ class Rule:
         if not self.excess.terms:
             raise RuleError(f"the rule {self} does not depend on the decisions")
 
-    @property
+    @cached_property
     def excess(self) -> Rate:
         """The rate that must be <= 0."""
         return self.left - self.right if self.sense == "<=" else self.right - self.left

@@ -21,6 +21,7 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -77,16 +78,19 @@ class Fingerprint:
 
     def release(self) -> Fingerprint:
         """With one more draw of noise, the same for the same counts throughout a process."""
-        content = self.counts.astype("<i8").tobytes() + f"{self.rows} {self.draws}".encode()
+        content = self._pack().tobytes() + f"{self.rows} {self.draws}".encode()
         return Fingerprint(self.rows, self.counts + _draw_noise(content), self.draws + 1)
 
     def to_dict(self) -> dict[str, Any]:
         if not self.draws:
             raise ValueError("exact counts are not saved: release() them first")
-        largest = int(np.abs(self.counts).max())
-        width = next(w for w in _WIDTHS if largest <= np.iinfo(w).max)
-        text = base64.b64encode(self.counts.astype(width).tobytes()).decode()
+        text = base64.b64encode(self._pack().tobytes()).decode()
         return {"rows": self.rows, "draws": self.draws, "counts": text}
+
+    def _pack(self) -> NDArray[np.integer]:
+        """The counts as the shortest integers that hold them all."""
+        largest = int(np.abs(self.counts).max())
+        return self.counts.astype(next(width for width in _WIDTHS if largest <= np.iinfo(width).max))
 
     @classmethod
     def from_node(cls, node: Node) -> Fingerprint:
@@ -162,11 +166,17 @@ def _draw_noise(content: bytes) -> Counts:
     """From a keyed hash, (n_buckets,): without the secret it cannot be told from true randomness."""
     stream = hashlib.shake_256(_SECRET + content).digest(8 * BUCKETS)
     bits = np.frombuffer(stream, dtype="<u8")
-    steps = np.arange(1, int(_TAIL / EPSILON))
-    beyond = 2 * np.exp(-EPSILON * steps) / (1 + np.exp(-EPSILON))  # P(|z| >= step)
-    limits = (beyond[::-1] * 2.0**63).astype(np.uint64)
+    limits = _find_limits()
     sizes = len(limits) - np.searchsorted(limits, bits >> np.uint64(1), side="right")
-    return np.where(bits & np.uint64(1), sizes, -sizes).astype(np.int64)
+    return sizes * (2 * (bits & np.uint64(1)).view(np.int64) - 1)
+
+
+@cache
+def _find_limits() -> NDArray[np.uint64]:
+    """2^63 P(|z| >= step), from the most steps to one."""
+    steps = np.arange(1, int(_TAIL / EPSILON))
+    beyond = 2 * np.exp(-EPSILON * steps) / (1 + np.exp(-EPSILON))
+    return (beyond[::-1] * 2.0**63).astype(np.uint64)
 
 
 def _decode(node: Node) -> Counts:

@@ -29,6 +29,7 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
+from bylaw.formulation.passes import Tally
 from bylaw.formulation.rate_response import RateResponse
 from bylaw.formulation.solution import Step
 from bylaw.solvers.base import Callback, gradient_mapping
@@ -192,7 +193,7 @@ class Complementarity:
             rows, dual, near = self._count_rows(beta), self.dual.with_beta(beta), _NEAR
             if rows < n_rows:
                 ridge = 0.1 * rows**-0.5 / self.dual.loss_unit
-                dual = replace(dual.with_rows(sample_blocks(blocks, rows)), ridge=ridge)
+                dual = dual.with_rows(sample_blocks(blocks, rows)).with_ridge(ridge)
                 near = _NEAR * math.sqrt(n_rows / rows)
             yield _Stage(replace(self, dual=dual), near, _STEPS)
 
@@ -267,8 +268,7 @@ class _Point:
     value: float  # of the dual with the bounds as stated
     gradient: Floats
     rates: RateExcess
-    curvature: Hessian | None
-    slopes: tuple[Floats, Floats] | None = None  # (M, M) each: derivatives of predicted and observed rates
+    total: Tally | None  # with the curvature, where it is known
 
     @classmethod
     def at(cls, problem: Complementarity, multipliers: Floats, curvature: bool = True) -> _Point:
@@ -278,14 +278,12 @@ class _Point:
         value, gradient = dual.first_order(total, multipliers)
         rates = problem.rates.measure(dual, total)
         cost = float((dual.form.base * total.moments).sum()) / total.mass
-        hessian = dual.second_order(total) if curvature else None
-        slopes = None if response is None else response.differentiate(total)
-        return cls(problem, multipliers, cost, value, gradient, rates, hessian, slopes)
+        return cls(problem, multipliers, cost, value, gradient, rates, total)
 
-    @property
+    @cached_property
     def hessian(self) -> Hessian:
-        assert self.curvature is not None
-        return self.curvature
+        assert self.total is not None
+        return self.problem.dual.second_order(self.total)
 
     @cached_property
     def excess(self) -> Floats:
@@ -350,9 +348,10 @@ class _Point:
     @cached_property
     def jacobian(self) -> Floats | None:
         """(M, M): the derivative of the excess in the multipliers."""
-        if self.slopes is None:
+        response = self.problem.response
+        if response is None or self.total is None or self.total.response is None:
             return None
-        (predicted, observed), (by_predicted, by_observed) = self.rates, self.slopes
+        (predicted, observed), (by_predicted, by_observed) = self.rates, response.differentiate(self.total)
         by_observed = np.where(self.problem.rates.visible[:, None], by_observed, by_predicted)
         far = _APART * self.problem.units
         shares = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, get_lapack_funcs, solve_triangular
 from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
@@ -40,6 +40,7 @@ _MEMORY = 20  # steps that tell them of the curvature
 _NEARLY_NONE = 1e-8  # of the mean curvature: damping of a step that begins near the optimum
 _NO_DAMPING = 1e-12  # in units of the loss
 _ROUNDING = 1e-13  # relative precision of the dual's value
+(_solve_definite,) = get_lapack_funcs(("posv",), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -266,13 +267,21 @@ def minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_])
     """
     point = np.zeros(len(target))
     while guess.any():
-        root = _root(model.restrict(guess))
-        point[guess] = nnls(root, solve_triangular(root, target[guess], trans=1))[0]
+        point[guess] = _minimize_free(model.restrict(guess), target[guess])
         missed = ~guess & (model @ point < target)
         if not missed.any():
             break
         guess = guess | missed
     return point
+
+
+def _minimize_free(matrix: Floats, target: Floats) -> Floats:
+    """argmin over x >= 0 of x' matrix x / 2 - target' x. Mostly no bound is in the way."""
+    _, point, indefinite = _solve_definite(matrix, target)
+    if not indefinite and point.min() >= 0:
+        return point
+    root = _root(matrix)
+    return nnls(root, solve_triangular(root, target, trans=1))[0]
 
 
 def _root(matrix: Floats) -> Floats:
@@ -293,7 +302,7 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple[Dual
         while beta < dual.beta or rows < n_rows:
             sample = take(rows, min(beta, dual.beta))
             noise = 0.1 * min(rows, n_rows) ** -0.5
-            yield replace(sample, ridge=noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
+            yield sample.with_ridge(noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
             beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
 
 

@@ -23,7 +23,7 @@ def solve_linearized(excess: Floats, slopes: Floats, here: Floats) -> Floats:
     for _ in range(_MOST_GUESSES):
         point = np.where(binding, here, 0.0)
         missing = excess + slopes @ (point - here)
-        within = slopes[np.ix_(binding, binding)]
+        within = slopes[binding][:, binding]
         point[binding] -= np.linalg.lstsq(within, missing[binding], rcond=_REDUNDANT)[0]
         if (point < 0).any():
             binding = point > 0

@@ -1,0 +1,25 @@
+"""Small matrices are dense, large ones sparse, and both say the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bylaw._base.matrices import add_entries, as_dense, compact, find_columns
+
+
+@pytest.mark.parametrize("width", [5, 5000])
+def test_entries_at_the_same_place_are_added_up(width):
+    matrix = add_entries(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 0]), np.array([3, 1, 3]), (3, width))
+    assert sparse.issparse(matrix) == (width == 5000)
+    expected = np.zeros((3, width))
+    expected[0, 3], expected[2, 1] = 5.0, 2.0
+    np.testing.assert_array_equal(as_dense(matrix), expected)
+    assert find_columns(matrix).tolist() == [1, 3]
+
+
+def test_compact_leaves_what_is_dense():
+    dense = np.eye(3)
+    assert compact(dense) is dense
+    np.testing.assert_array_equal(compact(sparse.csr_array(dense)), dense)
