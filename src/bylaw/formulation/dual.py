@@ -113,6 +113,10 @@ class Dual:
         """The same rows and rules, with another inverse temperature."""
         return self._share(replace(self, beta=beta), _OF_ALL | _OF_BOUNDS)
 
+    def with_ridge(self, ridge: float) -> Dual:
+        """The same rows and rules, with another ridge."""
+        return self._share(replace(self, ridge=ridge), _OF_ALL | _OF_BOUNDS)
+
     def with_rows(self, blocks: Sequence[Block]) -> Dual:
         """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
         sample = replace(self, blocks=blocks, source=None)
@@ -121,7 +125,8 @@ class Dual:
     def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
         """The same rules on a sample of the rows, with its own units of the loss."""
         _ = self._local_support, self.places  # once for all samples
-        return self._share(replace(self, blocks=blocks, beta=beta, source=None), _OF_RULES)
+        sample = replace(self, blocks=blocks, beta=beta, source=None)
+        return self._share(sample, _OF_ALL if sample.n_rows == self.n_rows else _OF_RULES)
 
     def with_sample(self, source: RowSource) -> Dual:
         """The same on a sample of rows that live elsewhere and stay there."""

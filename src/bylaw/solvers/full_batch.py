@@ -37,8 +37,11 @@ _WARM_STEPS = 50  # from a given start, before it is given up
 _MANY_RULES = 500  # where quasi-Newton steps come first
 _MANY_CELLS = 16  # of which these steps would have to learn the curvature: then a finer path is shorter
 _FINE_GROWTH = 1.7  # of beta, on that path
+_TRUSTED = 0.25  # of the decrease that the quadratic predicts: less, and the step was too long
 _SHORTENINGS = 6  # passes, of a step that went too far
+_FLATTER = 0.3  # of the slope at its beginning, where a shortened step may end
 _MANY_FREE = 250  # multipliers that may be above zero, where sparse systems are cheaper than dense ones
+_SHARP = 100.0  # beta in units of the loss, at which few rows are undecided
 _OUTLINED = 1e-3  # precision of the last of these
 _OUTLINE_STEPS = 300
 _MEMORY = 20  # steps that tell them of the curvature
@@ -183,11 +186,11 @@ class FullBatch:
             if callback is not None:
                 callback(trace[-1])
             ratio = state.gain_ratio(trial)
-            if ratio < 0.25:
+            if ratio < _TRUSTED:
                 damping *= 8
             elif ratio > 0.6:
                 damping = max(damping / 10, least, 1e-13 * state.hessian.trace)
-            if ratio < 0.25:
+            if ratio < _TRUSTED:
                 trial = state.shorten(dual, trial)
                 ratio = state.gain_ratio(trial)
             if ratio > 1e-3:
@@ -206,8 +209,10 @@ def _follows_finely(dual: Dual) -> bool:
 
 
 def _is_outlined(dual: Dual) -> bool:
-    """Whether quasi-Newton steps come before those with the curvature."""
-    return dual.n_rules >= _MANY_RULES and not _follows_finely(dual)
+    """Whether quasi-Newton steps come before those with the curvature: of many rules, unless groups are known
+    and most rows decided, so that few add to the curvature."""
+    sharp = dual.layout is not None and dual.beta * dual.loss_unit > _SHARP
+    return dual.n_rules >= _MANY_RULES and not (sharp or _follows_finely(dual))
 
 
 class _Path:
@@ -272,23 +277,22 @@ class _State:
         return _State.at(dual, point, predicted_decrease, curvature=curvature)
 
     def shorten(self, dual: Dual, trial: _State) -> _State:
-        """A point on the way to a trial that went too far, near the least value there: it takes some passes, but
-        no curvature and no quadratic."""
+        """A point on the way to a trial that went too far, by secants of the slope on the way: that takes a few
+        passes, but no curvature and no quadratic."""
         way = trial.multipliers - self.multipliers
-        low, high = (0.0, float(self.gradient @ way)), (1.0, float(trial.gradient @ way))
-        best = trial
+        slope, bend = float(self.gradient @ way), float(way @ (self.hessian @ way))
+        low, high, best = (0.0, slope), (1.0, float(trial.gradient @ way)), trial
         for _ in range(_SHORTENINGS):
             if high[1] <= 0:
                 break
             share = (low[0] * high[1] - high[0] * low[1]) / (high[1] - low[1])
-            share = min(max(share, 0.9 * low[0] + 0.1 * high[0]), 0.5 * low[0] + 0.5 * high[0])
-            point = self.multipliers + share * way
-            predicted = -share * float(self.gradient @ way) - share**2 * float(way @ (self.hessian @ way)) / 2
-            there = _State.at(dual, point, predicted, curvature=False)
+            share = min(max(share, 0.9 * low[0] + 0.1 * high[0]), (low[0] + high[0]) / 2)
+            predicted = -share * (slope + share * bend / 2)
+            there = _State.at(dual, self.multipliers + share * way, predicted, curvature=False)
+            end = share, float(there.gradient @ way)
+            low, high = (end, high) if end[1] < 0 else (low, end)
             best = min(best, there, key=lambda state: state.value)
-            slope = float(there.gradient @ way)
-            low, high = ((share, slope), high) if slope < 0 else (low, (share, slope))
-            if abs(slope) <= 0.3 * abs(float(self.gradient @ way)):
+            if abs(end[1]) <= _FLATTER * abs(slope):
                 break
         return best
 
@@ -354,12 +358,12 @@ def _stages(
             sample = take(rows, min(beta, dual.beta))
             noise = 0.1 * min(rows, n_rows) ** -0.5
             ridge = noise / dual.loss_unit if rows < n_rows else 0.0
-            yield replace(sample, ridge=ridge), _OUTLINED if fine else min(noise, _OUTLINED)
+            yield sample.with_ridge(ridge), _OUTLINED if fine else min(noise, _OUTLINED)
             beta, rows = beta * growth, math.ceil(rows * rows_growth)
         if isinstance(dual.source, UnseenRows):  # all rows are dear: as near as a sample of them leads
             sample = take(n_rows, dual.beta)
             noise = 0.1 * sample.n_rows**-0.5 if sample.n_rows < n_rows else 0.0
-            yield replace(sample, ridge=noise / dual.loss_unit), max(noise, tol / 2)
+            yield sample.with_ridge(noise / dual.loss_unit), max(noise, tol / 2)
 
 
 @contextmanager
