@@ -102,13 +102,11 @@ class Support:
     @cached_property
     def grid(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """The features and the actions, where the places are all pairs of these; else None."""
-        features, actions = np.unique(self.features), np.unique(self.actions)
-        whole = len(features) * len(actions) == len(self.actions)
-        return (self.features[: len(features)], actions) if whole and self._is_tiled(len(features)) else None
-
-    def _is_tiled(self, size: int) -> bool:
-        """Whether all actions have the same features, in the same order."""
-        return bool((self.features.reshape(-1, size) == self.features[:size]).all())
+        actions, counts = np.unique(self.actions, return_counts=True)
+        if not len(actions) or (counts != counts[0]).any():
+            return None
+        features = self.features[: counts[0]]
+        return (features, actions) if (self.features.reshape(len(actions), -1) == features).all() else None
 
 
 @dataclass(frozen=True)
