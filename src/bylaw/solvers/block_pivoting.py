@@ -2,8 +2,8 @@
 
 Guessed is which multipliers are above zero, and every rule whose guess is refuted changes sides at once
 (Kim and Park, 2011). Rules of different cells touch hardly: whether the guesses get better is asked in each cell
-by itself, and only where they do not is one rule at a time exchanged. A guess takes one sparse system, whose
-cost grows with the number of cells.
+by itself, and only where they do not is one rule at a time exchanged. A guess takes one system, which is sparse
+where cells are many: then its cost grows with their number alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import splu
 
 from bylaw._base.typing import Floats
@@ -19,6 +20,7 @@ from bylaw.formulation.dual import Hessian
 _MOST_GUESSES = 100
 _PATIENCE = 3  # guesses in a cell that may get no better, before rules are exchanged one by one
 _ROUNDING = 1e-12  # relative size of slopes that are none
+_DENSE = 0.05  # of the entries of a matrix: from there on, its sparsity saves nothing
 _PIVOT = 0.1  # relative size of a diagonal entry that serves as a pivot: symmetry keeps the factors sparse
 
 
@@ -26,11 +28,11 @@ def pivot_blocks(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Fl
     """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free; None if the
     guesses are used up. The model's rules must have cells."""
     assert model.cells is not None
-    free, rules, system = guess, np.arange(len(target)), _build_system(model)
+    free, rules = guess, np.arange(len(target))
     fewest = np.full(int(model.cells.max()) + 1, len(target) + 1)
     patience = np.full(len(fewest), _PATIENCE)
     for _ in range(_MOST_GUESSES):
-        point = _solve_free(system, target, free)
+        point = _solve_free(model, target, free)
         if point is None:
             return None
         slopes = model @ point - target
@@ -46,34 +48,45 @@ def pivot_blocks(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Fl
     return None
 
 
-def _build_system(model: Hessian) -> sparse.csc_array:
-    """(M + 2 Q, M + 2 Q): (B H B' + ridge) x = target is dense, as all rules meet in the overall rates. Its
-    twin in x, w = H y and y = B' x is sparse."""
-    couplings, curvature = sparse.csr_array(model.couplings), sparse.csr_array(model.curvature)
-    ridge = model.ridge * sparse.eye_array(couplings.shape[0])
-    one = sparse.eye_array(couplings.shape[1])
-    parts = [[ridge, couplings, None], [couplings.T, None, -one], [None, -one, curvature]]
-    return sparse.block_array(parts, format="csc")
-
-
-def _solve_free(system: sparse.csc_array, target: Floats, free: NDArray[np.bool_]) -> Floats | None:
+def _solve_free(model: Hessian, target: Floats, free: NDArray[np.bool_]) -> Floats | None:
     """(M,): the minimum where all but the free rules are zero; None if the system is singular."""
-    point, n_rules = np.zeros(len(target)), np.count_nonzero(free)
-    if not n_rules:
+    point, rules = np.zeros(len(target)), np.flatnonzero(free)
+    if not len(rules):
         return point
-    n_places = (system.shape[0] - len(target)) // 2
-    touched = np.zeros(n_places, dtype=bool)
-    part = system[:, np.flatnonzero(free)]
-    touched[part.indices[part.indices >= len(target)] - len(target)] = True
-    kept = np.flatnonzero(np.concatenate([free, touched, touched]))
+    couplings = sparse.csr_array(model.couplings)[rules]
+    touched = np.unique(couplings.indices)
+    couplings = couplings[:, touched]
+    curvature = sparse.csr_array(sparse.csr_array(model.curvature)[touched][:, touched])
+    dense = curvature.nnz > _DENSE * len(touched) ** 2
     try:
-        factors = splu(
-            system[:, kept][kept],
-            permc_spec="MMD_AT_PLUS_A",
-            diag_pivot_thresh=_PIVOT,
-            options={"SymmetricMode": True},
-        )
-    except RuntimeError:
+        found = (_solve_dense if dense else _solve_sparse)(couplings, curvature, model.ridge, target[rules])
+    except (LinAlgError, RuntimeError):
         return None
-    point[free] = factors.solve(np.append(target[free], np.zeros(len(kept) - n_rules)))[:n_rules]
+    point[rules] = found
     return point
+
+
+def _solve_dense(
+    couplings: sparse.csr_array, curvature: sparse.csr_array, ridge: float, target: Floats
+) -> Floats:
+    """x of (B H B' + ridge) x = target, with couplings B and curvature H."""
+    matrix = couplings @ (couplings @ curvature.toarray()).T
+    matrix[np.diag_indices_from(matrix)] += ridge
+    return cho_solve(cho_factor(matrix, overwrite_a=True, check_finite=False), target, check_finite=False)
+
+
+def _solve_sparse(
+    couplings: sparse.csr_array, curvature: sparse.csr_array, ridge: float, target: Floats
+) -> Floats:
+    """The same. All rules meet in the overall rates, so that B H B' is dense; the system in x, w = H y and
+    y = B' x is not."""
+    n_rules, n_places = len(target), len(curvature.indptr) - 1
+    one, lift = sparse.eye_array(n_places), ridge * sparse.eye_array(n_rules)
+    parts = [[lift, couplings, None], [couplings.T, None, -one], [None, -one, curvature]]
+    factors = splu(
+        sparse.block_array(parts, format="csc"),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=_PIVOT,
+        options={"SymmetricMode": True},
+    )
+    return factors.solve(np.append(target, np.zeros(2 * n_places)))[:n_rules]
