@@ -185,8 +185,8 @@ class HeldOutSample:
         return Sample(sizes, amounts, low, high, differences)
 
     def _order_values(self, rate: Rate, low: float, high: float) -> Floats:
-        """(n_rows,): what each row has of a rate without conditions, within its limits, in the order of betting.
-        Rules on many groups ask for the same."""
+        """(n_rows,): what each row has of a rate without conditions, within its limits and in the order of
+        betting. Rules on many groups ask for the same."""
         key = rate, low, high
         if key not in self._ordered_values:
             self._ordered_values[key] = np.clip(self.values(rate), low, high)[self._order]

@@ -51,7 +51,7 @@ class Hessian:
     couplings: Matrix  # (M, Q)
     curvature: Matrix  # (Q, Q)
     ridge: float
-    cells: NDArray[np.integer] | None = None  # (M,): of rules, that touch those of other cells hardly
+    cells: NDArray[np.integer] | None = None  # (M,): of rules; those of two cells hardly touch
 
     def __matmul__(self, vector: Floats) -> Floats:
         return self.couplings @ (self.curvature @ (self.couplings.T @ vector)) + self.ridge * vector
@@ -198,7 +198,8 @@ class Dual:
             return None
         support, couplings = self.support[0], sparse.csr_array(self.support[1]).tocoo()
         cells = np.full(self.n_rules, len(self.layout.cells))
-        np.minimum.at(cells, couplings.coords[0], self.layout.own_cells[support.features][couplings.coords[1]])
+        rules, places = couplings.coords
+        np.minimum.at(cells, rules, self.layout.own_cells[support.features[places]])
         return cells
 
     @property

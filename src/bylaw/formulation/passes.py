@@ -98,7 +98,6 @@ class Support:
         ranges = zip(actions.tolist(), starts.tolist(), counts.tolist(), strict=True)
         return [(action, slice(start, start + count)) for action, start, count in ranges]
 
-
     @cached_property
     def grid(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """The features and the actions, where the places are all pairs of these; else None."""
@@ -247,8 +246,8 @@ def _spread(columns: Floats, probabilities: Floats, mass: Floats, support: Suppo
 
 
 def _add_grid_diagonal(total: Floats, diagonal: Floats, columns: Floats, starts: NDArray[np.int64]) -> None:
-    """The part of the curvature (C, q, q) between places of one action, where all of A actions have the same D
-    columns (D, n_rows), of their diagonal (A, n_rows): a product of matrices for all actions at once."""
+    """The part of the curvature (C, q, q) between places of one action, where all of A actions have the same
+    D columns (D, n_rows), of their diagonal (A, n_rows): one product of matrices for all actions."""
     one, other = np.triu_indices(len(columns))
     pairs, places = columns[one] * columns[other], np.arange(len(diagonal))
     blocks = total.reshape(len(total), *(len(diagonal), len(columns)) * 2)

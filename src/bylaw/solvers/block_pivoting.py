@@ -1,9 +1,9 @@
 """The quadratic of a Newton step under many rules on known groups, by block principal pivoting.
 
 Guessed is which multipliers are above zero, and every rule whose guess is refuted changes sides at once
-(Kim and Park, 2011). Rules of different cells touch hardly: whether the guesses get better is asked in each cell
-by itself, and only where they do not is one rule at a time exchanged. A guess takes one system, which is sparse
-where cells are many: then its cost grows with their number alone.
+(Kim and Park, 2011). Rules of different cells hardly touch: whether the guesses get better is asked in each
+cell by itself, and only where they do not is one rule at a time exchanged. A guess takes one system, which is
+sparse where cells are many: then its cost grows with their number alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The default in memory: damped Newton steps on growing samples with growing beta.
 
 Each step minimises the local quadratic over lambda >= 0, with damping in the manner of
-Levenberg and Marquardt. Early stages see a few blocks of rows and a soft policy, so that
-only the last few steps pay for all rows.
+Levenberg and Marquardt, and is shortened where it went too far. Early stages see a few blocks
+of rows and a soft policy, so that only the last few steps pay for all rows.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class FullBatch:
 
 
 def _follows_finely(dual: Dual) -> bool:
-    """Whether the path to the optimum is followed by small steps of beta: where many cells have many rules."""
+    """Whether the path to the optimum is followed by small steps of beta: where many cells have rules."""
     return dual.n_rules >= _MANY_RULES and dual.layout is not None and len(dual.layout.cells) >= _MANY_CELLS
 
 
@@ -216,8 +216,8 @@ def _is_outlined(dual: Dual) -> bool:
 
 
 class _Path:
-    """The optima of the stages, which are about linear in 1 / beta: where decisions must be drawn by lot, scores
-    are of the order of 1 / beta."""
+    """The optima of the stages, which are about linear in 1 / beta: where decisions must be drawn by lot,
+    scores are of the order of 1 / beta."""
 
     def __init__(self, fine: bool) -> None:
         self.fine = fine
@@ -227,7 +227,7 @@ class _Path:
         self.points = [*self.points[-1:], (1 / beta, multipliers)]
 
     def extrapolate(self, beta: float, last: Floats) -> Floats:
-        """(M,): where the path leads at another beta, by its last two points; without a fine path, the last."""
+        """(M,): where a fine path leads at another beta, by its last two points; of any other, the last."""
         if not self.fine or len(self.points) < 2:
             return last
         (before, first), (here, second) = self.points
@@ -277,8 +277,8 @@ class _State:
         return _State.at(dual, point, predicted_decrease, curvature=curvature)
 
     def shorten(self, dual: Dual, trial: _State) -> _State:
-        """A point on the way to a trial that went too far, by secants of the slope on the way: that takes a few
-        passes, but no curvature and no quadratic."""
+        """A point on the way to a trial that went too far, by secants of the slope on the way: that takes a
+        few passes, but no curvature and no quadratic."""
         way = trial.multipliers - self.multipliers
         slope, bend = float(self.gradient @ way), float(way @ (self.hessian @ way))
         low, high, best = (0.0, slope), (1.0, float(trial.gradient @ way)), trial
