@@ -143,13 +143,15 @@ class HeldOutSample:
         if (obstacle := self._find_obstacle(excess)) is not None:
             return obstacle
         events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
+        masks: list[Mask] = []
         for event in events:
-            if self._is_impossible(event) or not self.among(event).any():
+            if self._is_impossible(event) or not (mask := self.among(event)).any():
                 return Untestable(f"there is no row with {format_conditions(event)}")
+            masks.append(mask)
         parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
-        samples = [self._sample(part, event) for event, part in zip(events, parts, strict=True)]
+        samples = [self._sample(*each) for each in zip(parts, events, masks, strict=True)]
         disjoint = all(_are_disjoint(one, other) for one, other in itertools.combinations(events, 2))
-        rows = min(self._effective_rows(self.among(event)) for event in events)
+        rows = min(map(self._effective_rows, masks))
         return Hypothesis(tuple(samples), disjoint, rows, excess.constant)
 
     def restrict(self, rate: Rate) -> HeldOutSample:
@@ -174,13 +176,30 @@ class HeldOutSample:
         names |= {name_cost(name) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
         return names | {LABEL for atom, _ in rate.terms if atom.needs_label(self.space)}
 
-    def _sample(self, rate: Rate, event: Conditions) -> Sample:
+    def _sample(self, rate: Rate, event: Conditions, mask: Mask) -> Sample:
         """The rate without its conditions, on the rows of an event, in the order of betting."""
         low, high = bound_rate(_drop_conditions(rate), self.space, dict(event).get(LABEL), self.limits)
-        sizes = self.among(event) * self._relative_weights
-        amounts = sizes * np.clip(self.values(_drop_conditions(rate)), low, high)
+        sizes = mask[self._order] * self._ordered_weights
+        amounts = sizes * self._order_values(_drop_conditions(rate), low, high)
         differences = self._compare_companions(rate, event, (low, high))
-        return Sample(sizes[self._order], amounts[self._order], low, high, differences)
+        return Sample(sizes, amounts, low, high, differences)
+
+    def _order_values(self, rate: Rate, low: float, high: float) -> Floats:
+        """(n_rows,): what each row has of a rate without conditions, within its limits and in the order of
+        betting. Rules on many groups ask for the same."""
+        key = rate, low, high
+        if key not in self._ordered_values:
+            self._ordered_values[key] = np.clip(self.values(rate), low, high)[self._order]
+        return self._ordered_values[key]
+
+    @cached_property
+    def _ordered_values(self) -> dict[tuple[Rate, float, float], Floats]:
+        return {}
+
+    @cached_property
+    def _ordered_weights(self) -> Floats:
+        """(n_rows,)."""
+        return self._relative_weights[self._order]
 
     def _compare_companions(
         self, rate: Rate, event: Conditions, limits: tuple[float, float]
@@ -242,7 +261,7 @@ class HeldOutSample:
 
     def among(self, event: Conditions) -> Mask:
         """(n_rows,): the rows of an event that count."""
-        rows = np.asarray(self.seen.event_probability(event)) * np.ones(len(self.seen)) > 0.5
+        rows = np.broadcast_to(np.asarray(self.seen.event_probability(event)) > 0.5, len(self.seen))
         return rows if self.seen.weights is None else rows & (self.seen.weights > 0)
 
     @cached_property

@@ -23,6 +23,7 @@ from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.linear_form import MANY_WEIGHTS, Feature, FeatureMap, has_few
 
 CELL_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
+_ONE = Feature(None, ())
 Places = NDArray[np.int64]
 
 
@@ -95,12 +96,14 @@ class OwnWeights:
     scale: Floats  # (A, 1)
     shared: list[int]  # K
     matrix: Floats  # (A, K)
+    constant: int  # the column of ones, or -1
 
     def compute(self, columns: Floats, out: Floats) -> Floats:
         """Scores (A, n_rows), of columns (D, n_rows)."""
         np.multiply(self.scale, columns[self.own], out=out)
         for k, column in enumerate(self.shared):
-            out += self.matrix[:, k, None] * columns[column]
+            weights = self.matrix[:, k, None]
+            out += weights if column == self.constant else weights * columns[column]
         return out
 
 
@@ -126,6 +129,12 @@ class Layout:
     def _spans(self) -> NDArray[np.integer]:
         """(F,): in how many cells each feature is a column."""
         return np.diff(self.embedding.indptr)
+
+    @cached_property
+    def own_cells(self) -> NDArray[np.integer]:
+        """(F,): the cell of a feature that is a column in no other one; C of any other feature."""
+        first = np.asarray(self.embedding.argmax(axis=1)) // len(self.columns)
+        return np.where(self._spans == 1, first, len(self.cells))
 
     def spread(self, matrix: Floats) -> Sequence[Weights | OwnWeights]:
         """The weights of the columns in each cell, (A, D), of weights of features (F, A)."""
@@ -153,7 +162,9 @@ class Layout:
             weights = self._choose(shared)[rest].T @ matrix[rest]
             columns = slice(int(own[0]), int(own[-1]) + 1)
             parts = weights.reshape(n_cells, len(shared), n_actions).swapaxes(1, 2)
-            return [OwnWeights(columns, scale[:, None], shared.tolist(), part) for part in parts]
+            constant = self.columns.index(_ONE) if _ONE in self.columns else -1
+            chosen = shared.tolist()
+            return [OwnWeights(columns, scale[:, None], chosen, part, constant) for part in parts]
         stacked = sparse.csr_array(self._transposed @ sparse.csr_array(matrix))
         starts = range(0, n_cells * n_columns, n_columns)
         return [Weights(sparse.csc_array(stacked[first : first + n_columns].T)) for first in starts]

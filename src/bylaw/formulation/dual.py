@@ -39,7 +39,9 @@ from bylaw.formulation.passes import (
 )
 
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"support", "places", "_local_support", "local_couplings", "touched_columns"})
+_OF_RULES = frozenset(
+    {"support", "places", "_local_support", "local_couplings", "touched_columns", "_rule_cells"}
+)
 _OF_BOUNDS = frozenset({"_norm_moments"})
 _OF_ALL = _OF_ROWS | _OF_RULES
 
@@ -51,6 +53,7 @@ class Hessian:
     couplings: Matrix  # (M, Q)
     curvature: Matrix  # (Q, Q)
     ridge: float
+    cells: NDArray[np.integer] | None = None  # (M,): of rules; those of two cells hardly touch
 
     def __matmul__(self, vector: Floats) -> Floats:
         return self.couplings @ (self.curvature @ (self.couplings.T @ vector)) + self.ridge * vector
@@ -194,6 +197,17 @@ class Dual:
         found = as_dense(couplings @ places).reshape(self.n_rules, -1, len(local.actions))
         return found.transpose(1, 0, 2)
 
+    @cached_property
+    def _rule_cells(self) -> NDArray[np.integer] | None:
+        """(M,): the cell of the group that a rule is about; of rules about none, one more."""
+        if self.layout is None:
+            return None
+        support, couplings = self.support[0], sparse.csr_array(self.support[1]).tocoo()
+        cells = np.full(self.n_rules, len(self.layout.cells))
+        rules, places = couplings.coords
+        np.minimum.at(cells, rules, self.layout.own_cells[support.features[places]])
+        return cells
+
     @property
     def layout(self) -> Layout | None:
         """How features are made of columns in each cell, where rows are sorted by cell."""
@@ -263,7 +277,7 @@ class Dual:
             )
         apart = sparse.bsr_array((curvature, cells[:-1], cells), shape=(n_cells * size, n_cells * size))
         together = sparse.csr_array(places @ apart.tocsr() @ places.T)
-        return Hessian(self.support[1], together, self.ridge)
+        return Hessian(self.support[1], together, self.ridge, self._rule_cells)
 
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
         """The gradient on some rows, each counting with its weight, (M,): unbiased for rows that are

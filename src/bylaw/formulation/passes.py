@@ -26,6 +26,7 @@ from bylaw.formulation.moments import Places, as_slice
 from bylaw.language.action_space import ActionSpace
 
 _TILE = 2**17  # scores at a time, where a cell has more: as many as fit in a core's own cache
+_FEW_COLUMNS = 16  # of which all pairs are fewer than the products of one action after another
 _DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
 _FEW = 4  # where at most one row in so many adds something, the others are left out
 
@@ -102,6 +103,15 @@ class Support:
     def columns_by_action(self) -> dict[int, tuple[slice, slice | NDArray[np.int64]]]:
         """The places of every action that is touched, and their features."""
         return {action: (here, as_slice(self.features[here])) for action, here in self.by_action}
+
+    @cached_property
+    def grid(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The features and the actions, where the places are all pairs of these; else None."""
+        actions, counts = np.unique(self.actions, return_counts=True)
+        if not len(actions) or (counts != counts[0]).any():
+            return None
+        features = self.features[: counts[0]]
+        return (features, actions) if (self.features.reshape(len(actions), -1) == features).all() else None
 
 
 @dataclass(frozen=True)
@@ -218,17 +228,41 @@ def _compute_curvatures(
         sides = [(columns[:, undecided], support) for columns, support in sides]
         starts = _locate(starts, undecided)
         root = np.sqrt(mass)
-        spreads = [
-            columns[support.features] * (probabilities[support.actions] * root) for columns, support in sides
-        ]
+        spreads = [_spread(columns, probabilities, root, support) for columns, support in sides]
         for cell, rows in iterate_cells(starts):
             for total, spread in zip(totals, spreads, strict=True):
                 total[cell] -= spread[:, rows] @ spreads[0][:, rows].T  # of the first: half the work
-    diagonal = space.curvature_diagonal(probabilities)
+    diagonal, grid = space.curvature_diagonal(probabilities), sides[0][1].grid
+    if len(sides) == 1 and grid is not None and len(grid[0]) <= _FEW_COLUMNS and not (together and alone):
+        _add_grid_diagonal(totals[0], diagonal[grid[1]], sides[0][0][grid[0]] * np.sqrt(mass), starts)
+        return totals
     if together and alone:
         diagonal = {action: diagonal[action] * (1 - diagonal[action]) for action, _ in sides[0][1].by_action}
     _add_diagonal(totals, diagonal, mass, starts, sides)
     return totals
+
+
+def _spread(columns: Floats, probabilities: Floats, root: Floats | float, support: Support) -> Floats:
+    """(Q, n_rows): phi_k pi_a times the root of the mass, at each place."""
+    if support.grid is None:
+        return columns[support.features] * (probabilities[support.actions] * root)
+    features, actions = support.grid
+    chosen = probabilities if len(actions) == len(probabilities) else probabilities[actions]
+    spread = chosen[:, None] * (columns[features] * root)
+    return spread.reshape(len(support.actions), -1)
+
+
+def _add_grid_diagonal(total: Floats, diagonal: Floats, columns: Floats, starts: NDArray[np.int64]) -> None:
+    """The part of the curvature (C, q, q) between places of one action, where all of A actions have the same
+    D columns (D, n_rows), of their diagonal (A, n_rows): one product of matrices for all actions."""
+    one, other = np.triu_indices(len(columns))
+    pairs, places = columns[one] * columns[other], np.arange(len(diagonal))
+    blocks = total.reshape(len(total), *(len(diagonal), len(columns)) * 2)
+    for cell, rows in iterate_cells(starts):
+        sums = diagonal[:, rows] @ pairs[:, rows].T
+        square = np.zeros((len(diagonal), len(columns), len(columns)))
+        square[:, one, other] = square[:, other, one] = sums
+        blocks[cell, places, :, places] += square
 
 
 def _add_diagonal(

@@ -1,8 +1,8 @@
 """The default in memory: damped Newton steps on growing samples with growing beta.
 
 Each step minimises the local quadratic over lambda >= 0, with damping in the manner of
-Levenberg and Marquardt. Early stages see a few blocks of rows and a soft policy, so that
-only the last few steps pay for all rows.
+Levenberg and Marquardt, and is shortened where it went too far. Early stages see a few blocks
+of rows and a soft policy, so that only the last few steps pay for all rows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.passes import Tally, UnseenRows
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.solvers.block_pivoting import pivot_blocks
 from bylaw.solvers.separable import solve_separable
 
 _ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost
@@ -34,6 +35,13 @@ _ROWS_GROWTH = 8
 _CAP = 1e7  # multipliers beyond this many spreads of the loss lead nowhere
 _WARM_STEPS = 50  # from a given start, before it is given up
 _MANY_RULES = 500  # where quasi-Newton steps come first
+_MANY_CELLS = 16  # of which these steps would have to learn the curvature: then a finer path is shorter
+_FINE_GROWTH = 1.7  # of beta, on that path
+_TRUSTED = 0.25  # of the decrease that the quadratic predicts: less, and the step was too long
+_SHORTENINGS = 6  # passes, of a step that went too far
+_FLATTER = 0.3  # of the slope at its beginning, where a shortened step may end
+_MANY_FREE = 250  # multipliers that may be above zero, where sparse systems are cheaper than dense ones
+_SHARP = 100.0  # beta in units of the loss, at which few rows are undecided
 _OUTLINED = 1e-3  # precision of the last of these
 _OUTLINE_STEPS = 300
 _MEMORY = 20  # steps that tell them of the curvature
@@ -88,12 +96,15 @@ class FullBatch:
             if near.status in (Status.CONVERGED, Status.INFEASIBLE):
                 return near
             trace += near.trace
-        multipliers = np.zeros(dual.n_rules)
+        multipliers, path = np.zeros(dual.n_rules), _Path(_follows_finely(dual))
         if dual.n_rules:
             with closing(_stages(dual, rng)) as stages:
                 for stage, stage_tol in stages:
-                    multipliers = self._approach(stage, multipliers, stage_tol, trace, callback)
-            if dual.n_rules > _MANY_RULES:
+                    start = path.extrapolate(stage.beta, multipliers)
+                    multipliers = self._approach(stage, start, stage_tol, trace, callback)
+                    path.append(stage.beta, multipliers)
+            multipliers = path.extrapolate(dual.beta, multipliers)
+            if _is_outlined(dual):
                 multipliers = self._outline(dual, multipliers, _OUTLINED, trace, callback)
         state, status = self._descend(dual, multipliers, tol, trace, callback)
         return state.solution(status, trace)
@@ -118,7 +129,7 @@ class FullBatch:
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> Floats:
         """About the optimum of a stage."""
-        if dual.n_rules > _MANY_RULES:
+        if _is_outlined(dual):
             return self._outline(dual, multipliers, tol, trace, callback)
         return self._descend(dual, multipliers, tol, trace, callback)[0].multipliers
 
@@ -177,10 +188,13 @@ class FullBatch:
             if callback is not None:
                 callback(trace[-1])
             ratio = state.gain_ratio(trial)
-            if ratio < 0.25:
+            if ratio < _TRUSTED:
                 damping *= 8
             elif ratio > 0.6:
                 damping = max(damping / 10, least, 1e-13 * state.hessian.trace)
+            if ratio < _TRUSTED:
+                trial = state.shorten(dual, trial)
+                ratio = state.gain_ratio(trial)
             if ratio > 1e-3:
                 state = trial
             elif (
@@ -189,6 +203,37 @@ class FullBatch:
             ):
                 return state, Status.STALLED
         return state, Status.MAX_STEPS
+
+
+def _follows_finely(dual: Dual) -> bool:
+    """Whether the path to the optimum is followed by small steps of beta: where many cells have rules."""
+    return dual.n_rules >= _MANY_RULES and dual.layout is not None and len(dual.layout.cells) >= _MANY_CELLS
+
+
+def _is_outlined(dual: Dual) -> bool:
+    """Whether quasi-Newton steps come before those with the curvature: of many rules, unless groups are known
+    and most rows decided, so that few add to the curvature."""
+    sharp = dual.layout is not None and dual.beta * dual.loss_unit > _SHARP
+    return dual.n_rules >= _MANY_RULES and not (sharp or _follows_finely(dual))
+
+
+class _Path:
+    """The optima of the stages, which are about linear in 1 / beta: where decisions must be drawn by lot,
+    scores are of the order of 1 / beta."""
+
+    def __init__(self, fine: bool) -> None:
+        self.fine = fine
+        self.points: list[tuple[float, Floats]] = []  # 1 / beta, multipliers
+
+    def append(self, beta: float, multipliers: Floats) -> None:
+        self.points = [*self.points[-1:], (1 / beta, multipliers)]
+
+    def extrapolate(self, beta: float, last: Floats) -> Floats:
+        """(M,): where a fine path leads at another beta, by its last two points; of any other, the last."""
+        if not self.fine or len(self.points) < 2:
+            return last
+        (before, first), (here, second) = self.points
+        return np.maximum(second + (second - first) * (1 / beta - here) / (here - before), 0.0)
 
 
 @dataclass(frozen=True)
@@ -233,6 +278,26 @@ class _State:
         predicted_decrease = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
         return _State.at(dual, point, predicted_decrease, curvature=curvature)
 
+    def shorten(self, dual: Dual, trial: _State) -> _State:
+        """A point on the way to a trial that went too far, by secants of the slope on the way: that takes a
+        few passes, but no curvature and no quadratic."""
+        way = trial.multipliers - self.multipliers
+        slope, bend = float(self.gradient @ way), float(way @ (self.hessian @ way))
+        low, high, best = (0.0, slope), (1.0, float(trial.gradient @ way)), trial
+        for _ in range(_SHORTENINGS):
+            if high[1] <= 0:
+                break
+            share = (low[0] * high[1] - high[0] * low[1]) / (high[1] - low[1])
+            share = min(max(share, 0.9 * low[0] + 0.1 * high[0]), (low[0] + high[0]) / 2)
+            predicted = -share * (slope + share * bend / 2)
+            there = _State.at(dual, self.multipliers + share * way, predicted, curvature=False)
+            end = share, float(there.gradient @ way)
+            low, high = (end, high) if end[1] < 0 else (low, end)
+            best = min(best, there, key=lambda state: state.value)
+            if abs(end[1]) <= _FLATTER * abs(slope):
+                break
+        return best
+
     def solution(self, status: Status, trace: list[Step]) -> Solution:
         return Solution(self.multipliers, status, self.norm, self.value, len(trace), tuple(trace))
 
@@ -265,6 +330,10 @@ def minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_])
 
     Few rules bind: the others are left out until their slope asks for them.
     """
+    if model.cells is not None and np.count_nonzero(guess) > _MANY_FREE:
+        found = pivot_blocks(model, target, guess)
+        if found is not None:
+            return found
     point = np.zeros(len(target))
     while guess.any():
         point[guess] = _minimize_free(model.restrict(guess), target[guess])
@@ -297,13 +366,17 @@ def _root(matrix: Floats) -> Floats:
 def _stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple[Dual, float], None, None]:
     """Softer duals on fewer rows, each with the precision that its sample deserves."""
     n_rows = dual.n_rows
+    fine = _follows_finely(dual)
+    growth = _FINE_GROWTH if fine else _BETA_GROWTH
+    rows_growth = _ROWS_GROWTH ** math.log(growth, _BETA_GROWTH)
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
     with _sampling(dual, rng) as take:
         while beta < dual.beta or rows < n_rows:
             sample = take(rows, min(beta, dual.beta))
             noise = 0.1 * min(rows, n_rows) ** -0.5
-            yield sample.with_ridge(noise / dual.loss_unit if rows < n_rows else 0.0), min(noise, 1e-3)
-            beta, rows = beta * _BETA_GROWTH, rows * _ROWS_GROWTH
+            ridge = noise / dual.loss_unit if rows < n_rows else 0.0
+            yield sample.with_ridge(ridge), _OUTLINED if fine else min(noise, _OUTLINED)
+            beta, rows = beta * growth, math.ceil(rows * rows_growth)
 
 
 @contextmanager
