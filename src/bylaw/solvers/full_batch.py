@@ -285,7 +285,7 @@ class _State:
         slope, bend = float(self.gradient @ way), float(way @ (self.hessian @ way))
         low, high, best = (0.0, slope), (1.0, float(trial.gradient @ way)), trial
         for _ in range(_SHORTENINGS):
-            if high[1] <= 0:
+            if not low[1] < 0 < high[1]:  # there is nothing to gain on the way, but for rounding errors
                 break
             share = (low[0] * high[1] - high[0] * low[1]) / (high[1] - low[1])
             share = min(max(share, 0.9 * low[0] + 0.1 * high[0]), (low[0] + high[0]) / 2)
