@@ -857,7 +857,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         probabilities, observed = self._observe(
             X, y, sensitive_features, reference, sample_weight, None, seen_weights
         )
-        rules = [found.rule for found in self.policy_.problem.expand(observed.classes, observed.group_values)]
+        options = self.policy_.action_space.options
+        expanded = self.policy_.problem.expand(observed.classes, observed.group_values, options)
+        rules = [found.rule for found in expanded]
         unseen = observed.unseen
         if missing := [name for name in observed.hidden_groups if name in unseen and isinstance(name, str)]:
             raise EvidenceError(f"to assess the rules, pass sensitive_features with the true {missing}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.language.action_space import REJECT, ActionSpace, LabelSpace, RejectSpace, SetSpace
+from bylaw.language.action_space import ActionSpace, LabelSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import LABEL, Atom, Rate
 from bylaw.language.rates import error, miscoverage, rejected, size
 from bylaw.report.number_format import format_percent, round_number, shorten
@@ -134,7 +134,8 @@ def _compute_other_sets(baseline: Floats, probabilities: Floats) -> Floats:
 
 
 def _list_referral_gaps(rows: ReportRows) -> list[str]:
-    expanded = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values)
+    options = rows.policy.action_space.options
+    expanded = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values, options)
     atoms = [atom for found in expanded for atom in found.rule.atoms()]
     compared = [atom for atom in atoms if any(name != LABEL for name, _ in atom.conditions)]
     if any(_is_about_referral(atom, rows.policy.action_space) for atom in compared):
@@ -147,11 +148,11 @@ def _is_about_referral(atom: Atom, space: ActionSpace) -> bool:
     terms = atom.meaning(space).terms
     if any(term.label is not None or term.source is not None for term in terms):
         return False
-    paid = dict.fromkeys(space.symbols, 0.0)
+    paid = dict.fromkeys(space.actions, 0.0)
     for term in terms:
         paid[term.action] += term.coefficient
     answers = {paid[label] for label in space.classes}
-    return len(answers) == 1 and paid[REJECT] not in answers
+    return len(answers) == 1 and paid[space.reject] not in answers
 
 
 _ANSWERS = ActionWords(

@@ -1,0 +1,61 @@
+"""Options that would take all rows for nothing: refused before a fit."""
+
+from __future__ import annotations
+
+import math
+
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import RowData
+from bylaw.errors import RuleError
+from bylaw.formulation.linear_form import Feature, LinearForm
+from bylaw.language.action_space import RejectSpace
+from bylaw.language.expressions import Rate
+
+_NEGLIGIBLE = 1e-9  # by which a rule is not broken
+
+
+def check_options_cost(minimize: Rate, form: LinearForm, evidence: RowData) -> None:
+    """That no option takes all rows for nothing: one without a cost, by which no rule would be broken.
+
+    Parameters
+    ----------
+    minimize : Rate
+    form : LinearForm
+        of the problem with this objective.
+    evidence : RowData
+        the rows that it was compiled on.
+
+    Raises
+    ------
+    RuleError
+        that names the option and says how to state its cost or its capacity.
+    """
+    space = form.action_space
+    if isinstance(space, RejectSpace):  # a rejection that nothing limits is what was asked for
+        return
+    if not minimize.is_probability or any(factor < 0 for _, factor in minimize.terms):
+        return  # what other actions earn may outweigh an option that costs nothing
+    for option in space.options:
+        place = space.position(option)
+        if not form.base[:, place].any() and not _breaks_rules(form, place, evidence):
+            raise RuleError(
+                f"the option {option!r} costs nothing and no rule limits it, so that it would get all rows: "
+                f"add its cost to what is minimised, such as {minimize} + 0.1 * selected({option!r}), or "
+                f"bound it, selected({option!r}) <= 0.05"
+            )
+
+
+def _breaks_rules(form: LinearForm, place: int, evidence: RowData) -> bool:
+    """Whether some rule is broken where all rows get the action at this place."""
+    couplings = form.couplings[:, place :: form.base.shape[1]].tocoo()  # (M, F)
+    totals: Floats = -form.bounds.copy()
+    for j, k, coefficient in zip(*couplings.coords, couplings.data, strict=True):
+        totals[j] += coefficient * _measure_mean(form.feature_map.features[k], evidence)
+    return bool((totals > _NEGLIGIBLE).any())
+
+
+def _measure_mean(feature: Feature, evidence: RowData) -> float:
+    """E[phi]; infinite, for what depends on other columns than probabilities."""
+    if feature.source is not None:
+        return math.inf
+    return evidence.frequency(feature.event) if feature.event else 1.0
