@@ -55,6 +55,12 @@ class ActionSpace:
         return self.classes or self.options
 
     @property
+    def reference_actions(self) -> tuple[Value, ...]:
+        """What an earlier model's decision can agree with: all actions but a rejection."""
+        place = self.reject_position
+        return tuple(action for i, action in enumerate(self.actions) if i != place)
+
+    @property
     def decisions(self) -> Kind | tuple[Value, ...]:
         """What `Problem(decisions=)` takes for this space."""
         return self.kind

@@ -168,6 +168,11 @@ class Problem:
         kind = OptionSpace.kind if options else self.kind
         return make_action_space(kind, classes, self.reject, options)
 
+    def list_options(self, classes: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Those of the decisions that are listed which are no classes."""
+        listed = () if isinstance(self.decisions, str) else self.decisions
+        return tuple(action for action in listed if action not in classes)
+
     def _list_space(
         self, decisions: tuple[Value, ...], classes: tuple[Value, ...], options: tuple[Value, ...]
     ) -> ActionSpace:
@@ -178,7 +183,7 @@ class Problem:
                 f"{list(classes)}. To never decide {left_out[0]!r}, add the rule "
                 f"selected({left_out[0]!r}) <= 0"
             )
-        stated = tuple(action for action in decisions if action not in classes)
+        stated = self.list_options(classes)
         if options and stated != options:
             raise RuleError(
                 f"decisions has the options {list(stated)}, in this order; the evidence has {list(options)}"

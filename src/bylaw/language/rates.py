@@ -333,8 +333,8 @@ def omits(reference: str) -> Rate:
     saving="of sets without the earlier answer",
 )
 def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
-    same = [a for a in space.actions if space.position(a) != space.reject_position]
-    return Meaning([Term(a, -1.0, source=ReferenceColumn(reference, a)) for a in same], 1.0)
+    same = [Term(a, -1.0, source=ReferenceColumn(reference, a)) for a in space.reference_actions]
+    return Meaning(same, 1.0)
 
 
 def miscoverage() -> Rate:
