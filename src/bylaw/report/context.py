@@ -73,6 +73,9 @@ class ReportContext:
     @property
     def measurement(self) -> str:
         """How errors were measured."""
+        if not self.policy.action_space.classes:
+            seen, minimize = self.judged.seen, self.policy.problem.minimize
+            return "as predicted" if find_predicted_costs(minimize, seen) else "as observed"
         if not self.judged.labelled:
             return "as predicted by the model’s probabilities"
         return f"as observed{self._count_seen(LABEL)}"
