@@ -7,7 +7,7 @@ import math
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.errors import RuleError
-from bylaw.formulation.linear_form import Feature, LinearForm
+from bylaw.formulation.linear_form import LinearForm
 from bylaw.language.action_space import RejectSpace
 from bylaw.language.expressions import Rate
 
@@ -46,16 +46,11 @@ def check_options_cost(minimize: Rate, form: LinearForm, evidence: RowData) -> N
 
 
 def _breaks_rules(form: LinearForm, place: int, evidence: RowData) -> bool:
-    """Whether some rule is broken where all rows get the action at this place."""
+    """Whether some rule is broken where all rows get the action at this place. A rule that depends on other
+    columns than probabilities counts as broken."""
     couplings = form.couplings[:, place :: form.base.shape[1]].tocoo()  # (M, F)
     totals: Floats = -form.bounds.copy()
     for j, k, coefficient in zip(*couplings.coords, couplings.data, strict=True):
-        totals[j] += coefficient * _measure_mean(form.feature_map.features[k], evidence)
+        source, event = form.feature_map.features[k]
+        totals[j] += math.inf if source else coefficient * (evidence.frequency(event) if event else 1.0)
     return bool((totals > _NEGLIGIBLE).any())
-
-
-def _measure_mean(feature: Feature, evidence: RowData) -> float:
-    """E[phi]; infinite, for what depends on other columns than probabilities."""
-    if feature.source is not None:
-        return math.inf
-    return evidence.frequency(feature.event) if feature.event else 1.0
