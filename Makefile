@@ -111,6 +111,7 @@ guarantee: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.run
+	$(BIN)/python -m experiments.fuzz.options
 	$(BIN)/python -m experiments.fuzz.labelled --out experiments/fuzz/results/labelled.txt
 
 docs: $(VENV)/.installed-docs

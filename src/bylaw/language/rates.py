@@ -202,8 +202,9 @@ def selected(label: Value) -> Rate:
 
 @define_rate(selected, phrase="are decided {0}", set_phrase="get a set that contains {0}")
 def _selected(label: Value, *, space: ActionSpace) -> Meaning:
-    if label not in space.actions or (label == space.reject and label in space.options):
-        beside = f" and the options {list(space.options)}" if isinstance(space.decisions, tuple) else ""
+    options = space.options if isinstance(space.decisions, tuple) else ()  # of those that were named
+    if label not in space.classes and label not in options:
+        beside = f" and the options {list(options)}" if options else ""
         raise RuleError(
             f"selected({label!r}): there is no such class; the classes are {list(space.classes)}{beside}. "
             "For rejections use rejected()"
