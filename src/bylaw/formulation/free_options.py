@@ -8,7 +8,6 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.errors import RuleError
 from bylaw.formulation.linear_form import LinearForm
-from bylaw.language.action_space import RejectSpace
 from bylaw.language.expressions import Rate
 
 _NEGLIGIBLE = 1e-9  # by which a rule is not broken
@@ -31,11 +30,9 @@ def check_options_cost(minimize: Rate, form: LinearForm, evidence: RowData) -> N
         that names the option and says how to state its cost or its capacity.
     """
     space = form.action_space
-    if isinstance(space, RejectSpace):  # a rejection that nothing limits is what was asked for
-        return
     if not minimize.is_probability or any(factor < 0 for _, factor in minimize.terms):
         return  # what other actions earn may outweigh an option that costs nothing
-    for option in space.options:
+    for option in space.named_options:  # a rejection that nothing limits is what was asked for
         place = space.position(option)
         if not form.base[:, place].any() and not _breaks_rules(form, place, evidence):
             raise RuleError(

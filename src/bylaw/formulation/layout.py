@@ -125,7 +125,7 @@ class Layout:
         space = self.feature_map.action_space
         if isinstance(roles, str):
             return
-        if isinstance(space.decisions, tuple) and not self.columns.options:
+        if space.named_options and not self.columns.options:
             raise OptionError(
                 f"references[{name!r}] takes one column of decisions; or one column for each of "
                 f"{list(space.actions)}, with Columns(options={list(space.options)})"
@@ -147,7 +147,7 @@ def default_columns(
 ) -> Columns:
     """A column for everything that the policy may read, named after it."""
     space = feature_map.action_space
-    classes, options = space.classes, space.options if isinstance(space.decisions, tuple) else ()
+    classes, options = space.classes, space.named_options
     forms = dict.fromkeys(feature_map.reference_names, "labels") | dict(references or {})
     for name, form in forms.items():
         if name not in feature_map.reference_names:

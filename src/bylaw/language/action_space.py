@@ -44,6 +44,10 @@ class ActionSpace:
     description: ClassVar[str]  # what a decision is, in words
     exclusive: ClassVar[bool] = True  # exactly one action is taken, so that probabilities sum to one
 
+    def __post_init__(self) -> None:
+        if self.options:
+            raise RuleError(f"a decision is {self.description}: there are no options {list(self.options)}")
+
     @property
     def actions(self) -> tuple[Value, ...]:
         """The labels, then the options."""
@@ -61,9 +65,14 @@ class ActionSpace:
         return tuple(action for i, action in enumerate(self.actions) if i != place)
 
     @property
+    def named_options(self) -> tuple[Value, ...]:
+        """The options that a problem or the evidence lists; a rejection alone needs no list."""
+        return ()
+
+    @property
     def decisions(self) -> Kind | tuple[Value, ...]:
         """What `Problem(decisions=)` takes for this space."""
-        return self.kind
+        return self.actions if self.named_options else self.kind
 
     @property
     def reject_position(self) -> int | None:
@@ -174,8 +183,8 @@ class OptionSpace(ActionSpace):
         check_options(self.options, self.classes, RuleError)
 
     @property
-    def decisions(self) -> Kind | tuple[Value, ...]:
-        return self.actions
+    def named_options(self) -> tuple[Value, ...]:
+        return self.options
 
 
 @dataclass(frozen=True)
@@ -193,8 +202,8 @@ class RejectSpace(OptionSpace):
             )
 
     @property
-    def decisions(self) -> Kind | tuple[Value, ...]:
-        return self.kind
+    def named_options(self) -> tuple[Value, ...]:
+        return ()
 
 
 class SetSpace(ActionSpace):

@@ -202,7 +202,7 @@ def selected(label: Value) -> Rate:
 
 @define_rate(selected, phrase="are decided {0}", set_phrase="get a set that contains {0}")
 def _selected(label: Value, *, space: ActionSpace) -> Meaning:
-    options = space.options if isinstance(space.decisions, tuple) else ()  # of those that were named
+    options = space.named_options
     if label not in space.classes and label not in options:
         beside = f" and the options {list(options)}" if options else ""
         raise RuleError(

@@ -25,7 +25,7 @@ from bylaw.formulation.solution import (
     Solution,
     Status,
 )
-from bylaw.language.action_space import ACTION_SPACES, ActionSpace, OptionSpace, make_action_space
+from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint, Fingerprints
@@ -42,8 +42,8 @@ _SOURCE_KINDS: dict[type[Source], str] = {ReferenceColumn: "reference", CostColu
 def feature_map_to_dict(feature_map: FeatureMap) -> dict[str, Any]:
     space = feature_map.action_space
     decisions: dict[str, Any] = {"kind": space.kind, "classes": list(space.classes), "reject": space.reject}
-    if isinstance(space.decisions, tuple):  # files of other kinds stay as they always were
-        decisions["options"] = list(space.options)
+    if space.named_options:  # files of other kinds stay as they always were
+        decisions["options"] = list(space.named_options)
     return {
         "decisions": decisions,
         "features": [
@@ -185,7 +185,7 @@ def _action_space(node: Node) -> ActionSpace:
     kind = node["kind"].one_of(ACTION_SPACES)
     classes = tuple(value.scalar() for value in node["classes"].list())
     options = ()
-    if kind == OptionSpace.kind:
+    if "options" in node.value:
         options = tuple(value.scalar() for value in node["options"].list())
     fewest = max(len(classes), 2) if classes or len(options) < 2 else 0
     if len(set(classes)) < fewest:
