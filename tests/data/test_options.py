@@ -72,7 +72,9 @@ def test_bad_rows_are_refused(build, message):
 def test_groups_that_some_rows_show():
     rows = Evidence(costs={"w": np.ones((4, 2))}, options=["a", "b"])
     seen = observe(rows, groups={"g": ["u", "v", None, "u"]})
-    assert seen.event_probability((("g", "u"),)).mean() == pytest.approx(2 / 3)
+    chance = seen.event_probability((("g", "u"),))
+    assert chance.mean() == pytest.approx(2 / 3)
+    assert chance[2] == pytest.approx(2 / 3)  # of the row that does not show it: the share among the others
 
 
 NAMES = ["id", "wrong_small", "wrong_large", "usd_small", "usd_large", "old", "label"]

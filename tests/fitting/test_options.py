@@ -267,9 +267,14 @@ def test_certified_experts():
     assert policy.expected(selected("senior"), rows) <= 0.1
 
 
-def test_streams_route():
-    rows = make_routes(4000)
-    stream = Stream(Problem(custom("wrong"), [custom("usd") <= 0.01]), 4000, warm_up=500)
+def test_streams_route_by_prices_of_which_one_is_zero(tmp_path):
+    rng = np.random.default_rng(4)
+    wrong, usd = rng.uniform(size=(4000, 3)), np.tile([0.0, 1.0, 3.0], (4000, 1))
+    rows = Evidence(costs={"wrong": wrong, "usd": usd}, options=OPTIONS)
+    stream = Stream(Problem(custom("wrong"), [custom("usd") <= 1]), 4000, warm_up=500)
     for first in range(0, 4000, 500):
         stream.partial_fit(rows.rows(slice(first, first + 500)))
-    assert stream.policy().expected(custom("usd"), rows) == pytest.approx(0.01, abs=5e-4)
+        stream.save(tmp_path / "stream.json")
+        stream = Stream.load(tmp_path / "stream.json")
+    assert stream.policy().actions == OPTIONS
+    assert stream.policy().expected(custom("usd"), rows) == pytest.approx(1, abs=0.05)

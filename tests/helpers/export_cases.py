@@ -251,6 +251,22 @@ def numbered_experts():
 
 
 @cache
+def truths_or_ask():
+    """Labels that are true or false, beside an option that is text, as the earlier model's column is."""
+    rng = np.random.default_rng(11)
+    frame = pandas.DataFrame(
+        {
+            "id": np.arange(300),
+            **spread(rng.dirichlet([1, 1], 300), ["no", "yes"]),
+            "old": rng.choice(["True", "False", "ask"], 300),
+        }
+    )
+    columns = Columns(["no", "yes"], classes=[False, True], references={"old": "old"}, options=["ask"])
+    rules = [selected("ask") <= 0.1, disagreement("old") <= 0.8]
+    return case(Problem(error(), rules), columns, frame, shaken=True)
+
+
+@cache
 def routes():
     """Options without classes: costs and an earlier decision are all that is known."""
     rng, names = np.random.default_rng(10), ["small", "mid's", "large"]
@@ -331,7 +347,7 @@ def calibrated_together():
 CALIBRATED_CASES = {
     f.__name__: f for f in (calibrated, calibrated_labels, calibrated_sets, calibrated_together)
 }
-OPTION_CASES = {f.__name__: f for f in (experts, numbered_experts, routes)}
+OPTION_CASES = {f.__name__: f for f in (experts, numbered_experts, truths_or_ask, routes)}
 AWKWARD_CASES = {f.__name__: f for f in (everything, awkward, sets, unknown_together, truths, decided)}
 AWKWARD_CASES |= OPTION_CASES
 AWKWARD_CASES |= CALIBRATED_CASES

@@ -77,8 +77,12 @@ def test_a_rejection_is_the_simplest_option():
     assert beside.reject_position == 3
     assert measure(rejected(), beside) == pytest.approx(0.35)
     assert measure(accepted(), beside) == pytest.approx(0.55)
-    evidence = EVIDENCE.with_columns(options=("junior", "later"), references={"old": np.array([3, 2])})
-    assert measure(disagreement("old"), beside, evidence=evidence) == 1.0  # a rejection agrees with nothing
+    evidence = Evidence(
+        P, classes=["a", "b"], references={"old": ["later", "b"]}, options=["junior", "later"]
+    )
+    assert (
+        measure(disagreement("old"), beside, evidence=evidence) == 1 - 0.4 / 2
+    )  # "later" agrees with nothing
 
 
 def test_ranges_without_labels():
