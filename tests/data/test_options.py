@@ -62,6 +62,10 @@ def test_rows_without_classes():
             lambda: observe(Evidence(costs={"w": W}, options=["a", "b"]), labels=["a", "b"]),
             "no classes, only",
         ),
+        (
+            lambda: observe(Evidence(costs={"w": W}, options=["a", "b"]), groups={"g": [1]}),
+            "has 1 rows, but costs has 2",
+        ),
     ],
 )
 def test_bad_rows_are_refused(build, message):

@@ -133,6 +133,7 @@ ROUTES = Evidence(
         (lambda: Problem(error(), decisions=["a"]), "nothing to decide"),
         (lambda: Problem(error(), decisions="options"), "list the labels and the options"),
         (lambda: Problem(error(), decisions=3), "or a list of labels and options, not 3"),
+        (lambda: Problem(error(), decisions={"a", "b"}), "or a list of labels and options, not {"),
         (lambda: Problem(error(), classes=["a", "b"], decisions=["a", "x"]), r"without the class 'b'"),
         (lambda: Problem(error(), decisions=[0, 1, "1"]), "the option '1' is also stated twice"),
         (lambda: make_action_space("options", (0, 1), "reject", ("1",)), "the option '1' is also a class"),

@@ -29,7 +29,7 @@ class Columns:
     joint : dict
         for each unknown attribute, one row of columns per value, one column per class.
     references : dict
-        for each earlier model, the column of its labels, or one column per class.
+        for each earlier model, the column of its labels, or one column per class and option.
     costs : dict
         for each custom cost, one column per action.
     options : list

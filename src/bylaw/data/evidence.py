@@ -246,7 +246,7 @@ class RowData:
         return vector, missing
 
     def check_length(self, length: int, what: str) -> None:
-        check_length(length, len(self), what)
+        check_length(length, len(self), what, "probabilities" if self.classes else "costs")
 
 
 class Evidence(RowData):

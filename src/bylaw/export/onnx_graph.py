@@ -83,7 +83,8 @@ def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None
     Inputs, of which a policy has those that it needs: "probabilities" (N, K); "group_<name>", of a
     known attribute (N,), text, int64, double or bool as its values are, of an unknown one its
     probabilities (N, S) in the order of `policy.feature_map.attributes`; "joint_<name>" (N, S, K);
-    "reference_<name>" (N,) or (N, K); "cost_<name>" (N, A). The output "decision_probabilities" is (N, A).
+    "reference_<name>" (N,), or (N, K) and one column more per option; "cost_<name>" (N, A). The output
+    "decision_probabilities" is (N, A).
 
     A row that the policy would refuse (an unseen value, probabilities that do not sum to one) gets
     NaN. The metadata of the file hold the digest, the rules, the actions and the classes as JSON.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -234,7 +234,7 @@ class Problem:
 
 
 def _list_decisions(decisions: Any) -> tuple[Value, ...]:
-    if not isinstance(decisions, Sequence):
+    if not isinstance(decisions, Iterable) or isinstance(decisions, Set | Mapping):
         raise RuleError(
             "decisions must be 'labels', 'reject' or 'sets', or a list of labels and options, not "
             f"{decisions!r}"
