@@ -16,7 +16,7 @@ help:
 	@echo "make streams  how close streams come to the optimum of a known population, optimiser by optimiser"
 	@echo "make paper   the paper's experiments: tables and figures"
 	@echo "make peers   the race against other libraries"
-	@echo "make showcases  five real problems, each a page with figures"
+	@echo "make showcases  seven problems, each a page with figures"
 	@echo "make observed   whether rules hold as observed: on new rows, on known populations, in sets of each label"
 	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
 	@echo "make fairlearn  beside fairlearn, error-parity and OxonFair, on the same rows with the same learners"
@@ -81,7 +81,7 @@ paper: $(VENV)/.installed-test
 peers: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.peers.run
 
-SHOWCASES := upgrade referrals sets wages toxicity
+SHOWCASES := upgrade routing experts referrals sets wages toxicity
 showcases: $(VENV)/.installed-test
 	for name in $(SHOWCASES); do $(BIN)/python -m experiments.showcases.$$name || exit 1; done
 
@@ -111,6 +111,7 @@ guarantee: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.run
+	$(BIN)/python -m experiments.fuzz.options
 	$(BIN)/python -m experiments.fuzz.labelled --out experiments/fuzz/results/labelled.txt
 
 docs: $(VENV)/.installed-docs

@@ -171,13 +171,22 @@ SET_RULES: list[Maker] = [
 ]
 
 
-def judge(seed: int) -> Outcome:
-    """One problem, from its seed to its outcome."""
+def random_case(seed: int) -> tuple[Rows, Problem]:
     rng = np.random.default_rng(seed)
     rows = random_rows(rng)
+    return rows, random_problem(rows, rng)
+
+
+def judge(seed: int) -> Outcome:
+    """One problem, from its seed to its outcome."""
+    return judge_problem(seed, random_case)
+
+
+def judge_problem(seed: int, make: Callable[[int], tuple[Rows, Problem]]) -> Outcome:
+    """The problem that `make` makes of a seed; the time is that of the solve."""
     begin = time.perf_counter()
     try:
-        problem = random_problem(rows, rng)
+        rows, problem = make(seed)
         compile_problem(problem, rows.evidence)
     except (RuleError, EvidenceError) as refusal:
         return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])
@@ -186,6 +195,8 @@ def judge(seed: int) -> Outcome:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             policy = solve(problem, rows.evidence, tol=TOL)
+    except RuleError as refusal:
+        return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])
     except InfeasibleRulesError as conflict:
         seconds = time.perf_counter() - begin
         return replace(_judge_conflict(seed, problem, rows, conflict), seconds=seconds)

@@ -143,6 +143,43 @@ def test_the_answer_is_that_of_rows_in_memory(name, connect):
     assert rows.passes <= 6
 
 
+OPTIONS = {
+    "beside labels": (
+        replace(COLUMNS, references={"last": "last"}, costs={}, options=["ask", "wait"]),
+        Problem(
+            error() + 0.2 * selected("ask"),
+            [selected("wait") <= 0.1, disagreement("last") <= 0.5],
+            decisions=[*LABELS, "ask", "wait"],
+        ),
+    ),
+    "without labels": (
+        Columns(
+            groups={"sex": "sex"},
+            references={"last": "last"},
+            costs={"visit": ["c0", "c1", "c2"]},
+            options=LABELS,
+        ),
+        Problem(
+            custom("visit"),
+            [disagreement("last") <= 0.5, demographic_parity("sex", tol=0.02), selected("yes") <= 0.3],
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_are_those_of_memory(connect, name):
+    columns, problem = OPTIONS[name]
+    frame = make_frame().replace({"last": {"reject": "wait"}}) if columns.classes else make_frame()
+    found = solve(problem, read(connect(frame), columns), tol=1e-8)
+    wanted = solve(problem, columns.evidence(frame), tol=1e-8)
+    assert found.solution.value == pytest.approx(wanted.solution.value, rel=1e-9)
+    distance = np.abs(
+        found.probabilities(columns.evidence(frame)) - wanted.probabilities(columns.evidence(frame))
+    )
+    assert distance.mean() <= 1e-4
+
+
 @pytest.mark.parametrize("name", ["known groups", "joint", "costs"])
 def test_rows_have_weights(name, connect):
     problem, frame = PROBLEMS[name], make_frame()

@@ -101,6 +101,8 @@ def test_the_papers_experiments_run(tmp_path):
     ("name", "needs", "figures"),
     [
         ("upgrade", "cosmosqa_llm_logits.npz", 2),
+        ("routing", "cosmosqa_llm_logits.npz", 1),
+        ("experts", None, 1),
         ("referrals", None, 1),
         ("sets", "cifar100_logits.npy", 2),
         ("wages", "gss_wages.csv.gz", 2),

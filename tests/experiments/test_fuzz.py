@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from experiments.fuzz.options import judge as judge_options
 from experiments.fuzz.run import FAILED, judge, report, run
 
 
@@ -25,6 +26,13 @@ def test_random_problems_end_in_a_policy_or_a_conflict(first):
 def test_problems_that_once_failed(seed):
     """An indefinite matrix; losses in millions, from where every row is decided."""
     assert judge(seed).kind not in FAILED, judge(seed)
+
+
+@pytest.mark.parametrize("first", range(6_000_000, 6_000_060, 20))
+def test_random_options_end_in_a_policy_or_a_conflict(first):
+    outcomes = run(first, 20, processes=1, judge=judge_options)
+    assert not [outcome for outcome in outcomes if outcome.kind in FAILED], report(outcomes)
+    assert any(outcome.kind == "solved" for outcome in outcomes)
 
 
 def test_a_seed_tells_the_whole_story():

@@ -214,6 +214,81 @@ def decided():
     return case(Problem(error(), []), Columns(list("wxyz")), frame, beta=1e5)
 
 
+@cache
+def experts(classes=("no", "maybe", "yes")):
+    """Options beside labels, which an earlier model took, too, or rejected."""
+    rows, rng = Rows(n=400, K=3), np.random.default_rng(9)
+    columns = Columns(
+        ["p0", "p1", "p2"],
+        classes=list(classes),
+        groups={"sex": "sex"},
+        references={"old": "old", "soft": [f"soft {i}" for i in range(5)]},
+        costs={"skill": [f"c{i}" for i in range(5)]},
+        options=["junior's", "3"],
+    )
+    frame = pandas.DataFrame(
+        {
+            "id": np.arange(400),
+            **spread(rows.P, columns.probabilities),
+            "sex": np.where(rows.group == 1, "F", "M"),
+            "old": rng.choice([*map(str, classes), "junior's", "3", "reject"], 400),
+            **spread(rng.dirichlet(np.ones(5), 400), columns.references["soft"]),
+            **spread(rng.uniform(size=(400, 5)), columns.costs["skill"]),
+        }
+    )
+    rules = [
+        selected("3") <= 0.1,
+        demographic_parity("sex", tol=0.1, labels=[classes[1], "3"]),
+        disagreement("old") <= 0.9,
+        disagreement("soft") <= 0.95,
+    ]
+    return case(Problem(error() + custom("skill"), rules), columns, frame, shaken=True)
+
+
+def numbered_experts():
+    """Labels that are numbers, beside options that are text."""
+    return experts((0, 1, 2))
+
+
+@cache
+def truths_or_ask():
+    """Labels that are true or false, beside an option that is text, as the earlier model's column is."""
+    rng = np.random.default_rng(11)
+    frame = pandas.DataFrame(
+        {
+            "id": np.arange(300),
+            **spread(rng.dirichlet([1, 1], 300), ["no", "yes"]),
+            "old": rng.choice(["True", "False", "ask"], 300),
+        }
+    )
+    columns = Columns(["no", "yes"], classes=[False, True], references={"old": "old"}, options=["ask"])
+    rules = [selected("ask") <= 0.1, disagreement("old") <= 0.8]
+    return case(Problem(error(), rules), columns, frame, shaken=True)
+
+
+@cache
+def routes():
+    """Options without classes: costs and an earlier decision are all that is known."""
+    rng, names = np.random.default_rng(10), ["small", "mid's", "large"]
+    columns = Columns(
+        groups={"lang": "lang"},
+        references={"old": "old"},
+        costs={cost: [f"{cost} {name}" for name in names] for cost in ("wrong", "usd")},
+        options=names,
+    )
+    frame = pandas.DataFrame(
+        {
+            "id": [f"question {i}" for i in range(300)],
+            "lang": rng.choice(["en", "fr"], 300),
+            "old": rng.choice([*names, "reject"], 300),
+            **spread(rng.uniform(size=(300, 3)), columns.costs["wrong"]),
+            **spread(rng.uniform(size=(300, 3)), columns.costs["usd"]),
+        }
+    )
+    rules = [custom("usd") <= 0.5, disagreement("old") <= 0.6, demographic_parity("lang", tol=0.05)]
+    return case(Problem(custom("wrong"), rules), columns, frame, shaken=True)
+
+
 def shaken_map(rng, n_cells, n_bends=0, full=False):
     """A map in which every number has its own part."""
     weights = np.diag(rng.uniform(0.2, 0.8, n_cells))
@@ -272,7 +347,9 @@ def calibrated_together():
 CALIBRATED_CASES = {
     f.__name__: f for f in (calibrated, calibrated_labels, calibrated_sets, calibrated_together)
 }
+OPTION_CASES = {f.__name__: f for f in (experts, numbered_experts, truths_or_ask, routes)}
 AWKWARD_CASES = {f.__name__: f for f in (everything, awkward, sets, unknown_together, truths, decided)}
+AWKWARD_CASES |= OPTION_CASES
 AWKWARD_CASES |= CALIBRATED_CASES
 
 

@@ -103,6 +103,22 @@ CASES = {
     "references": Case(Problem(error(), [disagreement("old") <= 0.3])),
     "weights": Case(Problem(error(), [PARITY]), {"weights": "weight"}),
     "costs": Case(Problem(error() + 0.1 * custom("visit"), [rejected() <= 0.1, custom("visit") <= -0.5])),
+    "options": Case(
+        Problem(
+            error() + 0.3 * selected("junior"),
+            [selected("senior") <= 0.1, demographic_parity("sex", tol=0.02, labels=["senior"])],
+            decisions=[*CLASSES, "junior", "senior"],
+        ),
+        {"costs": {}},
+    ),
+    "routing": Case(
+        Problem(custom("visit"), [selected("a") <= 0.2, disagreement("old") <= 0.5, PARITY]),
+        {
+            "probabilities": (),
+            "joint": {},
+            "options": ["low", "mid", "high", "a"],
+        },
+    ),
     "sets": Case(
         Problem(size(), [miscoverage() <= 0.1, miscoverage().given(sex="F") <= 0.08], decisions="sets")
     ),

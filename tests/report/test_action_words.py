@@ -21,7 +21,7 @@ from bylaw import (
     rejection_parity,
     solve,
 )
-from bylaw.language.action_space import ACTION_SPACES, LabelSpace, RejectSpace, SetSpace
+from bylaw.language.action_space import ACTION_SPACES, LabelSpace, OptionSpace, RejectSpace, SetSpace
 from bylaw.language.families import FAMILIES
 from bylaw.report import action_words, report
 from bylaw.report.action_words import WORDS, get_words, name_action, title_action
@@ -115,3 +115,10 @@ def test_no_source_asks_for_a_kind_or_a_name(path):
             asked = [side.attr for side in sides if isinstance(side, ast.Attribute)]
             constant = any(isinstance(side, ast.Constant | ast.Tuple | ast.Set) for side in sides)
             assert not (constant and {"kind", "name"} & set(asked)), ast.unparse(node)
+
+
+def test_options_have_titles_of_their_own():
+    beside = OptionSpace(("a", "b"), options=("junior", "reject"))
+    titles = [title_action(beside, place) for place in range(4)]
+    assert titles == ["Decided a", "Decided b", "Sent to junior", "Referred (reject)"]
+    assert title_action(OptionSpace((), options=("small", "large")), 0) == "Sent to small"

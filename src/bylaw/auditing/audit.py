@@ -381,10 +381,10 @@ def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: A
 
 def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
     """The policy's own single rules, or others."""
-    problem = policy.problem
+    problem, space = policy.problem, policy.action_space
     if rules is not None:
-        problem = Problem(problem.minimize, rules, None, policy.action_space.kind, policy.action_space.reject)
-    return [found.rule for found in problem.expand(seen.classes, seen.group_values)]
+        problem = Problem(problem.minimize, rules, None, space.decisions, space.reject)
+    return [found.rule for found in problem.expand(seen.classes, seen.group_values, space.options)]
 
 
 def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Rate, evidence: Evidence) -> None:

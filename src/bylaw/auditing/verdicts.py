@@ -163,7 +163,7 @@ def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
     rate = rule.excess
     if rate.is_probability and max(abs(coefficient) for _, coefficient in rate.terms) == 1:
         return 1.0
-    alone = Problem(rate, [rule], decisions=space.kind, reject=space.reject)
+    alone = Problem(rate, [rule], decisions=space.decisions, reject=space.reject)
     return float(compile_problem(alone, rows).scales[0])
 
 

@@ -34,7 +34,7 @@ def write_columns(
     """A SELECT of the cell, the weight and the columns of all rows that have a weight; and what is in it."""
     dialect, feature_map = database.dialect, replace(form.feature_map, features=layout.columns)
     terms = make_feature_terms(feature_map, columns)
-    writer = CellWriter(terms, columns, evidence.classes, dialect)
+    writer = CellWriter(terms, columns, form.action_space.reference_actions, dialect)
     given, clean, weights = writer.list_given(), writer.list_clean(), []
     if columns.weights is not None:
         given.append(f"{dialect.cast(dialect.quote_name(columns.weights), dialect.double)} AS weight")

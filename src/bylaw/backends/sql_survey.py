@@ -76,6 +76,7 @@ def describe_columns(columns: Columns, values: dict[str, tuple[Any, ...]], **mor
             for name, roles in columns.references.items()
         },
         costs={name: np.empty((0, len(names))) for name, names in columns.costs.items()},
+        options=tuple(as_scalar(option, "an option", EvidenceError) for option in columns.options),
         **more,
     )
 
@@ -96,16 +97,17 @@ class _Question:
     @classmethod
     def of(cls, database: Database, columns: Columns, problem: Problem) -> _Question:
         described = describe_columns(columns, {})
-        space = problem.action_space(described.classes)
+        space = problem.action_space(described.classes, described.options)
+        answers = space.reference_actions
         events = dict(_list_events(described))
         sources = [
-            *(Feature(ReferenceColumn(name, y), ()) for name in columns.references for y in space.classes),
+            *(Feature(ReferenceColumn(name, y), ()) for name in columns.references for y in answers),
             *(Feature(CostColumn(n, a), ()) for n in columns.costs for a in range(len(space.actions))),
         ]
         groups = {name: group for name, group in described.groups.items() if isinstance(name, str)}
         attributes = {name: Attribute(group.values, group.known) for name, group in groups.items()}
         feature_map = FeatureMap(space, (*events.values(), *sources), attributes)
-        cells = CellWriter(make_feature_terms(feature_map, columns), columns, space.classes, database.dialect)
+        cells = CellWriter(make_feature_terms(feature_map, columns), columns, answers, database.dialect)
         known = tuple(described.known_groups)
         return cls(database, columns, described, known, events, tuple(sources), cells)
 
@@ -175,7 +177,7 @@ class _Question:
                 complaint = f"no value in {self._name(cell)}; fill it in or leave these rows out"
                 yield Check(f"{cells.given[cell]} IS NOT NULL", complaint)
             else:
-                classes = list(self.described.classes)
+                classes = [*self.described.classes, *self.described.options]
                 complaint = f"no class in {self._name(cell)}; the classes are {classes}"
                 yield Check(cells.check_value(cell), complaint)
         for cell in terms.numbers:

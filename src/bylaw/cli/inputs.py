@@ -314,7 +314,8 @@ def _drop_groups(
 def join_problems(own: Problem, other: Problem) -> Problem:
     """With the rules of both, each once: what columns they refer to."""
     rules = {str(rule): rule for rule in (*own.rules, *other.rules)}
-    return Problem(own.minimize, list(rules.values()), own.classes, own.kind, own.reject)
+    decisions = own.kind if isinstance(own.decisions, str) else own.decisions
+    return Problem(own.minimize, list(rules.values()), own.classes, decisions, own.reject)
 
 
 def _order_groups(groups: Mapping[str, Any], policy: Policy) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _TEXT, _TEXTS, _TABLE = "text", "text, or a list of texts", "a table of columns"
 _ADMITTED = {  # what a key may hold, in words and as types
     "minimize": ("text", (str,)),
     "rules": (_TEXTS, (str, list)),
-    "decisions": (_TEXT, (str,)),
+    "decisions": ("text, or a list of labels and options", (str, list)),
     "reject": ("text or a whole number", (str, int)),
     "columns": ("a table, [columns]", (dict,)),
     "solve": ("a table, [solve]", (dict,)),
@@ -44,6 +44,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "margin": ("a number", (int, float)),
     "calibrate": (_TEXT, (str,)),
 }
+_HOLDS_ANYTHING = ("columns", "solve", "classes", "decisions")
 _DEPTH = {"references": 2, "costs": 2, "group_probabilities": 2, "joint": 3}  # of lists and tables of columns
 
 
@@ -153,7 +154,7 @@ def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) ->
         value = content[key]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise OptionError(f"{place}: {key} must be {words}, not {value!r}")
-        holds_texts = isinstance(value, list | dict) and key not in ("columns", "solve", "classes")
+        holds_texts = isinstance(value, list | dict) and key not in _HOLDS_ANYTHING
         if holds_texts and not _holds_texts(value, _DEPTH.get(key, 1)):
             raise OptionError(f"{place}: {key} must be {words}, not {value!r}")
 

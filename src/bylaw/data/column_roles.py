@@ -82,8 +82,9 @@ class Roles:
         groups = {**unknown, **groups}
         found = {n: groups.get(a, ()) for a, n in columns.groups.items() if isinstance(n, str)}
         found |= {n: groups.get(a, ()) for a, n in columns.true_groups.items()}
-        labels = [n for n in (columns.label, *columns.references.values()) if isinstance(n, str)]
-        return found | dict.fromkeys(labels, columns.classes or ())
+        answers = [*(columns.classes or ()), *columns.options]
+        found |= {n: answers for n in columns.references.values() if isinstance(n, str)}
+        return found | ({} if columns.label is None else {columns.label: list(columns.classes or ())})
 
     def without_outcomes(self) -> Roles:
         """Those that a decision needs: neither true labels and groups, nor weights."""
@@ -92,8 +93,10 @@ class Roles:
     def to_dict(self) -> dict[str, Any]:
         """Plain values; the values of groups are kept beside their columns, since JSON has text keys only."""
         plain = asdict(self.columns)
-        if self.columns.seen_weights is None:
-            del plain["seen_weights"]
+        plain["options"] = list(self.columns.options)
+        for name in ("seen_weights", "options"):  # files without them are as they always were
+            if not plain[name]:
+                del plain[name]
         plain["groups"] = {
             name: columns
             if isinstance(columns, str)
@@ -135,6 +138,7 @@ class Roles:
             columns = replace(columns, true_groups=dict(content["true_groups"].items()))
             names = [*columns.needed, *columns.outcomes, *([] if columns.id is None else [columns.id])]
             lists = [known["probabilities"], known["classes"]]
+            lists = lists if any(lists) or "options" not in known else [known["options"]]
             maps = [known["joint"], known["references"], known["costs"]]
             if not (
                 all(isinstance(name, str) for name in names)
@@ -187,6 +191,7 @@ class _Finder:
         self._check_used("references", self.problem.references)
         self._check_used("costs", self.problem.arrays)
         probabilities, classes = self._find_classes()
+        options = self.problem.list_options(tuple(classes))
         groups = self._find_groups()
         joint = as_mapping(self.stated.get("joint"))
         columns = Columns(
@@ -194,14 +199,17 @@ class _Finder:
             classes=classes,
             groups=groups,
             joint={name: self._find_joint(name, joint[name], groups, classes) for name in joint},
-            references={name: self._find_reference(name, classes) for name in self.problem.references},
+            references={
+                name: self._find_reference(name, [*classes, *options]) for name in self.problem.references
+            },
             costs={name: self._find_cost(name, classes) for name in self.problem.arrays},
             weights=self._find_single("weight"),
             normalize=bool(self.stated.get("normalize")),
             true_groups=self._find_true_groups(groups),
-            label=self._find_single("label"),
+            label=self._find_single("label") if classes or self.stated.get("label") else None,
             id=self._find_single("id"),
             seen_weights=self._find_single("seen_weights"),
+            options=options,
         )
         return Roles(columns, tuple(self.guessed))
 
@@ -212,6 +220,8 @@ class _Finder:
 
     def _find_classes(self) -> tuple[list[str], list[Value]]:
         stated = self.stated.get("probabilities")
+        if self._has_no_classes(stated):
+            return [], []
         if stated is None:
             stated = self._guess_probabilities()
         stars = self._expand(stated, "probabilities")
@@ -231,6 +241,13 @@ class _Finder:
                 Remedy("list_columns"),
             )
         return [by_name[str(label)] for label in classes], classes
+
+    def _has_no_classes(self, stated: Any) -> bool:
+        """Whether the decisions that the problem lists are all options: no column holds probabilities."""
+        if isinstance(self.problem.decisions, str) or self.stated.get("classes"):
+            return False
+        obvious = any(len(self._match(pattern)) > 1 for pattern in _OBVIOUS["probabilities"])
+        return not stated and (stated is not None or not obvious)
 
     def _guess_probabilities(self) -> str:
         """The one obvious pattern that columns match."""

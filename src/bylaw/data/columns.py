@@ -21,7 +21,7 @@ class Columns:
     Parameters
     ----------
     probabilities : list of str
-        the columns of P(label | x), in the order of the classes.
+        the columns of P(label | x), in the order of the classes; none where there are only options.
     classes : list, optional
         the labels; default the columns' names.
     groups : dict
@@ -29,9 +29,11 @@ class Columns:
     joint : dict
         for each unknown attribute, one row of columns per value, one column per class.
     references : dict
-        for each earlier model, the column of its labels, or one column per class.
+        for each earlier model, the column of its labels, or one column per class and option.
     costs : dict
         for each custom cost, one column per action.
+    options : list
+        the decisions that are no classes, as in `Evidence(options=)`.
     weights : str, optional
         a column.
     normalize : bool
@@ -53,7 +55,7 @@ class Columns:
     Evidence(2 rows, 2 classes, sex: ['F', 'M'])
     """
 
-    probabilities: Sequence[str]
+    probabilities: Sequence[str] = ()
     classes: Sequence[Any] | None = None
     groups: Mapping[str, Any] = field(default_factory=dict)
     joint: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class Columns:
     true_groups: Mapping[str, str] = field(default_factory=dict)
     id: str | None = None
     seen_weights: str | None = None
+    options: Sequence[Any] = ()
 
     @property
     def needed(self) -> list[str]:
@@ -100,7 +103,7 @@ class Columns:
         """The rows of a frame, of an Arrow table or of an Arrow record batch."""
         frame = _frame(table)
         return Evidence(
-            self._matrix(frame, self.probabilities),
+            self._matrix(frame, self.probabilities) if self.probabilities else None,
             classes=list(self.probabilities) if self.classes is None else self.classes,
             groups={name: self._group(frame, roles) for name, roles in self.groups.items()},
             joint={name: self._joint(frame, rows) for name, rows in self.joint.items()},
@@ -111,6 +114,7 @@ class Columns:
             costs={name: self._matrix(frame, names) for name, names in self.costs.items()},
             weights=None if self.weights is None else self._column(frame, self.weights),
             normalize=self.normalize,
+            options=self.options or None,
         )
 
     def _group(self, frame: Any, roles: Any) -> Any:

@@ -36,6 +36,7 @@ from bylaw.data.groups import (
 )
 from bylaw.data.probabilities import check_classes, check_probabilities, columns_by_name
 from bylaw.errors import EvidenceError, Remedy
+from bylaw.language.action_space import check_options
 from bylaw.language.expressions import LABEL, Conditions, CostColumn, Groups, Source, shorten
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class RowData:
     weights: Floats | None = None  # (n_rows,)
     index: RowIndex | None = None  # of frames and series that have one
     margins: Margins | None = None  # of all rows, where these are a sample of many more
+    options: tuple[Value, ...] = ()  # decisions that are no classes
 
     def __post_init__(self) -> None:
         for name in ("groups", "joint", "references", "costs"):
@@ -76,6 +78,7 @@ class RowData:
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} rows", f"{len(self.classes)} classes"]
+        parts = parts if self.classes else [parts[0], f"options {shorten(self.options)}"]
         parts += [f"{make_visible(k)}: {shorten(v)}" for k, v in self.group_values.items()]
         parts += [f"reference {name!r}" for name in self.references]
         return f"{type(self).__name__}({', '.join(parts)})"
@@ -160,8 +163,10 @@ class RowData:
         if isinstance(source, CostColumn):
             return self.costs[source.name][rows, source.item]
         answers = self.references[source.name]
-        position = self.classes.index(source.item)
-        return (answers[rows] == position) if answers.ndim == 1 else answers[rows, position]
+        position = self._decision_positions.get(source.item, _NOWHERE)  # an option that these rows never name
+        if answers.ndim == 1 or position == _NOWHERE:
+            return answers[rows] == position if answers.ndim == 1 else np.zeros(len(answers[rows]))
+        return answers[rows, position]
 
     def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
         """(n_rows,): what one action costs where the event holds; `costs` (n_rows,) are those of `source`."""
@@ -223,6 +228,11 @@ class RowData:
     def _class_positions(self) -> dict[Value, int]:
         return {label: place for place, label in enumerate(self.classes)}
 
+    @cached_property
+    def _decision_positions(self) -> dict[Value, int]:
+        """Of the decisions of earlier models: classes, then options."""
+        return {action: place for place, action in enumerate((*self.classes, *self.options))}
+
     def vector(self, column: Any, what: str) -> NDArray[Any]:
         """One value per row, (n_rows,)."""
         vector = as_vector(column, what)
@@ -236,7 +246,7 @@ class RowData:
         return vector, missing
 
     def check_length(self, length: int, what: str) -> None:
-        check_length(length, len(self), what)
+        check_length(length, len(self), what, "probabilities" if self.classes else "costs")
 
 
 class Evidence(RowData):
@@ -246,8 +256,8 @@ class Evidence(RowData):
 
     Parameters
     ----------
-    probabilities : array or frame of shape (n_rows, n_classes)
-        P(label | x). Rows sum to one within 1e-4.
+    probabilities : array or frame of shape (n_rows, n_classes), optional
+        P(label | x). Rows sum to one within 1e-4. Left out where there are no labels, only `options`.
     classes : list, optional
         the labels in the order of the columns; by default range(n_classes), or the frame's columns.
     groups : dict or frame, optional
@@ -259,14 +269,20 @@ class Evidence(RowData):
         for an unknown attribute, P(value, label | x), an array of shape (n_rows, n_values, n_classes).
     references : dict or frame, optional
         for each earlier model its labels, (n_rows,), or its probabilities, (n_rows, n_classes). Where it
-        rejected ("reject"), nothing agrees with it.
+        rejected ("reject"), nothing agrees with it. With `options`, its decisions, or their probabilities,
+        (n_rows, n_classes + n_options).
     costs : dict, optional
-        arrays of shape (n_rows, n_actions) for `custom(name)`.
+        arrays of shape (n_rows, n_actions) for `custom(name)`: one column per class, then one for "reject" or
+        for each option.
     weights : array of shape (n_rows,), optional
         sample weights, not negative; by default one per row.
     normalize : bool
         divide each row of probabilities by its sum instead of refusing it, also those of groups, joint and
         references.
+    options : list, optional
+        the decisions that are no classes, such as models to call. With probabilities they stand beside the
+        classes, and need to be named here only where an earlier model took them; `Problem(decisions=)` names
+        them otherwise. Without, they are all decisions that there are, and every cost has a column for each.
 
     Raises
     ------
@@ -281,11 +297,16 @@ class Evidence(RowData):
     Evidence(2 rows, 2 classes, sex: ['F', 'M'])
     >>> evidence.event_probability((("label", "approve"),))
     array([0.3, 0.8])
+
+    Which model to call, without classes:
+
+    >>> Evidence(costs={"wrong": [[0.4, 0.1]], "usd": [[0.001, 0.02]]}, options=["small", "large"])
+    Evidence(1 rows, options ['small', 'large'])
     """
 
     def __init__(
         self,
-        probabilities: Any,
+        probabilities: Any = None,
         *,
         classes: Sequence[Any] | None = None,
         groups: Any = None,
@@ -294,15 +315,15 @@ class Evidence(RowData):
         costs: Mapping[str, Any] | None = None,
         weights: Any = None,
         normalize: bool = False,
+        options: Sequence[Any] | None = None,
     ) -> None:
-        matrix, names = as_matrix(probabilities, "probabilities")
-        labels, matrix = check_classes(classes, names, matrix)
-        matrix = own(check_probabilities(matrix, "probabilities", normalize), probabilities)
+        labels, matrix = _read_probabilities(probabilities, classes, options, costs, normalize)
+        actions = _read_options(options, labels)
         groups, joint = _name_columns(groups, "groups"), _name_columns(joint, "joint")
         references, costs = _name_columns(references, "references"), _name_columns(costs, "costs")
         named = {"groups": groups, "joint": joint, "references": references, "costs": costs}
         index = check_alignment({"probabilities": probabilities, **named, "weights": weights})
-        checker = _Checker(labels, matrix, normalize)
+        checker = _Checker(labels, matrix, normalize, actions)
         known = checker.add_margins({name: checker.group(name, column) for name, column in groups.items()})
         super().__init__(
             classes=labels,
@@ -313,15 +334,58 @@ class Evidence(RowData):
             costs={name: checker.cost(name, array) for name, array in costs.items()},
             weights=None if weights is None else checker.weights(weights),
             index=index,
+            options=actions,
         )
 
     @classmethod
     def without_rows(cls, classes: Sequence[Any], groups: dict[Any, Group], **columns: Any) -> Evidence:
         """What there is to know of rows that are all elsewhere."""
-        labels, matrix = check_classes(classes, None, np.empty((0, len(classes))))
+        labels, matrix = (), np.empty((0, 0))
+        if classes or not columns.get("options"):
+            labels, matrix = check_classes(classes, None, np.empty((0, len(classes))))
         described, checker = object.__new__(cls), _Checker(labels, matrix, normalize=False)
         RowData.__init__(described, labels, matrix, checker.add_margins(groups), **columns)
         return described
+
+
+def _read_probabilities(
+    probabilities: Any,
+    classes: Sequence[Any] | None,
+    options: Sequence[Any] | None,
+    costs: Mapping[str, Any] | None,
+    normalize: bool,
+) -> tuple[tuple[Value, ...], Floats]:
+    """The labels and their probabilities, (n_rows, n_labels); where there are only options, none of them."""
+    if probabilities is not None:
+        matrix, names = as_matrix(probabilities, "probabilities")
+        labels, matrix = check_classes(classes, names, matrix)
+        return labels, own(check_probabilities(matrix, "probabilities", normalize), probabilities)
+    if options is None:
+        raise EvidenceError(
+            "there is nothing to decide among: pass probabilities, one column per class, or options=[...] "
+            "and what each costs, costs={name: an array of shape (rows, options)}"
+        )
+    if classes:
+        raise EvidenceError(f"the classes {list(classes)} need probabilities, one column each")
+    if not costs:
+        raise EvidenceError(
+            "options without classes differ by what they cost alone: pass costs={name: an array of shape "
+            "(rows, options)}"
+        )
+    name, first = next(iter(costs.items()))
+    return (), own(np.empty((len(as_matrix(first, f"costs[{name!r}]")[0]), 0)), None)
+
+
+def _read_options(options: Sequence[Any] | None, classes: tuple[Value, ...]) -> tuple[Value, ...]:
+    if options is None:
+        return ()
+    if isinstance(options, str):
+        raise EvidenceError(f"options is a list of names, not the text {options!r}")
+    named = tuple(as_scalar(option, "an option", EvidenceError) for option in options)
+    check_options(named, classes, EvidenceError)
+    if len(classes) + len(named) < 2:
+        raise EvidenceError(f"the options are {list(named)}, so there is nothing to decide; name two or more")
+    return named
 
 
 def _name_columns(columns: Any, what: str) -> dict[Any, Any]:
@@ -349,9 +413,10 @@ class _Checker:
     classes: tuple[Value, ...]
     probabilities: Floats
     normalize: bool
+    options: tuple[Value, ...] = ()
 
     def check_length(self, length: int, what: str) -> None:
-        check_length(length, len(self.probabilities), what)
+        check_length(length, len(self.probabilities), what, "probabilities" if self.classes else "costs")
 
     def group(self, name: Any, column: Any) -> Group:
         what = f"groups[{name!r}]"
@@ -402,6 +467,8 @@ class _Checker:
             raise EvidenceError(
                 f"{what} goes with groups[{name!r}] given as probabilities; a known group needs no joint"
             )
+        if not self.classes:
+            raise EvidenceError(f"{what} is about labels, and there are no classes: leave it out")
         joint = np.asarray(array, dtype=np.float64)
         n_rows = len(self.probabilities)
         wanted = (n_rows, len(group.values), len(self.classes))
@@ -426,22 +493,31 @@ class _Checker:
         if len(getattr(column, "shape", (0,))) == 2:
             matrix, names = as_matrix(column, what)
             self.check_length(len(matrix), what)
-            if matrix.shape[1] != len(self.classes):
-                raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(self.classes)} classes")
-            ordered = columns_by_name(matrix, names, self.classes)
+            if matrix.shape[1] != len(actions := (*self.classes, *self.options)):
+                of = "decisions" if self.options else "classes"
+                raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(actions)} {of}")
+            ordered = columns_by_name(matrix, names, actions)
             return own(check_probabilities(ordered, what, self.normalize), column)
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
-        positions = {REJECTED: _AGREES_WITH_NOTHING} | {label: i for i, label in enumerate(self.classes)}
+        actions = (*self.classes, *self.options)
+        positions = {REJECTED: _AGREES_WITH_NOTHING} | {action: i for i, action in enumerate(actions)}
         if vector.dtype.kind in "UO":  # a column that says "reject" has numbers as text
             positions = {
                 str(label): i for label, i in positions.items() if isinstance(label, int)
             } | positions
-        return own(encode_values(vector, positions, what), None)
+        otherwise = "" if self.options else ". Name decisions that are no classes: options=[...]"
+        return own(encode_values(vector, positions, what, otherwise), None)
 
     def cost(self, name: str, array: Any) -> Floats:
-        matrix = as_matrix(array, f"costs[{name!r}]")[0]
-        return own(check_cost(matrix, name, len(self.probabilities)), array)
+        matrix, names = as_matrix(array, f"costs[{name!r}]")
+        matrix = check_cost(matrix, name, len(self.probabilities))
+        actions = (*self.classes, *self.options)
+        if self.options and matrix.shape[1] != len(actions):
+            raise EvidenceError(
+                f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one for each of {list(actions)}"
+            )
+        return own(columns_by_name(matrix, names, actions) if self.options else matrix, array)
 
     def weights(self, weights: Any) -> Floats:
         vector = as_numbers(weights, "weights")
@@ -471,7 +547,9 @@ def check_sizes(weights: Floats, what: str) -> Floats:
     return weights
 
 
-def encode_values(vector: NDArray[Any], positions: Mapping[Any, int], what: str) -> NDArray[np.int64]:
+def encode_values(
+    vector: NDArray[Any], positions: Mapping[Any, int], what: str, otherwise: str = ""
+) -> NDArray[np.int64]:
     """Each row's position; of numbers, every one is looked up once."""
     labels, places = find_distinct(vector) if vector.dtype.kind in "iub" else (vector, None)
     codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
@@ -480,21 +558,22 @@ def encode_values(vector: NDArray[Any], positions: Mapping[Any, int], what: str)
         row = int(nowhere.argmax())
         raise EvidenceError(
             f"{what}: {vector.tolist()[row]!r} in row {row} is not a class; the classes are "
-            f"{[label for label, code in positions.items() if code >= 0]}"
+            f"{[label for label, code in positions.items() if code >= 0]}{otherwise}"
         )
     return codes
 
 
-def check_length(length: int, n_rows: int, what: str) -> None:
+def check_length(length: int, n_rows: int, what: str, first: str = "probabilities") -> None:
     if length != n_rows:
-        raise EvidenceError(f"{what} has {length} rows, but probabilities has {n_rows}")
+        raise EvidenceError(f"{what} has {length} rows, but {first} has {n_rows}")
 
 
 def concatenate(parts: Sequence[Evidence]) -> Evidence:
     """All the rows of several evidences with the same columns."""
     first = parts[0]
     for part in parts:
-        if part.classes != first.classes or _columns_of(part) != _columns_of(first):
+        decisions = (part.classes, part.options)
+        if decisions != (first.classes, first.options) or _columns_of(part) != _columns_of(first):
             raise EvidenceError(
                 f"batches must have the same classes and columns: {first} came first, and then {part}"
             )

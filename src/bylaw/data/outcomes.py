@@ -315,6 +315,11 @@ def _read_labels(evidence: Evidence, labels: Any, seen: dict[str, Mask]) -> NDAr
     vector, missing = evidence.partial_vector(labels, "labels")
     if missing.all():
         return None
+    if not evidence.classes:
+        raise EvidenceError(
+            f"labels: there are no classes, only the options {list(evidence.options)}; what these turned out "
+            "to cost is passed as outcomes={name: an array of shape (rows, options)}"
+        )
     _note_missing(LABEL, missing, seen)
     positions = {label: i for i, label in enumerate(evidence.classes)}
     return encode_values(fill_missing(vector, missing), positions, "labels")
@@ -414,5 +419,9 @@ def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Map
         guessed[name] = GroupProbabilities(group.values, shares)
     if not guessed:
         return evidence
-    joint = {n: g.probabilities[:, :, None] * evidence.probabilities[:, None] for n, g in guessed.items()}
+    joint = {
+        name: group.probabilities[:, :, None] * evidence.probabilities[:, None]
+        for name, group in guessed.items()
+        if evidence.classes
+    }
     return evidence.with_columns(groups={**evidence.groups, **guessed}, joint={**evidence.joint, **joint})

@@ -44,6 +44,7 @@ def substitute(
         costs=evidence.costs,
         weights=evidence.weights,
         index=evidence.index,
+        options=evidence.options,
     )
 
 

@@ -108,9 +108,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         None: the probabilities are taken as they are. "temperature", "vector", "isotonic" and
         "dirichlet": by this method, as `calibrate` of `solve`. A simple classifier: it is trained by `fit`
         to predict P(label | scores) and P(group | scores) from log-ratios of all probabilities.
-    decisions : {"auto", "labels", "reject", "sets"}, default="auto"
+    decisions : {"auto", "labels", "reject", "sets"} or list, default="auto"
         one label per row, a label or a rejection (abstention), or a set of labels (conformal prediction).
-        "auto" infers it from the rates in use.
+        "auto" infers it from the rates in use. A list has all labels and options beside them, as in
+        `Problem`.
     reject : str, number or "auto", default="auto"
         the label of a rejection. "auto" is "reject" for labels that are text, and for numbers -1, or one
         less than the least of them.
@@ -158,7 +159,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     classes_ : array of shape (n_classes,)
         the labels.
     actions_ : array of shape (n_actions,)
-        the labels and, if there are rejections, their label.
+        the labels and, if there are rejections, their label; or the options.
     policy_ : Policy
         the fitted policy.
     multipliers_ : dict
@@ -200,7 +201,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         group_estimator: Any = None,
         joint: str = "model",
         calibrator: Any = "auto",
-        decisions: str = "auto",
+        decisions: str | Sequence[Any] = "auto",
         reject: Any = "auto",
         cv: Any = None,
         correction: bool = True,
@@ -520,7 +521,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "where no rule refers to a group",
             ),
             (
-                not _is_auto(self.reject) and problem.rules and problem.kind != "reject",
+                not _is_auto(self.reject)
+                and problem.rules
+                and problem.kind != "reject"
+                and self.reject not in problem.list_options(()),
                 "reject",
                 "where no rule refers to rejections, unless decisions='reject'",
             ),
@@ -857,7 +861,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         probabilities, observed = self._observe(
             X, y, sensitive_features, reference, sample_weight, None, seen_weights
         )
-        rules = [found.rule for found in self.policy_.problem.expand(observed.classes, observed.group_values)]
+        options = self.policy_.action_space.options
+        expanded = self.policy_.problem.expand(observed.classes, observed.group_values, options)
+        rules = [found.rule for found in expanded]
         unseen = observed.unseen
         if missing := [name for name in observed.hidden_groups if name in unseen and isinstance(name, str)]:
             raise EvidenceError(f"to assess the rules, pass sensitive_features with the true {missing}")

@@ -231,10 +231,14 @@ def read_references(
 
 
 def _predict_reference(model: Any, X: Any, sensitive_features: Any) -> NDArray[Any]:
-    """Its labels. An earlier constrained classifier may need the groups, and may have rejected."""
+    """Its labels. An earlier constrained classifier may need the groups, and may have rejected or chosen an
+    option: nothing agrees with that."""
     if not hasattr(model, "predict"):
         raise OptionError("the reference decides on sets of labels, and rules compare with single labels")
     takes_groups = "sensitive_features" in signature(model.predict).parameters
     labels = model.predict(X, **({"sensitive_features": sensitive_features} if takes_groups else {}))
     rejections = list(getattr(model, "actions_", ()))[len(getattr(model, "classes_", ())) :]
-    return np.where(labels == rejections[0], REJECTED, labels.astype(object)) if rejections else labels
+    if not rejections:
+        return labels
+    others = np.array([label in rejections for label in labels.tolist()], dtype=bool)
+    return np.where(others, REJECTED, labels.astype(object))

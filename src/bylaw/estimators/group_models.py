@@ -129,8 +129,9 @@ def make_hidden_groups(
     hidden = find_hidden_names(estimators, problem)
     values = {name: _find_values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items() if name not in hidden}
-    rates = [found.rule.excess for found in problem.expand(classes, {**known, **values})]
     space = problem.action_space(classes)
+    expanded = problem.expand(classes, {**known, **values}, space.options)
+    rates = [found.rule.excess for found in expanded]
     labelled: dict[Names, bool] = {}
     given: dict[Names, dict[str, None]] = {}
     for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:

@@ -83,7 +83,8 @@ def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None
     Inputs, of which a policy has those that it needs: "probabilities" (N, K); "group_<name>", of a
     known attribute (N,), text, int64, double or bool as its values are, of an unknown one its
     probabilities (N, S) in the order of `policy.feature_map.attributes`; "joint_<name>" (N, S, K);
-    "reference_<name>" (N,) or (N, K); "cost_<name>" (N, A). The output "decision_probabilities" is (N, A).
+    "reference_<name>" (N,), or (N, K) and one column more per option; "cost_<name>" (N, A). The output
+    "decision_probabilities" is (N, A).
 
     A row that the policy would refuse (an unseen value, probabilities that do not sum to one) gets
     NaN. The metadata of the file hold the digest, the rules, the actions and the classes as JSON.
@@ -271,7 +272,7 @@ class _GraphBuilder:
     def _check_values(self, cell: Cell, values: tuple[Value, ...]) -> str:
         """Read values; whether each row has one that the policy was fitted on, (N, 1)."""
         if cell.part == "references" and not all(isinstance(value, str) for value in values):
-            values = self.policy.action_space.classes  # numbers, among which there is no "reject"
+            values = self.policy.action_space.reference_actions  # numbers, among which is no "reject"
         kinds = {type(value) for value in values}
         if str in kinds and len(kinds) > 1:
             raise OptionError(
@@ -303,10 +304,10 @@ class _GraphBuilder:
     def _multiply(self, product: Product) -> str:
         """A feature, (N, 1)."""
         if not product:
-            matrix, _ = self.columns[self.terms.distributions[0][0]]
+            found = [*(matrix for matrix, _ in self.columns.values()), *self.values.values()]
             one = self.onnx.numpy_helper.from_array(np.ones(1))
             return self._add_node(
-                "ConstantOfShape", self._add_node("Shape", self._gather(matrix, [0])), value=one
+                "ConstantOfShape", self._add_node("Shape", self._gather(found[0], [0])), value=one
             )
         factors = [self._compare(f) if isinstance(f, Equals) else self._sum_cells(f) for f in product]
         return reduce(lambda one, other: self._add_node("Mul", one, other), factors)

@@ -69,7 +69,8 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
             "rows first"
         )
     warn_of_copies(hashed, stacklevel=5)
-    expanded = correction.problem.expand(outcome.classes, outcome.group_values)
+    options = feature_map.action_space.options
+    expanded = correction.problem.expand(outcome.classes, outcome.group_values, options)
     rules = [found.rule for found in expanded]
     for tried, candidate in enumerate(_list_candidates(correction, begin, len(outcome), delta)):
         sample = HeldOutSample(

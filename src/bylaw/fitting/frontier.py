@@ -226,7 +226,7 @@ def frontier(
     path = SolutionPath(problem, evidence, levers, solver=solver, beta=beta, tol=tol)
     for corner in itertools.product(*((min(levels), max(levels)) for levels in values)):
         at_levels(problem, levers, corner).expand(
-            path.evidence.classes, path.evidence.group_values
+            path.evidence.classes, path.evidence.group_values, path.whole.form.action_space.options
         )  # or refused
     grid = list(itertools.product(*values))
     points: dict[int, Point] = {}

@@ -22,9 +22,11 @@ from bylaw.fitting.fitted_policy import fingerprint_rows, make_guarantee
 from bylaw.fitting.solve import as_solver, solve
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
+from bylaw.formulation.free_options import check_options_cost
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.passes import Tally
 from bylaw.formulation.solution import Guarantee, Solution, Status
+from bylaw.language.expressions import Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.fingerprint import Fingerprint
@@ -121,6 +123,7 @@ class SolutionPath:
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
         form = compile_problem(problem, evidence)
+        check_options_cost(problem.minimize, form, evidence)
         dual = Dual(form, make_blocks(form, evidence), beta=1.0, all_moments=True)  # slopes may need any
         self.whole = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
         self.last: list[Point] = []  # the last two points without a conflict
@@ -162,7 +165,7 @@ class SolutionPath:
             slopes = self.slopes[lever]
             assert isinstance(slopes, np.ndarray)
             bounds[here] -= slopes * (level - lever.level) / form.scales[here]
-            moved = statement.expand(self.evidence.classes, self.evidence.group_values)
+            moved = self._expand(statement)
             for j, rule in zip(here, moved, strict=True):
                 rules[j] = ExpandedRule(rule, statement, lever.place)
         return replace(form, bounds=bounds, rules=tuple(rules))
@@ -262,9 +265,8 @@ class SolutionPath:
 
     def _compile_slopes(self, lever: Lever) -> Floats | LinearForm:
         """Numbers, or a form whose rules say that each slope is <= 0."""
-        classes, groups = self.evidence.classes, self.evidence.group_values
         # Every excess is affine in the level: a difference is the derivative.
-        one, two = (lever.statement.at(level).expand(classes, groups) for level in (1.0, 2.0))
+        one, two = (self._expand(lever.statement.at(level)) for level in (1.0, 2.0))
         slopes = [after.excess - before.excess for before, after in zip(one, two, strict=True)]
         if not any(slope.terms for slope in slopes):
             return np.array([slope.constant for slope in slopes])
@@ -277,6 +279,10 @@ class SolutionPath:
         return replace(
             form, couplings=form.couplings[places], bounds=form.bounds[places], scales=form.scales[places]
         )
+
+    def _expand(self, statement: Statement) -> tuple[Rule, ...]:
+        options = self.whole.form.action_space.options
+        return statement.expand(self.evidence.classes, self.evidence.group_values, options)
 
     @cached_property
     def fingerprint(self) -> Fingerprint:

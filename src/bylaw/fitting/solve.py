@@ -29,6 +29,7 @@ from bylaw.fitting.diagnosis import examine
 from bylaw.fitting.fitted_policy import count_block, make_corrected_policy, make_policy, warn_of_missed_rules
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
+from bylaw.formulation.free_options import check_options_cost
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import measure_excesses
@@ -185,6 +186,7 @@ def solve(
         evidence = calibration.apply(evidence)
         certifying = calibrate_held_out(calibration, certifying)
     form = compile_problem(problem, evidence)
+    check_options_cost(problem.minimize, form, evidence)
     chosen = as_solver(solver)
     dual, near = _make_dual(form, evidence, surveyed, beta)
     dual = dual.with_beta(resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))

@@ -21,6 +21,7 @@ from bylaw.fitting.fitted_policy import make_guarantee, warn_of_missed_rules
 from bylaw.fitting.stream_state import StreamState
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.dual import Dual
+from bylaw.formulation.free_options import check_options_cost
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Conditions
@@ -207,6 +208,7 @@ class Stream:
             raise EvidenceError("the rows of the warm-up have no weight; make it longer")
         first = first.with_columns(groups={n: self._values_of(n, group) for n, group in first.groups.items()})
         form = compile_problem(self.problem, first, self.frequencies)
+        check_options_cost(self.problem.minimize, form, first)
         unknown = {name for event in self.frequencies for name, _ in event} - {
             LABEL,
             *form.feature_map.attributes,

@@ -175,7 +175,8 @@ def _form(root: Node, feature_map: FeatureMap, problem: Problem) -> LinearForm:
     n_features, n_actions = len(feature_map.features), len(feature_map.action_space.actions)
     names = tuple(node.text() for node in root["names"].list())
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
-    rules = tuple(problem.expand(feature_map.action_space.classes, values))
+    space = feature_map.action_space
+    rules = tuple(problem.expand(space.classes, values, space.options))
     if names != tuple(str(found.rule) for found in rules):
         raise BadValueError("its names are not those of its rules")
     return LinearForm(

@@ -119,6 +119,8 @@ class Terms:
 def make_terms(policy: DecisionRule, columns: Columns) -> Terms:
     """The policy over these columns; an `OptionError` where they do not serve it."""
     found = make_feature_terms(policy.feature_map, columns, policy.calibration)
+    if not found.cells:
+        raise OptionError("the policy reads nothing of a row: it decides the same for all of them")
     return replace(found, scale=policy.beta * policy.score_matrix + 0.0)  # no -0.0
 
 
@@ -163,11 +165,13 @@ class _TermBuilder:
                 yield Cell("groups", name), attribute.values
         for name in self.layout.references:
             if self.layout.has_labels(name):
-                yield Cell("references", name), tuple(dict.fromkeys((*self.classes, REJECTED)))
+                answers = self.feature_map.action_space.reference_actions
+                yield Cell("references", name), tuple(dict.fromkeys((*answers, REJECTED)))
 
     def find_distributions(self) -> Iterator[tuple[Cell, ...]]:
         labels = range(len(self.classes))
-        yield tuple(Cell("probabilities", "", (k,)) for k in labels)
+        if self.classes:
+            yield tuple(Cell("probabilities", "", (k,)) for k in labels)
         for name, attribute in self.feature_map.attributes.items():
             if not attribute.known:
                 yield self._list_group_cells(self.layout.find_model(name))
@@ -182,7 +186,8 @@ class _TermBuilder:
                     yield tuple(Cell("joint", name, (s, k)) for s in places for k in labels)
         for name in self.layout.references:
             if not self.layout.has_labels(name):
-                yield tuple(Cell("references", name, (k,)) for k in labels)
+                answers = range(len(self.layout.reference_columns))
+                yield tuple(Cell("references", name, (k,)) for k in answers)
 
     def find_calibrated(self, distributions: Sequence[tuple[Cell, ...]]) -> Iterator[Calibrated]:
         """Those of the distributions that have a map."""
@@ -253,7 +258,8 @@ class _TermBuilder:
             return Total((Cell("costs", source.name, (source.item,)),))
         if self.layout.has_labels(source.name):
             return Equals(Cell("references", source.name), source.item)
-        return Total((Cell("references", source.name, (self.classes.index(source.item),)),))
+        place = self.layout.reference_columns.index(source.item)
+        return Total((Cell("references", source.name, (place,)),))
 
 
 def _describe_feature(feature: Feature, actions: Sequence[Value]) -> str:

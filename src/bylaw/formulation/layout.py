@@ -80,6 +80,12 @@ class Layout:
                 f"P({name}, label | x): Columns(joint={{{name!r}: ...}}), {shape[0]} rows of {shape[1]} each"
             )
 
+    @property
+    def reference_columns(self) -> tuple[Value, ...]:
+        """What the columns of an earlier model's probabilities stand for: classes, then options."""
+        options = [as_scalar(option, "an option") for option in self.columns.options]
+        return (*self.feature_map.action_space.classes, *options)
+
     def _check_classes(self) -> None:
         classes = self.columns.probabilities if self.columns.classes is None else self.columns.classes
         wanted = self.feature_map.action_space.classes
@@ -90,6 +96,12 @@ class Layout:
             )
         if len(self.columns.probabilities) != len(wanted):
             raise OptionError(f"probabilities takes one column for each class of {list(wanted)}")
+        options = self.feature_map.action_space.options
+        if self.columns.options and self.reference_columns[len(wanted) :] != options:
+            raise OptionError(
+                f"the policy decides among the options {list(options)}, in this order; the columns are of "
+                f"{list(self.columns.options)}"
+            )
 
     def _check_group(self, name: str, fitted: Attribute) -> None:
         model = self.find_model(name)
@@ -110,7 +122,15 @@ class Layout:
                 f"a rule refers to {name!r}; state which column holds its labels: "
                 f"Columns(references={{{name!r}: ...}})"
             )
-        if not isinstance(roles, str) and len(roles) != len(self.feature_map.action_space.classes):
+        space = self.feature_map.action_space
+        if isinstance(roles, str):
+            return
+        if space.named_options and not self.columns.options:
+            raise OptionError(
+                f"references[{name!r}] takes one column of decisions; or one column for each of "
+                f"{list(space.actions)}, with Columns(options={list(space.options)})"
+            )
+        if len(roles) != len(self.reference_columns):
             raise OptionError(f"references[{name!r}] takes one column of labels, or one column per class")
 
     def _check_cost(self, name: str) -> None:
@@ -126,7 +146,8 @@ def default_columns(
     feature_map: FeatureMap, references: Mapping[str, ReferenceForm] | None = None
 ) -> Columns:
     """A column for everything that the policy may read, named after it."""
-    classes = feature_map.action_space.classes
+    space = feature_map.action_space
+    classes, options = space.classes, space.named_options
     forms = dict.fromkeys(feature_map.reference_names, "labels") | dict(references or {})
     for name, form in forms.items():
         if name not in feature_map.reference_names:
@@ -156,13 +177,14 @@ def default_columns(
             for name in hidden_names
         },
         references={
-            name: name if form == "labels" else [f"{name}: {label}" for label in classes]
+            name: name if form == "labels" else [f"{name}: {label}" for label in (*classes, *options)]
             for name, form in forms.items()
         },
         costs={
             name: [f"{name}: {a}" for a in feature_map.action_space.actions]
             for name in feature_map.cost_names
         },
+        options=options,
     )
 
 

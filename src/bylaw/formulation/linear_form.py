@@ -79,6 +79,11 @@ class FeatureMap:
                 f"the policy decides among the classes {list(self.action_space.classes)}, in this order; "
                 f"the evidence has {list(evidence.classes)}"
             )
+        if evidence.options and evidence.options != self.action_space.options:
+            raise EvidenceError(
+                f"the policy decides among the options {list(self.action_space.options)}, in this order; the "
+                f"evidence has {list(evidence.options)}"
+            )
         groups = {name: _admit_group(name, fitted, evidence) for name, fitted in self.attributes.items()}
         costs = {
             name: evaluate_cost(name, self.functions.get(name), evidence, self.action_space)
@@ -207,8 +212,9 @@ def compile_problem(
     """
     if evidence.margins is None and not evidence.row_weights.any():
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
-    space = problem.action_space(evidence.classes)
-    rules = problem.expand(evidence.classes, evidence.group_values) if rules is None else rules
+    space = problem.action_space(evidence.classes, evidence.options)
+    if rules is None:
+        rules = problem.expand(evidence.classes, evidence.group_values, space.options)
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
     base, base_constant = compiler.rate(problem.minimize)
     rows = [compiler.rate(found.rule.excess) for found in rules]

@@ -74,13 +74,13 @@ def _sum_terms(
 
 def decide_baseline(problem: Problem, evidence: Evidence) -> Floats:
     """The baseline, the model without rules, one-hot (n_rows, n_actions): the label of least cost, of several
-    the likeliest; never a rejection, and for sets that label alone."""
-    form = compile_problem(Problem(problem.minimize, decisions=problem.kind, reject=problem.reject), evidence)
+    the likeliest; never an option, unless there are no labels, and for sets that label alone."""
+    form = compile_problem(problem.with_rules(()), evidence)
     costs = (make_block(form, form.feature_map.admit(evidence)).features.T @ form.base)[
-        :, : len(evidence.classes)
+        :, : len(form.action_space.model_actions)
     ]
     cheapest = np.isclose(costs, costs.min(axis=1, keepdims=True), rtol=0, atol=_SAME_COST)
-    likeliest = np.where(cheapest, evidence.probabilities, -1.0).argmax(axis=1)
+    likeliest = np.where(cheapest, evidence.probabilities if evidence.classes else 0.0, -1.0).argmax(axis=1)
     return np.eye(form.base.shape[1])[likeliest]
 
 
@@ -94,7 +94,7 @@ def bound_rate(
     positions = range(len(space.actions))
     ends = [
         [_limits(rate, limits or {}, space, position, y) for position in positions]
-        for y in (space.classes if label is None else [label])
+        for y in ((space.classes or (None,)) if label is None else [label])
     ]
     low, high = np.array(ends).transpose(2, 0, 1)  # each (n_labels, n_actions)
     constant = rate.constant + sum(c * atom.meaning(space).constant for atom, c in rate.terms)
@@ -103,7 +103,7 @@ def bound_rate(
 
 
 def _limits(
-    rate: Rate, limits: Limits, space: ActionSpace, position: int, label: Value
+    rate: Rate, limits: Limits, space: ActionSpace, position: int, label: Value | None
 ) -> tuple[float, float]:
     """Of what one action pays on rows with this label."""
     factors: dict[Source | None, float] = {}

@@ -1,4 +1,5 @@
-"""Action spaces: what a decision can be. A label, a label or a rejection, or a set of labels."""
+"""Action spaces: what a decision can be. A label, a label or an option beside the labels (a rejection is the
+simplest), or a set of labels."""
 
 from __future__ import annotations
 
@@ -13,22 +14,12 @@ from numpy.typing import NDArray
 
 from bylaw._base.softmax import normalize, separate, sigmoid, softmax
 from bylaw._base.typing import Floats, Value
-from bylaw.errors import Remedy, RuleError
+from bylaw.errors import BylawError, Remedy, RuleError
 
-Kind = Literal["labels", "reject", "sets"]
+Kind = Literal["labels", "reject", "options", "sets"]
 _TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache
 # From distributions (n_options, n_rows) and the suffix of their keys to sampled positions (n_rows,).
 Sampler = Callable[[Sequence[Floats], str], Iterator[NDArray[np.int64]]]
-
-
-class Reject:
-    """The action of not answering, whatever label the caller gives it."""
-
-    def __repr__(self) -> str:
-        return "REJECT"
-
-
-REJECT = Reject()
 
 
 @dataclass(frozen=True)
@@ -41,42 +32,65 @@ class ActionSpace:
         the labels.
     reject : str, int, float or bool
         the label that a rejection gets, where there are rejections.
+    options : tuple
+        the actions that are no labels.
     """
 
     classes: tuple[Value, ...]
     reject: Value = "reject"
+    options: tuple[Value, ...] = ()
 
     kind: ClassVar[Kind]
     description: ClassVar[str]  # what a decision is, in words
     exclusive: ClassVar[bool] = True  # exactly one action is taken, so that probabilities sum to one
 
-    @property
-    def symbols(self) -> tuple[Value | Reject, ...]:
-        """The labels, then REJECT if there are rejections."""
-        return self.classes
+    def __post_init__(self) -> None:
+        if self.options:
+            raise RuleError(f"a decision is {self.description}: there are no options {list(self.options)}")
 
     @property
     def actions(self) -> tuple[Value, ...]:
-        """The labels, then the label of a rejection if there is one."""
-        return self.classes
+        """The labels, then the options."""
+        return (*self.classes, *self.options)
+
+    @property
+    def model_actions(self) -> tuple[Value, ...]:
+        """What the model decides without rules: the labels; where there are none, the options."""
+        return self.classes or self.options
+
+    @property
+    def reference_actions(self) -> tuple[Value, ...]:
+        """What an earlier model's decision can agree with: all actions but a rejection."""
+        place = self.reject_position
+        return tuple(action for i, action in enumerate(self.actions) if i != place)
+
+    @property
+    def named_options(self) -> tuple[Value, ...]:
+        """The options that a problem or the evidence lists; a rejection alone needs no list."""
+        return ()
+
+    @property
+    def decisions(self) -> Kind | tuple[Value, ...]:
+        """What `Problem(decisions=)` takes for this space."""
+        return self.actions if self.named_options else self.kind
 
     @property
     def reject_position(self) -> int | None:
         """The place of a rejection among the actions, if there is one."""
-        return None
+        return self._positions[self.reject] if self.reject in self.options else None
 
     @classmethod
     def choose_phrase(cls, phrase: str, set_phrase: str) -> str:
         """Of the two wordings of a rate or family, that for these decisions."""
         return phrase
 
-    def position(self, action: Value | Reject) -> int:
+    def position(self, action: Value) -> int:
         return self._positions[action]
 
     @cached_property
-    def _positions(self) -> dict[Value | Reject, int]:
-        """Of each symbol, the first if there are several."""
-        return {symbol: place for place, symbol in reversed(list(enumerate(self.symbols)))}
+    def _positions(self) -> dict[Value, int]:
+        """Of each action, the first if there are several."""
+        return {action: place for place, action in reversed(list(enumerate(self.actions)))}
 
     @property
     def entropy(self) -> float:
@@ -158,29 +172,38 @@ class LabelSpace(ActionSpace):
 
 
 @dataclass(frozen=True)
-class RejectSpace(ActionSpace):
-    """One label per row, or a rejection."""
+class OptionSpace(ActionSpace):
+    """One label per row, or one of the options beside the labels: an expert, a queue, a model to call. An
+    option is never an error. Without classes, one option per row."""
+
+    kind = "options"
+    description = "one label per row, or an option"
+
+    def __post_init__(self) -> None:
+        check_options(self.options, self.classes, RuleError)
+
+    @property
+    def named_options(self) -> tuple[Value, ...]:
+        return self.options
+
+
+@dataclass(frozen=True)
+class RejectSpace(OptionSpace):
+    """One label per row, or a rejection: the one option that needs no name of its own."""
 
     kind = "reject"
     description = "one label per row, or a rejection"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "options", (self.reject,))
         if str(self.reject) in map(str, self.classes):
             raise RuleError(
                 f"the label of a rejection, {self.reject!r}, is also a class", Remedy("choose_reject")
             )
 
     @property
-    def symbols(self) -> tuple[Value | Reject, ...]:
-        return (*self.classes, REJECT)
-
-    @property
-    def actions(self) -> tuple[Value, ...]:
-        return (*self.classes, self.reject)
-
-    @property
-    def reject_position(self) -> int:
-        return len(self.classes)
+    def named_options(self) -> tuple[Value, ...]:
+        return ()
 
 
 class SetSpace(ActionSpace):
@@ -250,12 +273,28 @@ class SetSpace(ActionSpace):
 
 
 ACTION_SPACES: dict[Kind, type[ActionSpace]] = {
-    space.kind: space for space in (LabelSpace, RejectSpace, SetSpace)
+    space.kind: space for space in (LabelSpace, RejectSpace, OptionSpace, SetSpace)
 }
 
 
-def make_action_space(kind: Kind, classes: Sequence[Value], reject: Value = "reject") -> ActionSpace:
-    """The action space of this kind over these classes."""
+def check_options(options: Sequence[Value], classes: Sequence[Value], error: type[BylawError]) -> None:
+    """That options differ from each other and from the classes, also as they are written."""
+    taken = list(map(str, classes))
+    for option in options:
+        if str(option) in taken:
+            known = "a class" if str(option) in map(str, classes) else "stated twice"
+            raise error(f"the option {option!r} is also {known}; give every decision a name of its own")
+        taken.append(str(option))
+
+
+def make_action_space(
+    kind: Kind, classes: Sequence[Value], reject: Value = "reject", options: Sequence[Value] = ()
+) -> ActionSpace:
+    """The action space of this kind over these classes; `options` are those of the kind "options"."""
     if kind not in ACTION_SPACES:
-        raise RuleError(f"decisions must be 'labels', 'reject' or 'sets', not {kind!r}")
-    return ACTION_SPACES[kind](tuple(classes), reject)
+        raise RuleError(
+            f"decisions must be 'labels', 'reject' or 'sets', or a list of labels and options, not {kind!r}"
+        )
+    if kind == OptionSpace.kind and classes and tuple(options) == (reject,):
+        kind = RejectSpace.kind
+    return ACTION_SPACES[kind](tuple(classes), reject, tuple(options))

@@ -19,7 +19,7 @@ from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_number
 from bylaw._base.visible_text import make_visible
 from bylaw.errors import Remedy, RuleError
-from bylaw.language.action_space import ActionSpace, Reject
+from bylaw.language.action_space import ActionSpace
 
 Conditions = tuple[tuple[str, Value], ...]
 LABEL = "label"  # the condition on the true label
@@ -47,7 +47,7 @@ Source = ReferenceColumn | CostColumn  # a column of the evidence other than a p
 class Term(NamedTuple):
     """coefficient * source(x) * P(label | x), paid when `action` is taken."""
 
-    action: Value | Reject
+    action: Value
     coefficient: float
     label: Value | None = None
     source: Source | None = None
@@ -311,7 +311,9 @@ class Rule:
             _set_level(self.right, check_number(level, f"a level of {self}", RuleError), self),
         )
 
-    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
+    def expand(
+        self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
+    ) -> tuple[Rule, ...]:
         return (self,)
 
     def atoms(self) -> Iterable[Atom]:
@@ -408,7 +410,9 @@ class Band:
             self.rate, _set_level(self.limit, check_number(level, f"a level of {self}", RuleError), self)
         )
 
-    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
+    def expand(
+        self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
+    ) -> tuple[Rule, ...]:
         return (self.rate <= self.limit, self.rate >= -self.limit)
 
     def atoms(self) -> Iterable[Atom]:

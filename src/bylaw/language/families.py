@@ -53,13 +53,19 @@ class Family:
         """The direction in which the level loosens the rules."""
         return -1 if self.definition.ratio else 1
 
-    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
-        """One rule, or two, per group and label, in the order of the paper."""
-        if self.labels is not None and (unknown := set(self.labels) - set(classes)):
+    def expand(
+        self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
+    ) -> tuple[Rule, ...]:
+        """One rule, or two, per group and label, in the order of the paper. Without classes, per option."""
+        if self.labels is not None and (unknown := set(self.labels) - {*classes, *options}):
+            beside = f", the options {list(options)}" if options else ""
             raise RuleError(
-                f"{self}: no such class as {sorted(map(str, unknown))}; the classes are {list(classes)}"
+                f"{self}: no such class as {sorted(map(str, unknown))}; the classes are "
+                f"{list(classes)}{beside}"
             )
-        labels = classes if self.labels is None else self.labels
+        labels = self.labels if self.labels is not None else classes or options
+        if not self.definition.compared(labels, classes):
+            raise RuleError(f"{self} compares rows of the same true label, and there are no classes")
         rules = []
         for attributes in self.attributes:
             cells = _cells(attributes, groups, self)
@@ -173,7 +179,8 @@ def demographic_parity(
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
     labels : list, optional
-        the labels that the rules refer to; all by default.
+        the labels that the rules refer to; all by default, and where there are no classes all options.
+        Options beside the labels are meant where they are named.
 
     Returns
     -------
@@ -260,7 +267,8 @@ def disparate_impact(
     between : {"groups", "overall"}
         compare all pairs of groups, or each group with all rows.
     labels : list, optional
-        the labels that the rules refer to; all by default. Name the favourable outcome.
+        the labels that the rules refer to; all by default. Name the favourable outcome. An option may be
+        named, too.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -14,8 +14,10 @@ from bylaw.language.action_space import (
     ActionSpace,
     Kind,
     LabelSpace,
+    OptionSpace,
     RejectSpace,
     SetSpace,
+    check_options,
     make_action_space,
 )
 from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule
@@ -43,8 +45,10 @@ class Problem:
         rules and families, or their texts.
     classes : list, optional
         the labels, if they should be checked against the evidence's.
-    decisions : {"auto", "labels", "reject", "sets"}
-        one label per row, a label or a rejection, or a set of labels; "auto" infers it from the rates used.
+    decisions : {"auto", "labels", "reject", "sets"} or list
+        one label per row, a label or a rejection, or a set of labels; "auto" infers it from the rates used. A
+        list has all labels and, beside them, options: decisions that are no labels, such as experts, queues
+        or models to call, each with a cost in what is minimised or a bound in the rules.
     reject : str, int, float or bool
         the label that a rejection gets in the decisions.
 
@@ -56,12 +60,23 @@ class Problem:
     subject to
       demographic_parity('sex', tol=0.02)
       rejected() <= 0.1
+
+    Two experts beside the model: a case costs 0.1 or 0.3 errors, and the senior one has time for 5 %:
+
+    >>> from bylaw import selected
+    >>> problem = Problem(
+    ...     error() + 0.1 * selected("junior") + 0.3 * selected("senior"),
+    ...     [selected("senior") <= 0.05],
+    ...     decisions=["approve", "deny", "junior", "senior"],
+    ... )
+    >>> problem.action_space(("deny", "approve")).actions
+    ('deny', 'approve', 'junior', 'senior')
     """
 
     minimize: Rate
     rules: tuple[Statement, ...] = ()
     classes: tuple[Value, ...] | None = None
-    decisions: Kind | Literal["auto"] = "auto"
+    decisions: Kind | Literal["auto"] | tuple[Value, ...] = "auto"
     reject: Value = "reject"
 
     def __init__(
@@ -69,7 +84,7 @@ class Problem:
         minimize: Rate | str,
         rules: Sequence[Statement | str] | Statement | str = (),
         classes: Sequence[Any] | None = None,
-        decisions: Kind | Literal["auto"] = "auto",
+        decisions: Kind | Literal["auto"] | Sequence[Any] = "auto",
         reject: Any = "reject",
     ) -> None:
         if isinstance(rules, Rule | Band | Family | str):
@@ -80,17 +95,23 @@ class Problem:
         set_field(
             self, "classes", None if classes is None else tuple(as_scalar(c, "a class") for c in classes)
         )
-        set_field(self, "decisions", decisions)
+        set_field(self, "decisions", decisions if isinstance(decisions, str) else _list_decisions(decisions))
         set_field(self, "reject", as_scalar(reject, "the label of a rejection"))
         _ = self.kind  # a mix of kinds is refused now
+        if self.classes is not None and not isinstance(self.decisions, str):
+            self.action_space(self.classes)
 
     @property
     def kind(self) -> Kind:
-        """The kind of decisions, as stated or as the rates imply: "labels", "reject" or "sets"."""
+        """The kind of decisions, as stated or as the rates imply: "labels", "reject", "options" or "sets"."""
         return self._space_type.kind
 
     @property
     def _space_type(self) -> type[ActionSpace]:
+        if not isinstance(self.decisions, str):
+            return OptionSpace
+        if self.decisions == OptionSpace.kind:
+            raise RuleError("decisions='options' does not say which: list the labels and the options")
         if self.decisions != "auto":
             return type(make_action_space(self.decisions, ()))  # an unknown kind is refused
         implied = {atom.implies: atom.name for atom in self._atoms() if atom.implies}
@@ -131,13 +152,44 @@ class Problem:
     def _atoms(self) -> list[Atom]:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
 
-    def action_space(self, classes: tuple[Value, ...]) -> ActionSpace:
-        """The decision space for these classes, checked against the problem's own."""
+    def action_space(self, classes: tuple[Value, ...], options: tuple[Value, ...] = ()) -> ActionSpace:
+        """The decision space for these classes and options of the evidence, checked against the problem's."""
         if self.classes is not None and self.classes != classes:
             raise RuleError(
                 f"the problem is about the classes {list(self.classes)}, the evidence {list(classes)}"
             )
-        return make_action_space(self.kind, classes, self.reject)
+        if not isinstance(self.decisions, str):
+            return self._list_space(self.decisions, classes, options)
+        if options and self.decisions not in ("auto", RejectSpace.kind):
+            raise RuleError(
+                f"decisions={self.decisions!r} has no room for the evidence's options {list(options)}: leave "
+                "decisions= out, or leave options= out of the evidence"
+            )
+        kind = OptionSpace.kind if options else self.kind
+        return make_action_space(kind, classes, self.reject, options)
+
+    def list_options(self, classes: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Those of the decisions that are listed which are no classes."""
+        listed = () if isinstance(self.decisions, str) else self.decisions
+        return tuple(action for action in listed if action not in classes)
+
+    def _list_space(
+        self, decisions: tuple[Value, ...], classes: tuple[Value, ...], options: tuple[Value, ...]
+    ) -> ActionSpace:
+        """Of decisions that are listed: those that are no classes are options."""
+        if left_out := [label for label in classes if label not in decisions]:
+            raise RuleError(
+                f"decisions lists {list(decisions)} without the class {left_out[0]!r}; list all of "
+                f"{list(classes)}. To never decide {left_out[0]!r}, add the rule "
+                f"selected({left_out[0]!r}) <= 0"
+            )
+        stated = self.list_options(classes)
+        if options and stated != options:
+            raise RuleError(
+                f"decisions has the options {list(stated)}, in this order; the evidence has {list(options)}"
+            )
+        kind = OptionSpace.kind if stated else LabelSpace.kind
+        return make_action_space(kind, classes, self.reject, stated)
 
     def find(self, statement: Statement | str) -> int:
         """The place of a rule or family, given as itself or as text, among the problem's."""
@@ -158,11 +210,13 @@ class Problem:
             return found
         return Problem(self.minimize, rules, self.classes, self.kind, self.reject)
 
-    def expand(self, classes: Sequence[Value], groups: Groups) -> list[ExpandedRule]:
+    def expand(
+        self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
+    ) -> list[ExpandedRule]:
         """Every single rule, with the statement it comes from."""
         expanded: dict[Rule, ExpandedRule] = {}
         for place, statement in enumerate(self.rules):
-            for rule in statement.expand(classes, groups):
+            for rule in statement.expand(classes, groups, options):
                 if rule in expanded:
                     raise RuleError(f"the rule {rule} is stated twice; remove one of the two")
                 if rule.excess.highest < 0:
@@ -177,6 +231,19 @@ class Problem:
         return f"minimize {self.minimize}" + (f"\nsubject to{rules}" if rules else "")
 
     __repr__ = __str__
+
+
+def _list_decisions(decisions: Any) -> tuple[Value, ...]:
+    if not isinstance(decisions, Iterable) or isinstance(decisions, Set | Mapping):
+        raise RuleError(
+            "decisions must be 'labels', 'reject' or 'sets', or a list of labels and options, not "
+            f"{decisions!r}"
+        )
+    listed = tuple(as_scalar(action, "a decision") for action in decisions)
+    check_options(listed, (), RuleError)
+    if len(listed) < 2:
+        raise RuleError(f"decisions lists {list(listed)}: there is nothing to decide; list two or more")
+    return listed
 
 
 def _objective(minimize: Any) -> Rate:

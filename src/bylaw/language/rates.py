@@ -9,7 +9,7 @@ from typing import Any, Literal
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_number
 from bylaw.errors import Remedy, RuleError
-from bylaw.language.action_space import REJECT, ActionSpace, LabelSpace, RejectSpace, SetSpace
+from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import (
     DEFINITIONS,
     Atom,
@@ -21,8 +21,8 @@ from bylaw.language.expressions import (
     Term,
 )
 
-_ANY = (LabelSpace, RejectSpace, SetSpace)
-_SINGLE = (LabelSpace, RejectSpace)
+_ANY = (LabelSpace, OptionSpace, SetSpace)
+_SINGLE = (LabelSpace, OptionSpace)
 
 
 def make_rate(name: str, *arguments: Any, function: Callable[..., Any] | None = None) -> Rate:
@@ -90,7 +90,7 @@ def define_rate(
 
 
 def error() -> Rate:
-    """The error rate, P(decision != Y and not rejected). A rejection is no error.
+    """The error rate, P(decision is a label, and not Y). A rejection is no error, nor is another option.
 
     Returns
     -------
@@ -115,6 +115,7 @@ def error() -> Rate:
     part_phrases={"accepted": "get a wrong one"},
 )
 def _error(*, space: ActionSpace) -> Meaning:
+    _check_classes(space, "error()")
     return Meaning([t for a in space.classes for t in (Term(a, 1.0), Term(a, -1.0, label=a))])
 
 
@@ -135,14 +136,19 @@ def rejected() -> Rate:
 
 @define_rate(
     rejected,
-    spaces=(RejectSpace,),
+    spaces=(OptionSpace,),
     implies=RejectSpace,
     instead="use size() for sets",
     phrase="are referred",
     saving="of referrals",
 )
 def _rejected(*, space: ActionSpace) -> Meaning:
-    return Meaning([Term(REJECT, 1.0)])
+    if space.reject_position is None:
+        raise RuleError(
+            f"rejected(): there is no {space.reject!r} among the options {list(space.options)}; list it in "
+            "decisions, or use selected(option)"
+        )
+    return Meaning([Term(space.reject, 1.0)])
 
 
 def accepted() -> Rate:
@@ -164,12 +170,13 @@ def accepted() -> Rate:
 
 @define_rate(
     accepted,
-    spaces=(RejectSpace,),
+    spaces=(OptionSpace,),
     implies=RejectSpace,
     instead="use size() for sets",
     phrase="get an answer",
 )
 def _accepted(*, space: ActionSpace) -> Meaning:
+    _check_classes(space, "accepted()")
     return Meaning([Term(a, 1.0) for a in space.classes])
 
 
@@ -179,7 +186,7 @@ def selected(label: Value) -> Rate:
     Parameters
     ----------
     label : str, int, float or bool
-        one of the classes.
+        one of the classes, or an option such as an expert, a queue or a model to call.
 
     Returns
     -------
@@ -195,9 +202,11 @@ def selected(label: Value) -> Rate:
 
 @define_rate(selected, phrase="are decided {0}", set_phrase="get a set that contains {0}")
 def _selected(label: Value, *, space: ActionSpace) -> Meaning:
-    if label not in space.classes:
+    options = space.named_options
+    if label not in space.classes and label not in options:
+        beside = f" and the options {list(options)}" if options else ""
         raise RuleError(
-            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}. "
+            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}{beside}. "
             "For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
@@ -208,9 +217,9 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
 
     Parameters
     ----------
-    matrix : array-like of shape (n_classes, n_classes) or (n_classes, n_classes + 1)
-        one row per true class, one column per action. Without a column for "reject", rejections are free;
-        for sets, each label in the set pays its own entry.
+    matrix : array-like of shape (n_classes, n_classes) or (n_classes, n_actions)
+        one row per true class, one column per action: labels, then "reject" or the options. Without columns
+        for these, they are free; for sets, each label in the set pays its own entry.
 
     Returns
     -------
@@ -228,42 +237,47 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     rows = tuple(
         tuple(check_number(entry, "an entry of cost()", RuleError) for entry in row) for row in matrix
     )
-    if len({len(row) for row in rows}) != 1 or len(rows[0]) not in (len(rows), len(rows) + 1):
+    if len({len(row) for row in rows}) != 1 or len(rows[0]) < len(rows):
         raise RuleError(
             "cost() needs a matrix with one row per class and one column per class, "
-            "plus one for 'reject' if you like"
+            "plus one for 'reject', or for each option, if you like"
         )
     return make_rate("cost", rows)
 
 
 @define_rate(
     cost,
-    implies=lambda matrix: RejectSpace if len(matrix[0]) > len(matrix) else None,
+    implies=lambda matrix: RejectSpace if len(matrix[0]) == len(matrix) + 1 else None,
     probability=False,
     phrase="the average cost, by the given table of costs,",
     saving="of cost",
 )
 def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meaning:
-    classes = space.classes
+    classes, width = space.classes, len(matrix[0])
+    _check_classes(space, "cost()")
     if len(matrix) != len(classes):
         raise RuleError(f"cost() has {len(matrix)} rows but there are {len(classes)} classes")
-    if len(matrix[0]) > len(space.symbols):
+    if width == len(classes) + 1 and not space.options:
         raise RuleError(
             f"cost() has a column for 'reject', but a decision is {space.description}: drop the last column",
             Remedy("choose_decisions", RejectSpace.kind),
+        )
+    if width not in (len(classes), len(space.actions)):
+        raise RuleError(
+            f"cost() has {width} columns; give it one per class, or one for each of {list(space.actions)}"
         )
     return Meaning(
         [
             Term(action, entry, label=label)
             for label, row in zip(classes, matrix, strict=True)
-            for action, entry in zip(space.symbols, row, strict=False)
+            for action, entry in zip(space.actions, row, strict=False)
             if entry
         ]
     )
 
 
 def disagreement(reference: str) -> Rate:
-    """Churn, P(decision != the reference model's). A rejection disagrees.
+    """Churn, P(decision != the reference model's). A rejection disagrees; another option agrees with itself.
 
     Parameters
     ----------
@@ -320,7 +334,8 @@ def omits(reference: str) -> Rate:
     saving="of sets without the earlier answer",
 )
 def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
-    return Meaning([Term(a, -1.0, source=ReferenceColumn(reference, a)) for a in space.classes], 1.0)
+    same = [Term(a, -1.0, source=ReferenceColumn(reference, a)) for a in space.reference_actions]
+    return Meaning(same, 1.0)
 
 
 def miscoverage() -> Rate:
@@ -413,7 +428,16 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
 
 @define_rate(custom, probability=False, reads="cost", phrase="the average {0}")
 def _custom(name: str, *, space: ActionSpace) -> Meaning:
-    return Meaning([Term(a, 1.0, source=CostColumn(name, i)) for i, a in enumerate(space.symbols)])
+    return Meaning([Term(a, 1.0, source=CostColumn(name, i)) for i, a in enumerate(space.actions)])
+
+
+def _check_classes(space: ActionSpace, rate: str) -> None:
+    if not space.classes:
+        raise RuleError(
+            f"{rate} refers to labels, and there are no classes, only the options {list(space.options)}: "
+            "state what an option costs on each row as an array, Evidence(costs={'wrong': ...}), and use "
+            "custom('wrong')"
+        )
 
 
 def _column_name(name: Any, word: str) -> str:

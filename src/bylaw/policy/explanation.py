@@ -45,9 +45,9 @@ class Explanation:
 
     @property
     def before(self) -> NDArray[Any]:
-        """Positions of the model's own answers: the best labels without rules, none rejected, (n_rows,);
-        for sets, membership, (n_rows, K)."""
-        return self.action_space.hard_decision(self.baseline[:, : len(self.action_space.classes)])
+        """Positions of the model's own answers: the best labels without rules, no options, (n_rows,); for
+        sets, membership, (n_rows, K); where there are no labels, the best options."""
+        return self.action_space.hard_decision(self.baseline[:, : len(self.action_space.model_actions)])
 
     @property
     def after(self) -> NDArray[Any]:

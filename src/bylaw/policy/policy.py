@@ -140,7 +140,7 @@ class Policy:
 
     @property
     def actions(self) -> tuple[Value, ...]:
-        """The labels, then the label of a rejection if there is one."""
+        """The labels, then the label of a rejection or the options, if there are any."""
         return self.action_space.actions
 
     @property

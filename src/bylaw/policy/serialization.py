@@ -41,8 +41,11 @@ _SOURCE_KINDS: dict[type[Source], str] = {ReferenceColumn: "reference", CostColu
 
 def feature_map_to_dict(feature_map: FeatureMap) -> dict[str, Any]:
     space = feature_map.action_space
+    decisions: dict[str, Any] = {"kind": space.kind, "classes": list(space.classes), "reject": space.reject}
+    if space.named_options:  # files of other kinds stay as they always were
+        decisions["options"] = list(space.named_options)
     return {
-        "decisions": {"kind": space.kind, "classes": list(space.classes), "reject": space.reject},
+        "decisions": decisions,
         "features": [
             {"source": _source_to_dict(f.source), "event": dict(f.event)} for f in feature_map.features
         ],
@@ -166,20 +169,28 @@ def _fields(root: Node) -> dict[str, Any]:
 
 def read_problem(root: Node, space: ActionSpace) -> Problem:
     rules = [node.text() for node in root["rules"].list()]
-    return Problem(root["minimize"].text(), rules, space.classes, space.kind, space.reject)
+    return Problem(root["minimize"].text(), rules, space.classes, space.decisions, space.reject)
 
 
 def read_feature_map(root: Node) -> FeatureMap:
-    kind = root["decisions"]["kind"].one_of(ACTION_SPACES)
-    classes = tuple(node.scalar() for node in root["decisions"]["classes"].list())
-    if len(set(classes)) < max(len(classes), 2):
-        raise BadValueError("its classes are too few, or not all different")
-    space = make_action_space(kind, classes, root["decisions"]["reject"].scalar())
+    space = _action_space(root["decisions"])
     attributes = {name: _attribute(node) for name, node in root["attributes"].items()}
     features = tuple(_feature(node, space, attributes) for node in root["features"].list())
     if len(set(features)) < len(features):
         raise BadValueError("its features are not all different")
     return FeatureMap(space, features, attributes)
+
+
+def _action_space(node: Node) -> ActionSpace:
+    kind = node["kind"].one_of(ACTION_SPACES)
+    classes = tuple(value.scalar() for value in node["classes"].list())
+    options = ()
+    if "options" in node.value:
+        options = tuple(value.scalar() for value in node["options"].list())
+    fewest = max(len(classes), 2) if classes or len(options) < 2 else 0
+    if len(set(classes)) < fewest:
+        raise BadValueError("its classes are too few, or not all different")
+    return make_action_space(kind, classes, node["reject"].scalar(), options)
 
 
 def read_frequencies(node: Node, feature_map: FeatureMap) -> dict[Any, float]:
@@ -212,7 +223,7 @@ def _feature(node: Node, space: ActionSpace, attributes: Mapping[str, Attribute]
         return Feature(None, event)
     name, item = source["name"].text(), source["item"]
     if source["kind"].one_of(_SOURCE_KINDS.values()) == _SOURCE_KINDS[ReferenceColumn]:
-        return Feature(ReferenceColumn(name, item.one_of(space.classes)), event)
+        return Feature(ReferenceColumn(name, item.one_of(space.actions)), event)
     return Feature(CostColumn(name, item.one_of(range(len(space.actions)))), event)
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.language.action_space import REJECT, ActionSpace, LabelSpace, RejectSpace, SetSpace
+from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import LABEL, Atom, Rate
-from bylaw.language.rates import error, miscoverage, rejected, size
+from bylaw.language.rates import accepted, error, miscoverage, rejected, size
 from bylaw.report.number_format import format_percent, round_number, shorten
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class Figure(NamedTuple):
 class ActionWords:
     """The part of a report that depends on what a decision can be."""
 
-    mistake: Rate  # the share of decisions that are wrong
-    offer: str  # completes "For each case the policy gives ..."; {labels} is filled in
+    mistake: Rate | None  # the share of decisions that are wrong
+    offer: str  # completes "For each case the policy gives ..."; {labels} and {options} are filled in
     action: str  # what one action is called
     frequency: str  # completes "How often each ..."
     title: str  # of the chart of one action, {name}
@@ -53,7 +53,7 @@ class ActionWords:
 
 
 def get_words(space: ActionSpace) -> ActionWords:
-    return WORDS[type(space)]
+    return WORDS[type(space)] if space.classes else _ROUTES
 
 
 def title_action(space: ActionSpace, position: int) -> str:
@@ -61,6 +61,8 @@ def title_action(space: ActionSpace, position: int) -> str:
     name = shorten(space.actions[position], _LONGEST_NAME)
     if position == space.reject_position:
         return f"Referred ({name})"
+    if space.classes and position >= len(space.classes):
+        return f"Sent to {name}"
     return get_words(space).title.format(name=name)
 
 
@@ -85,6 +87,20 @@ def _describe_referrals(rows: ReportRows, measured: str) -> str:
     return f"{said}, and {referred} are referred instead of answered."
 
 
+def _describe_options(rows: ReportRows, measured: str) -> str:
+    said = _describe_errors(rows, measured).removesuffix(".")
+    return f"{said}, and {format_percent(rows.measure(1 - accepted()))} go to an option instead."
+
+
+def _describe_routes(rows: ReportRows, measured: str) -> str:
+    minimize = rows.policy.problem.minimize
+    costs = rows.compare(minimize)
+    return (
+        f"What is minimised, {minimize}, is {round_number(costs.baseline)} for the baseline, the best option "
+        f"of each case without rules, and {round_number(costs.policy)} with the rules ({measured})."
+    )
+
+
 def _describe_sets(rows: ReportRows, measured: str) -> str:
     costs = rows.compare(miscoverage())
     return (
@@ -102,6 +118,18 @@ def _list_referral_figures(rows: ReportRows) -> list[Figure]:
     mistakes, changed = _list_answer_figures(rows)
     referred = format_percent(rows.measure(rejected()))
     return [mistakes, Figure("Referred", referred, "no automatic answer"), changed]
+
+
+def _list_option_figures(rows: ReportRows) -> list[Figure]:
+    mistakes, changed = _list_answer_figures(rows)
+    sent = format_percent(rows.measure(1 - accepted()))
+    return [mistakes, Figure("Sent to an option", sent, "no label of the model"), changed]
+
+
+def _list_route_figures(rows: ReportRows) -> list[Figure]:
+    costs = rows.compare(rows.policy.problem.minimize)
+    numbers = f"{round_number(costs.baseline)} → {round_number(costs.policy)}"
+    return [Figure("Cost", numbers, "baseline → with the rules"), _changed(rows)]
 
 
 def _changed(rows: ReportRows) -> Figure:
@@ -134,7 +162,8 @@ def _compute_other_sets(baseline: Floats, probabilities: Floats) -> Floats:
 
 
 def _list_referral_gaps(rows: ReportRows) -> list[str]:
-    expanded = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values)
+    options = rows.policy.action_space.options
+    expanded = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values, options)
     atoms = [atom for found in expanded for atom in found.rule.atoms()]
     compared = [atom for atom in atoms if any(name != LABEL for name, _ in atom.conditions)]
     if any(_is_about_referral(atom, rows.policy.action_space) for atom in compared):
@@ -147,11 +176,11 @@ def _is_about_referral(atom: Atom, space: ActionSpace) -> bool:
     terms = atom.meaning(space).terms
     if any(term.label is not None or term.source is not None for term in terms):
         return False
-    paid = dict.fromkeys(space.symbols, 0.0)
+    paid = dict.fromkeys(space.actions, 0.0)
     for term in terms:
         paid[term.action] += term.coefficient
     answers = {paid[label] for label in space.classes}
-    return len(answers) == 1 and paid[REJECT] not in answers
+    return len(answers) == 1 and paid[space.reject] not in answers
 
 
 _ANSWERS = ActionWords(
@@ -176,6 +205,20 @@ _REFERRALS = replace(
     glossary="“Referred” means: no automatic answer. ",
     list_gaps=_list_referral_gaps,
 )
+_OPTIONS = replace(
+    _ANSWERS,
+    offer="one of {labels}, or sends it to one of {options}: such a case gets no label from the model",
+    describe_cost=_describe_options,
+    list_figures=_list_option_figures,
+)
+_ROUTES = replace(
+    _ANSWERS,
+    mistake=None,
+    offer="one of {options}",
+    title="Sent to {name}",
+    describe_cost=_describe_routes,
+    list_figures=_list_route_figures,
+)
 _SETS = ActionWords(
     mistake=miscoverage(),
     offer="a set of labels, taken from {labels}",
@@ -193,5 +236,6 @@ _SETS = ActionWords(
 WORDS: Mapping[type[ActionSpace], ActionWords] = {
     LabelSpace: _ANSWERS,
     RejectSpace: _REFERRALS,
+    OptionSpace: _OPTIONS,
     SetSpace: _SETS,
 }

@@ -46,7 +46,8 @@ class BoundedRate:
 
 def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...]:
     """The rates of all rules, worst first. Without an audit, they are estimates on these rows."""
-    stated = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values)
+    policy, seen = rows.policy, rows.seen
+    stated = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
     judged = audit.rules if audit else [_estimate(found.rule, rows) for found in stated]
     rates: dict[frozenset, BoundedRate] = {}
     for (rule, _, place), found in zip(stated, judged, strict=True):

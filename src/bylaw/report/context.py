@@ -73,6 +73,9 @@ class ReportContext:
     @property
     def measurement(self) -> str:
         """How errors were measured."""
+        if not self.policy.action_space.classes:
+            seen, minimize = self.judged.seen, self.policy.problem.minimize
+            return "as predicted" if find_predicted_costs(minimize, seen) else "as observed"
         if not self.judged.labelled:
             return "as predicted by the model’s probabilities"
         return f"as observed{self._count_seen(LABEL)}"
@@ -88,7 +91,8 @@ class ReportContext:
     def rate_measurement(self) -> str:
         """How the rates of the rules were measured."""
         seen = self.judged.seen
-        expanded = self.policy.problem.expand(seen.classes, seen.group_values)
+        options = self.policy.action_space.options
+        expanded = self.policy.problem.expand(seen.classes, seen.group_values, options)
         costs = [name for found in expanded for name in find_predicted_costs(found.rule.excess, seen)]
         listed = join_words([f"“{name}”" for name in dict.fromkeys(costs)])
         return f"{self._rate_measurement(expanded)}{f', with {listed} as predicted' if costs else ''}"

@@ -145,7 +145,8 @@ def _find_free_level(rows: ReportRows, lever: Lever) -> float:
         return policy.expected(rate, evidence, probabilities=probabilities)
 
     one, two = (
-        lever.statement.at(level).expand(evidence.classes, evidence.group_values) for level in (0.5, 0.75)
+        lever.statement.at(level).expand(evidence.classes, evidence.group_values, policy.action_space.options)
+        for level in (0.5, 0.75)
     )
     needed = []
     for before, after in zip(one, two, strict=True):  # an excess is affine in the level

@@ -107,8 +107,10 @@ class ReportRows:
 
     def compare_mistakes(self, cell: Cell) -> Costs | None:
         """The share of wrong decisions in a group; None where there is no model of a predicted group and its
-        labels together."""
+        labels together, or no label at all."""
         rate = self.words.mistake
+        if rate is None:
+            return None
         try:
             return self.compare(rate.given(**dict(cell.event)) if cell.event else rate)
         except BylawError:

@@ -87,7 +87,7 @@ class NewtonState:
         given = self.point * scales if self.point.any() else None
         self.point = FullBatch()(first, tol=_FIRST_TOLERANCE, start=given).multipliers / scales
         self.damping = _DAMPING / unit * typical
-        sizes = (total / typical)[typical > 0] / squares.shape[1]
+        sizes = total[typical > 0] / typical[typical > 0] / squares.shape[1]
         self.resolution = math.sqrt(sizes.min(initial=1.0)) / unit
         self.curvature, self.slope = np.zeros((len(typical), len(typical))), np.zeros(len(typical))
 

@@ -19,10 +19,10 @@ class CellWriter:
     """Within a statement cells are named by numbers, so that no name of the table can clash: `given` as they
     are in the table, `clean` with the smallest numbers as zero."""
 
-    def __init__(self, terms: Terms, columns: Columns, classes: Sequence[Value], dialect: Dialect) -> None:
+    def __init__(self, terms: Terms, columns: Columns, answers: Sequence[Value], dialect: Dialect) -> None:
         self.terms = terms
         self.columns = columns
-        self.classes = classes
+        self.answers = answers  # what an earlier model may say, beside rejections
         self.dialect = dialect
         self.given = {cell: f"given_{i}" for i, cell in enumerate(terms.cells)}
         self.clean = {cell: f"clean_{i}" for i, cell in enumerate(terms.cells)}
@@ -104,7 +104,7 @@ class CellWriter:
 
     def _is_text(self, cell: Cell) -> bool:
         """Whether a column is compared as text: labels that are whole numbers, of a model that may reject."""
-        kinds = {type(label) for label in self.classes}
+        kinds = {type(label) for label in self.answers}
         return cell.part == "references" and (int in kinds or len(kinds) > 1)
 
 

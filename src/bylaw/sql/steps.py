@@ -27,7 +27,7 @@ class StepBuilder:
     ) -> None:
         self.policy = policy
         self.terms = terms
-        self.cells = CellWriter(terms, columns, policy.action_space.classes, dialect)
+        self.cells = CellWriter(terms, columns, policy.action_space.reference_actions, dialect)
         self.dialect = dialect
         self.carried = carried  # columns of the table
         self.kept = [f"kept_{i}" for i in range(len(carried))]

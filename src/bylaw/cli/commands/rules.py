@@ -15,6 +15,7 @@ EXAMPLES = {
         "rejected()": "cases left to a human",
         "accepted()": "the others",
         "selected('approve')": "cases that get this answer",
+        "selected('senior')": "cases that go to this option, such as an expert or a model to call",
         "cost([[0, 5], [1, 0]])": "a cost for each true label (row) and answer (column)",
         "disagreement('old')": "answers that differ from an earlier model's",
         "miscoverage()": "sets of labels without the true one",
@@ -28,6 +29,8 @@ EXAMPLES = {
     },
     "Rules": {
         "rejected() <= 0.1": "at most 10 % of the cases",
+        "selected('senior') <= 0.05": "the senior expert has time for 5 % of the cases",
+        "custom('usd') <= 0.002": "a budget in money, per case on average",
         "error() <= 0.05 * accepted()": "at most 5 % of the answers are wrong",
         "selected('yes').given(sex='F') >= 0.8 * selected('yes').given(sex='M')": "the four-fifths rule",
         "abs(error().given(sex='F') - error()) <= 0.02": "within two points of each other",
@@ -51,6 +54,8 @@ rules = [
 ]
 # reject = "refer"              # what a rejection is called, where "reject" is a class
 # decisions = "sets"            # labels, reject or sets, where the rules leave it open
+# decisions = ["approve", "deny", "junior", "senior"]   # or all labels, and options beside them; without
+                                                        # columns of probabilities, options alone
 
 [columns]                       # what is obvious may be left out
 probabilities = "p_*"           # or a list; the star is the class

@@ -170,7 +170,7 @@ def _compute_moves(context: ReportContext, cell: Cell) -> Floats:
 def _tabulate_answers(context: ReportContext) -> Html:
     """Changes among the cases with each decision of the baseline."""
     rows = context.judged
-    flow = rows.compute_flow(rows.all_rows)[: len(context.policy.action_space.classes)]
+    flow = rows.compute_flow(rows.all_rows)[: len(context.policy.action_space.model_actions)]
     total = flow.sum(axis=1)
     lost = total - np.diag(flow)
     order = [a for a in np.argsort(-lost, kind="stable") if total[a] > 0]
@@ -194,7 +194,7 @@ def _tabulate_flows(context: ReportContext) -> Html:
     rows, space = context.judged, context.policy.action_space
     if len(space.actions) <= _MOST_IN_TABLE:
         heads = ["Baseline", *(name_action(space, b) for b in range(len(space.actions)))]
-        flow = rows.compute_flow(rows.all_rows)[: len(space.classes)]
+        flow = rows.compute_flow(rows.all_rows)[: len(space.model_actions)]
         lines = [
             [name_action(space, a), *(format_percent(float(v)) for v in line)] for a, line in enumerate(flow)
         ]

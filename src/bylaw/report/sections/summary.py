@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from bylaw._base.typing import Value
 from bylaw.auditing.verdicts import Verdict
 from bylaw.report.action_words import Figure
 from bylaw.report.context import ReportContext, make_badge
@@ -39,13 +42,17 @@ def write_summary(context: ReportContext) -> Html:
 
 
 def _write_offer(context: ReportContext) -> str:
-    classes = context.policy.action_space.classes
-    labels = pluralize(len(classes), "label")
-    if len(classes) <= _MOST_NAMED:
-        labels += f" ({join_words([quote(label) for label in classes], 'or')})"
-    given = context.words.offer.format(labels=labels)
+    space = context.policy.action_space
+    labels, options = _count_actions(space.classes, "label"), _count_actions(space.options, "option")
+    given = context.words.offer.format(labels=labels, options=options)
     rules = pluralize(len(context.policy.problem.rules), "rule")
     return f"For each case the policy gives {given}. It starts from a trained model and must satisfy {rules}."
+
+
+def _count_actions(actions: Sequence[Value], word: str) -> str:
+    """Such as "2 labels (“no” or “yes”)"."""
+    named = f" ({join_words([quote(action) for action in actions], 'or')})" if actions else ""
+    return pluralize(len(actions), word) + (named if len(actions) <= _MOST_NAMED else "")
 
 
 def _write_verdict(context: ReportContext) -> str:
