@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         equal_opportunity,
         equalized_odds,
         error_parity,
+        predictive_parity,
         rejection_parity,
     )
     from bylaw.language.parser import parse
@@ -49,8 +50,11 @@ if TYPE_CHECKING:
         custom,
         disagreement,
         error,
+        f1,
         miscoverage,
         omits,
+        precision,
+        recall,
         rejected,
         selected,
         size,
@@ -105,10 +109,14 @@ __all__ = [
     "error",
     "error_parity",
     "explain",
+    "f1",
     "frontier",
     "miscoverage",
     "omits",
     "parse",
+    "precision",
+    "predictive_parity",
+    "recall",
     "rejected",
     "rejection_parity",
     "scan",
@@ -138,12 +146,12 @@ _MODULES = {
     "bylaw.formulation.solution": "Certificate Guarantee Solution Status Step",
     "bylaw.language.families": (
         "coverage_parity demographic_parity disparate_impact equal_opportunity equalized_odds "
-        "error_parity rejection_parity"
+        "error_parity predictive_parity rejection_parity"
     ),
     "bylaw.language.parser": "parse",
     "bylaw.language.problem": "Problem",
     "bylaw.language.rates": (
-        "accepted cost custom disagreement error miscoverage omits rejected selected size"
+        "accepted cost custom disagreement error f1 miscoverage omits precision recall rejected selected size"
     ),
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",

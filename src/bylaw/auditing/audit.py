@@ -476,7 +476,7 @@ def _estimate(rule: Rule, rows: HeldOutSample, policy: Policy) -> RuleAudit:
     shown, excess = rows.restrict(rule.excess), HypothesisTest(hypothesis, "betting").estimate
     if shown is not rows:  # as the policy was chosen: prediction-powered, over all rows
         excess = policy.expected(rule.excess, rows.seen, probabilities=rows.probabilities)
-    judged = judge_estimate(rule, excess, hypothesis.rows, policy, rows.seen)
+    judged = judge_estimate(rule, excess, hypothesis.rows, policy, rows.seen, rows.probabilities)
     return replace(judged, judged_rows=len(shown.seen))
 
 

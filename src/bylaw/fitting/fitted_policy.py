@@ -15,7 +15,7 @@ from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
 from bylaw.formulation.blocks import BLOCK_ROWS, Block
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.linear_form import LinearForm, measure_wholes
 from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution, Status
@@ -35,11 +35,24 @@ def make_policy(
     fitted_rates: FittedRates | None = None,
 ) -> Policy:
     """`tightened` (M,) in the rules' own units."""
-    rows = fingerprint_rows(dual)
+    rows, wholes = fingerprint_rows(dual), find_wholes(dual, solution)
     guarantee = make_guarantee(dual, solution)
     if dual.source is not None:
         solution = replace(solution, passes=dual.source.passes)
-    return Policy.from_solution(problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates)
+    return Policy.from_solution(
+        problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates, wholes
+    )
+
+
+def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = None) -> Floats:
+    """(M,): what the quotients in rules divide by, as predicted or in the form of observed rates; one for
+    other rules."""
+    if all(found.rule.excess.is_linear for found in dual.form.rules):
+        return np.ones(dual.n_rules)
+    total = replace(dual, all_moments=True, observed_places=None).tally(solution.multipliers)
+    moments = total.moments if observed is None else total.observed
+    assert moments is not None
+    return measure_wholes(dual.form if observed is None else observed, moments / total.mass)
 
 
 def fingerprint_rows(dual: Dual) -> Fingerprint:
@@ -59,13 +72,14 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     """The policy of a corrected solution; warns of the rules that it misses as observed."""
     fitted = describe_rates(correction, found)
     _warn_if_missed(correction, found, fitted)
-    tightened = found.shift * found.dual.form.scales
+    tightened = found.shift * found.dual.form.scales / _avoid_zero(find_wholes(found.dual, found.solution))
     return make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
 
 
 def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRates:
     """Each rule on the fitted rows, in its own unit, and the chance that all hold on others."""
-    scales = found.dual.form.scales
+    wholes = find_wholes(found.dual, found.solution, correction.rates.form)
+    scales = found.dual.form.scales / _avoid_zero(wholes)
     margins = np.maximum(found.target(found.rates) - found.rates.predicted - found.rates.error, 0.0)
     columns = (
         found.rates.observed * scales,
@@ -78,6 +92,11 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
     rules = zip(found.dual.form.names, *(column.tolist() for column in columns), strict=True)
     softness = correction.dual.beta / found.dual.beta
     return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness)
+
+
+def _avoid_zero(wholes: Floats) -> Floats:
+    """A quotient that divides by nothing holds, whatever its unit."""
+    return np.where(wholes > 0, wholes, 1.0)
 
 
 def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: FittedRates) -> None:

@@ -264,8 +264,11 @@ class SolutionPath:
         """Numbers, or a form whose rules say that each slope is <= 0."""
         classes, groups = self.evidence.classes, self.evidence.group_values
         # Every excess is affine in the level: a difference is the derivative.
-        one, two = (lever.statement.at(level).expand(classes, groups) for level in (1.0, 2.0))
-        slopes = [after.excess - before.excess for before, after in zip(one, two, strict=True)]
+        one, two = (
+            [rule.excess.multiply_out() for rule in lever.statement.at(level).expand(classes, groups)]
+            for level in (1.0, 2.0)
+        )
+        slopes = [after - before for before, after in zip(one, two, strict=True)]
         if not any(slope.terms for slope in slopes):
             return np.array([slope.constant for slope in slopes])
         form = compile_problem(

@@ -27,6 +27,7 @@ from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
 from bylaw.fitting.fitted_policy import count_block, make_corrected_policy, make_policy, warn_of_missed_rules
+from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
@@ -293,6 +294,9 @@ def _solve_as_observed(
         solution = _solve_as_predicted(*parts, correction.run, correction.tol)
         return make_corrected_policy(correction, correction.describe(solution))
     found = correction.fit(0.0 if certifying else margin)
+    if found.solution.status is Status.MISSED and not certifying:
+        ratios = RatioRules.find(correction)
+        found = found if ratios is None else ratios.hold_as_observed(correction, margin)
     if found.solution.status is Status.MISSED:
         _raise_if_impossible(correction, found)
     if certifying:
@@ -324,7 +328,7 @@ def _raise_if_impossible(correction: Correction, found: CorrectedSolution) -> No
             few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
             conflict.add_note(f"These are the observed rates of the fitted rows{few}.")
             raise conflict
-    dual, begin = found.dual, correction.begin
+    dual, begin = correction.dual.with_beta(found.dual.beta), correction.begin
     soft = dual.with_beta(begin.beta) if begin.beta else dual  # rules hold for soft policies or for none
     solution = correction.run(soft, begin.multipliers)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):

@@ -208,7 +208,7 @@ def compile_problem(
     rules = problem.expand(evidence.classes, evidence.group_values)
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
     base, base_constant = compiler.rate(problem.minimize)
-    rows = [compiler.rate(found.rule.excess) for found in rules]
+    rows = [compiler.rate(found.excess) for found in rules]
     shape = (len(compiler.features), len(space.actions))
     feature_map = compiler.feature_map(evidence)
     couplings = _stack([entries for entries, _ in rows], shape)
@@ -238,13 +238,11 @@ class RateParts:
 
 def compile_parts(form: LinearForm) -> RateParts:
     """The parts of a form's rules, with its frequencies."""
-    values = {name: attribute.values for name, attribute in form.feature_map.attributes.items()}
-    compiler = _Compiler(form.action_space, values, dict(form.frequencies))
-    compiler.features = {feature: k for k, feature in enumerate(form.feature_map.features)}
+    compiler = _compiler_of(form)
     parts = [
         (j, condition, compiler.rate(part)[0])
         for j, found in enumerate(form.rules)
-        for condition, part in found.rule.excess.by_condition().items()
+        for condition, part in found.excess.by_condition().items()
     ]
     places = {condition: e for e, condition in enumerate(dict.fromkeys(c for _, c, _ in parts))}
     return RateParts(
@@ -254,6 +252,28 @@ def compile_parts(form: LinearForm) -> RateParts:
         conditions=tuple(places),
         frequencies=np.array([compiler._frequency(compiler._own(condition)) for condition in places]),
     )
+
+
+def _compiler_of(form: LinearForm) -> _Compiler:
+    """With the features and frequencies of the form."""
+    values = {name: attribute.values for name, attribute in form.feature_map.attributes.items()}
+    compiler = _Compiler(form.action_space, values, dict(form.frequencies))
+    compiler.features = {feature: k for k, feature in enumerate(form.feature_map.features)}
+    return compiler
+
+
+def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
+    """(M,): what the quotient in each rule divides by, for a policy with moments E[phi pi'] (F, A); one for
+    rules without a quotient."""
+    wholes = np.ones(len(form.rules))
+    compiler = _compiler_of(form)
+    for j, found in enumerate(form.rules):
+        quotients = [atom for atom, _ in found.rule.excess.terms if atom.is_quotient]
+        if quotients:
+            entries, constant = compiler.rate(Rate(((quotients[0].whole, 1.0),)))
+            known = {key: c for key, c in entries.items() if key[0] < len(moments)}
+            wholes[j] = constant + sum(c * moments[key] for key, c in known.items())
+    return wholes
 
 
 def replace_frequencies(form: LinearForm, parts: RateParts, frequencies: Frequencies) -> LinearForm:

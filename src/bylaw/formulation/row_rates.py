@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from bylaw.data.outcomes import Limits
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Atom, CostColumn, Meaning, Rate, Source
+from bylaw.language.expressions import Atom, CostColumn, Event, Meaning, Rate, Source
 from bylaw.language.problem import Problem
 
 _SAME_COST = 1e-12
@@ -35,9 +36,29 @@ def _compute_row_rates(
     for atom, coefficient in rate.terms:
         meaning = atom.meaning(space)
         constant += coefficient * meaning.constant
-        frequency = measure_frequency(atom.conditions, rows) if atom.conditions else 1.0
+        frequency = _measure_share(atom, rows, probabilities, space)
         varying += (coefficient / frequency) * _sum_terms(atom, meaning, rows, probabilities, space)
     return varying, constant
+
+
+def _measure_share(atom: Atom, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
+    """What the terms of a rate are divided by: P(conditions), or the whole of a quotient; nan for 0."""
+    if atom.is_quotient:
+        whole = compute_whole(atom.whole, rows, probabilities, space)
+        return float(np.average(whole, weights=rows.weights)) or math.nan
+    return measure_frequency(atom.conditions, rows) if atom.conditions else 1.0
+
+
+def compute_sizes(event: Event, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
+    """(n_rows,): how much each row counts in an event: P(conditions | x), or the whole of a quotient."""
+    if event.whole is not None:
+        return compute_whole(event.whole, rows, probabilities, space)
+    return rows.event_probability(event.conditions) * np.ones(len(rows))
+
+
+def compute_whole(whole: Atom, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
+    """(n_rows,): how much each row counts in a quotient."""
+    return compute_event_amounts(Rate(((whole, 1.0),)), rows, probabilities, space)
 
 
 def compute_event_amounts(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
@@ -91,15 +112,33 @@ def bound_rate(
     this one) and its decision. `limits` are those of the caller's own costs."""
     if not rate.terms:
         return rate.constant, rate.constant
-    positions = range(len(space.actions))
+    ends = _list_limits(rate, space, range(len(space.actions)), label, limits)
+    constant = rate.constant + sum(c * atom.meaning(space).constant for atom, c in rate.terms)
+    low, high = space.combine_ranges(*ends)
+    return float(low.min()) + constant, float(high.max()) + constant
+
+
+def bound_quotient(
+    rate: Rate, space: ActionSpace, label: Value | None = None, limits: Limits | None = None
+) -> tuple[float, float]:
+    """The least and the most that a row can have of part / whole, for quotients with the same whole."""
+    decided = rate.terms[0][0].decided
+    if decided is None:  # of all others, the part is between nothing and the whole
+        return sum(min(c, 0.0) for _, c in rate.terms), sum(max(c, 0.0) for _, c in rate.terms)
+    low, high = _list_limits(rate, space, [space.actions.index(decided)], label, limits)
+    return float(low.min()), float(high.max())
+
+
+def _list_limits(
+    rate: Rate, space: ActionSpace, positions: Sequence[int], label: Value | None, limits: Limits | None
+) -> tuple[Floats, Floats]:
+    """(n_labels, n_positions) each: of what these actions pay."""
     ends = [
         [_limits(rate, limits or {}, space, position, y) for position in positions]
         for y in (space.classes if label is None else [label])
     ]
-    low, high = np.array(ends).transpose(2, 0, 1)  # each (n_labels, n_actions)
-    constant = rate.constant + sum(c * atom.meaning(space).constant for atom, c in rate.terms)
-    low, high = space.combine_ranges(low, high)
-    return float(low.min()) + constant, float(high.max()) + constant
+    low, high = np.array(ends).transpose(2, 0, 1)
+    return low, high
 
 
 def _limits(
@@ -139,8 +178,8 @@ def standard_error(rate: Rate, evidence: RowData, probabilities: Floats, space: 
     """
     weights = evidence.row_weights
     moves = np.zeros(len(evidence))
-    for event, part in rate.by_condition().items():
+    for event, part in rate.by_event().items():
         values, _ = _compute_row_rates(part, evidence, probabilities, space)  # a constant does not vary
-        chance = evidence.event_probability(event) * np.ones(len(evidence))
+        chance = compute_sizes(event, evidence, probabilities, space)
         moves += values - np.average(values, weights=weights) * chance / np.average(chance, weights=weights)
     return math.sqrt(float(weights**2 @ moves**2)) / float(weights.sum())

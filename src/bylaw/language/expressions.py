@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +22,7 @@ from bylaw.language.action_space import ActionSpace, Reject
 
 Conditions = tuple[tuple[str, Value], ...]
 LABEL = "label"  # the condition on the true label
+DECISION = "decision"  # the condition on the decision, which makes a rate a quotient
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,24 @@ class Definition(NamedTuple):
     saving: str  # what a lower rate saves, as in "0.2 points of error"
     # By the name of a rate that counts these cases among others: "of cases that get an answer, 5 % ...".
     part_phrases: Mapping[str, str] = MappingProxyType({})
+    decided: Callable[..., Value] | None = None  # of the arguments: the decision that it is given by itself
+    whole: Callable[..., Meaning] | None = None  # like `meaning`: what a quotient divides by
+
+    @property
+    def is_quotient(self) -> bool:
+        """Whether the rate is one by itself, such as precision()."""
+        return self.decided is not None or self.whole is not None
 
 
 DEFINITIONS: dict[str, Definition] = {}
+
+
+class Event(NamedTuple):
+    """The cases that a rate is a mean over: the rows of some conditions, which of a quotient count by its
+    whole, such as the probability of the decision that it is given."""
+
+    conditions: Conditions
+    whole: Atom | None = None
 
 
 def shorten(values: Sequence[Any], most: int = 10) -> str:
@@ -94,12 +110,18 @@ def format_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Atom:
-    """One word of the vocabulary with its arguments and conditions."""
+    """One word of the vocabulary with its arguments and conditions.
+
+    Given a decision it is a quotient, part / whole, such as P(error and decision) / P(decision). Both are
+    linear: `part` and `whole` are atoms of the same word with a `share`.
+    """
 
     name: str
     arguments: tuple[Any, ...] = ()
     conditions: Conditions = ()
     function: Callable[..., Any] | None = field(default=None, repr=False)
+    decision: Value | None = None
+    share: Literal["", "part", "whole"] = ""
 
     @property
     def definition(self) -> Definition:
@@ -114,8 +136,69 @@ class Atom:
         """The name of the reference or cost array that it reads from the evidence."""
         return self.arguments[0] if self.definition.reads == kind else None
 
+    @property
+    def decided(self) -> Value | None:
+        """The decision that it is given, by a condition or by itself."""
+        by_itself = self.definition.decided
+        return self.decision if by_itself is None else by_itself(*self.arguments)
+
+    @property
+    def is_quotient(self) -> bool:
+        return not self.share and (self.decision is not None or self.definition.is_quotient)
+
+    @property
+    def event(self) -> Event:
+        return Event(self.conditions, self.whole if self.is_quotient else None)
+
+    @property
+    def part(self) -> Atom:
+        """The numerator of a quotient."""
+        return replace(self, share="part")
+
+    @property
+    def whole(self) -> Atom:
+        """The denominator of a quotient; the same for all rates given the same decision and conditions."""
+        if self.decided is None:
+            return replace(self, share="whole")
+        return Atom("selected", (self.decided,), self.conditions, decision=self.decided, share="whole")
+
     def meaning(self, space: ActionSpace) -> Meaning:
-        """What this rate pays for each action, conditions aside."""
+        """What this rate pays for each action, conditions aside; of a quotient, its part."""
+        if self.share == "whole":
+            return self._mean_whole(space)
+        found = self._mean(space)
+        return found if self.decision is None else self._restrict(found, space)
+
+    def _mean_whole(self, space: ActionSpace) -> Meaning:
+        if self.decided is not None:
+            return Meaning([Term(self._find_action(space), 1.0)])
+        assert self.definition.whole is not None
+        return self.definition.whole(*self.arguments, space=space)
+
+    def _restrict(self, found: Meaning, space: ActionSpace) -> Meaning:
+        """What is paid where the decision is the one that it is given."""
+        if not space.exclusive:
+            raise RuleError(
+                f"{self}: a set of labels is not one decision; use precision(label), how often a label that "
+                "is in a set is the true one"
+            )
+        action = self._find_action(space)
+        terms = [term for term in found.terms if term.action == action]
+        terms += [Term(action, found.constant)] if found.constant else []
+        if all(term.label is None and term.source is None for term in terms):
+            value = format_number(sum(term.coefficient for term in terms))
+            raise RuleError(f"{replace(self, share='')} is {value} whatever the policy is; leave it out")
+        return Meaning(terms)
+
+    def _find_action(self, space: ActionSpace) -> Value | Reject:
+        if self.decided not in space.actions:
+            raise RuleError(
+                f"given(decision={self.decided!r}): there is no such decision; the decisions are "
+                f"{shorten(space.actions)}"
+            )
+        return space.symbols[space.actions.index(self.decided)]
+
+    def _mean(self, space: ActionSpace) -> Meaning:
         if not isinstance(space, self.definition.spaces):
             needed = self.implies
             raise RuleError(
@@ -131,21 +214,33 @@ class Atom:
         return LABEL in dict(self.conditions) or any(term.label is not None for term in terms)
 
     def given(self, extra: Mapping[str, Any]) -> Atom:
-        conditions = dict(self.conditions)
+        conditions = dict(self._all_conditions)
         for name, value in extra.items():
             attribute = as_name(name, "an attribute in given()")
             if attribute in conditions:
                 raise RuleError(f"{self} is already given {attribute}={conditions[attribute]!r}")
+            if attribute in (LABEL, DECISION) and self.definition.is_quotient:
+                raise RuleError(
+                    f"{self} is made of labels and decisions, and takes no {attribute}=; give it groups"
+                )
             conditions[attribute] = as_scalar(value, f"the value of {attribute!r} in given()")
-        return Atom(self.name, self.arguments, tuple(sorted(conditions.items())), self.function)
+        decision = conditions.pop(DECISION, None)
+        return replace(self, conditions=tuple(sorted(conditions.items())), decision=decision)
+
+    @property
+    def _all_conditions(self) -> Conditions:
+        """As they are written in given()."""
+        decision = () if self.decision is None else ((DECISION, self.decision),)
+        return tuple(sorted((*self.conditions, *decision), key=lambda condition: condition[0]))
 
     def __str__(self) -> str:
         text = f"{self.name}({', '.join(map(_format_argument, self.arguments))})"
-        if not self.conditions:
+        conditions = self._all_conditions
+        if not conditions:
             return text
-        if all(_is_keyword_name(name) for name, _ in self.conditions):
-            return f"{text}.given({format_conditions(self.conditions)})"
-        return f"{text}.given(**{dict(self.conditions)!r})"
+        if all(_is_keyword_name(name) for name, _ in conditions):
+            return f"{text}.given({format_conditions(conditions)})"
+        return f"{text}.given(**{dict(conditions)!r})"
 
 
 def _is_keyword_name(name: str) -> bool:
@@ -182,10 +277,40 @@ class Rate:
         return self.constant + sum(c for _, c in self.terms if c > 0)
 
     def given(self, /, **conditions: Any) -> Rate:
-        """This rate among the rows with these group values and, with `label=`, this true label."""
+        """This rate among the rows with these group values and, with `label=`, this true label; with
+        `decision=`, among those that are decided so."""
         if not conditions:
             raise RuleError("given() needs a condition, such as given(sex='Female')")
         return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
+
+    def multiply_out(self) -> Rate:
+        """A linear rate that is at most zero wherever this one is: of a quotient, part - level * whole.
+
+        Raises
+        ------
+        RuleError
+            where quotients have several wholes, or stand beside other rates.
+        """
+        if self.is_linear:
+            return self
+        wholes = {atom.whole if atom.is_quotient else None for atom, _ in self.terms}
+        whole = wholes.pop()
+        if wholes or whole is None:
+            raise RuleError(
+                f"{self} compares a rate given a decision with another rate, which is not linear: bound it "
+                "by a number, or compare groups by predictive_parity() in solve()"
+            )
+        return _sum([(atom.part, c) for atom, c in self.terms] + [(whole, self.constant)], 0.0)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether no term is a quotient."""
+        return not any(atom.is_quotient for atom, _ in self.terms)
+
+    def by_event(self) -> dict[Event, Rate]:
+        """The rate as a sum of parts, each of one event; the constant is left out."""
+        events = dict.fromkeys(atom.event for atom, _ in self.terms)
+        return {e: Rate(tuple(term for term in self.terms if term[0].event == e)) for e in events}
 
     def by_condition(self) -> dict[Conditions, Rate]:
         """The rate as a sum of parts, each of one condition; the constant is left out."""

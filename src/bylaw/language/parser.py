@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from bylaw.errors import RuleError, RuleSyntaxError
 from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Rule, as_rate
 from bylaw.language.families import FAMILIES, Family
+from bylaw.language.rates import ABBREVIATIONS
 
 Statement = Rule | Band | Family
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -28,7 +29,10 @@ _LONGEST = 100_000  # characters; a rule is a line, not a book
 
 def list_words() -> dict[str, Callable[..., Any]]:
     """The public function of every rate and family, by name."""
-    return {name: found.constructor for name, found in {**DEFINITIONS, **FAMILIES}.items()}
+    rates, families = (
+        {name: found.constructor for name, found in part.items()} for part in (DEFINITIONS, FAMILIES)
+    )
+    return {**rates, **ABBREVIATIONS, **families}
 
 
 def parse(text: str) -> Rate | Statement:

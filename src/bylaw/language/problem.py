@@ -30,6 +30,11 @@ class ExpandedRule(NamedTuple):
     statement: Statement
     place: int  # of the statement among the problem's rules
 
+    @property
+    def excess(self) -> Rate:
+        """The linear rate that must be <= 0."""
+        return self.rule.excess.multiply_out()
+
 
 @dataclass(frozen=True, repr=False)
 class Problem:

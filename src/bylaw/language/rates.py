@@ -19,6 +19,7 @@ from bylaw.language.expressions import (
     Rate,
     ReferenceColumn,
     Term,
+    shorten,
 )
 
 _ANY = (LabelSpace, RejectSpace, SetSpace)
@@ -42,6 +43,8 @@ def define_rate(
     set_phrase: str = "",
     saving: str = "",
     part_phrases: Mapping[str, str] = MappingProxyType({}),
+    decided: Callable[..., Value] | None = None,
+    whole: Callable[..., Meaning] | None = None,
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
     """Register the meaning of a rate: all that the parser, the compiler, audits and reports know of it.
 
@@ -65,6 +68,10 @@ def define_rate(
     part_phrases
         for each rate, by name, that counts the cases of this one among others: completes "of cases that get
         an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
+    decided
+        of the arguments: the decision that the rate is given by itself, which makes it a quotient.
+    whole
+        of a quotient by anything else, what it divides by; like the meaning, that of the part.
     """
 
     def implied(*arguments: Any) -> type[ActionSpace] | None:
@@ -83,6 +90,8 @@ def define_rate(
             set_phrase,
             saving,
             part_phrases,
+            decided,
+            whole,
         )
         return meaning
 
@@ -201,6 +210,105 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
             "For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
+
+
+def recall(label: Value) -> Rate:
+    """Recall (sensitivity, true positive rate), P(decision == label | Y == label): short for
+    `selected(label).given(label=label)`.
+
+    Parameters
+    ----------
+    label : str, int, float or bool
+        one of the classes.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> recall("fraud") >= 0.8
+    selected('fraud').given(label='fraud') >= 0.8
+    """
+    return selected(label).given(label=label)
+
+
+def precision(label: Value) -> Rate:
+    """Precision (positive predictive value), P(Y == label | decision == label); for sets, P(Y == label |
+    label in the set).
+
+    A quotient, P(Y == label and decision == label) / P(decision == label): a bound on it is multiplied out
+    and held exactly. Where the label is never decided, it is 0/0, and a bound on it holds.
+
+    Parameters
+    ----------
+    label : str, int, float or bool
+        one of the classes.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> precision("fraud") >= 0.9
+    precision('fraud') >= 0.9
+    >>> precision("fraud").given(country="FR") >= 0.8
+    precision('fraud').given(country='FR') >= 0.8
+    """
+    return make_rate("precision", as_scalar(label, "the label of precision()"))
+
+
+@define_rate(
+    precision,
+    phrase="have the true label {0}",
+    saving="of precision",
+    decided=lambda label: label,
+)
+def _precision(label: Value, *, space: ActionSpace) -> Meaning:
+    _check_class("precision", label, space)
+    return Meaning([Term(label, 1.0, label=label)])
+
+
+def f1(label: Value) -> Rate:
+    """The F1 score of a label, the harmonic mean of its precision and recall:
+    2 P(Y == label and decision == label) / (P(Y == label) + P(decision == label)).
+
+    A quotient: it is bounded, as in `f1("fraud") >= 0.6`, or maximised by `minimize=1 - f1("fraud")`.
+
+    Parameters
+    ----------
+    label : str, int, float or bool
+        one of the classes.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> 1 - f1("fraud")
+    -f1('fraud') + 1
+    """
+    return make_rate("f1", as_scalar(label, "the label of f1()"))
+
+
+def _f1_whole(label: Value, *, space: ActionSpace) -> Meaning:
+    """P(decision == label) + P(Y == label): exactly one action is taken, and each pays 1{Y == label}."""
+    return Meaning([Term(label, 1.0), *(Term(action, 1.0, label=label) for action in space.symbols)])
+
+
+@define_rate(
+    f1,
+    spaces=_SINGLE,
+    instead="bound precision(label) and recall(label)",
+    probability=False,
+    phrase="the F1 score of {0}",
+    whole=_f1_whole,
+)
+def _f1(label: Value, *, space: ActionSpace) -> Meaning:
+    _check_class("f1", label, space)
+    return Meaning([Term(label, 2.0, label=label)])
 
 
 def cost(matrix: Sequence[Sequence[float]]) -> Rate:
@@ -414,6 +522,17 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
 @define_rate(custom, probability=False, reads="cost", phrase="the average {0}")
 def _custom(name: str, *, space: ActionSpace) -> Meaning:
     return Meaning([Term(a, 1.0, source=CostColumn(name, i)) for i, a in enumerate(space.symbols)])
+
+
+def _check_class(word: str, label: Value, space: ActionSpace) -> None:
+    if label not in space.classes:
+        raise RuleError(
+            f"{word}({label!r}): there is no such class; the classes are {shorten(space.classes)}"
+        )
+
+
+# Words that stand for rates made of other words.
+ABBREVIATIONS: dict[str, Callable[..., Rate]] = {"recall": recall}
 
 
 def _column_name(name: Any, word: str) -> str:

@@ -112,8 +112,10 @@ class Policy:
         tightened: Floats | None = None,
         fingerprints: Fingerprints = (),
         fitted_rates: FittedRates | None = None,
+        wholes: Floats | float = 1.0,
     ) -> Policy:
-        prices = form.prices(solution.multipliers)
+        """`wholes` (M,) are what the quotients in rules divide by, so that prices are of their levels."""
+        prices = form.prices(solution.multipliers) * wholes
         shifts = np.zeros(len(prices)) if tightened is None else tightened
         statements = [str(found.statement) for found in form.rules]
         rows = zip(statements, form.names, prices.tolist(), shifts.tolist(), strict=True)

@@ -3,9 +3,10 @@ without a phrase keeps its own text."""
 
 from __future__ import annotations
 
+from bylaw._base.typing import Value
 from bylaw.formulation.solution import Certificate
 from bylaw.language.action_space import ACTION_SPACES, Kind
-from bylaw.language.expressions import LABEL, Atom, Band, Conditions, Rate, Rule
+from bylaw.language.expressions import DEFINITIONS, LABEL, Atom, Band, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.report.number_format import (
@@ -103,21 +104,29 @@ def _fill_phrase(atom: Atom, kind: Kind) -> str:
     return phrase.format(*map(quote, atom.arguments))
 
 
-def _write_cases(conditions: Conditions) -> str:
-    if not conditions:
-        return "all cases"
-    named = [f"{name} {quote(value)}" for name, value in conditions if name != LABEL]
-    named += [f"true label {quote(value)}" for name, value in conditions if name == LABEL]
-    return f"cases with {join_words(named)}"
+def _write_cases(atom: Atom, kind: Kind) -> str:
+    """The cases that a rate is a share of."""
+    decided = "" if atom.decided is None else f" {_write_decided(atom.decided, kind)}"
+    if not atom.conditions:
+        return f"cases{decided}" if decided else "all cases"
+    named = [f"{name} {quote(value)}" for name, value in atom.conditions if name != LABEL]
+    named += [f"true label {quote(value)}" for name, value in atom.conditions if name == LABEL]
+    return f"cases with {join_words(named)}{decided}"
+
+
+def _write_decided(decision: Value, kind: Kind) -> str:
+    phrase = DEFINITIONS["selected"]
+    said = ACTION_SPACES[kind].choose_phrase(phrase.phrase, phrase.set_phrase)
+    return f"that {said.format(quote(decision))}"
 
 
 def _write_noun(atom: Atom, kind: Kind, like: Atom | None = None) -> str:
     if like is not None and (like.name, like.arguments) == (atom.name, atom.arguments):
-        return f"that of {_write_cases(atom.conditions)}"
+        return f"that of {_write_cases(atom, kind)}"
     if not atom.definition.probability:
-        among = f" among {_write_cases(atom.conditions)}" if atom.conditions else ""
+        among = f" among {_write_cases(atom, kind)}" if atom.conditions or atom.decided is not None else ""
         return f"{_fill_phrase(atom, kind)}{among}"
-    return f"the share of {_write_cases(atom.conditions)} that {_fill_phrase(atom, kind)}"
+    return f"the share of {_write_cases(atom, kind)} that {_fill_phrase(atom, kind)}"
 
 
 def _write_rule(rule: Rule, kind: Kind) -> str:
@@ -140,14 +149,14 @@ def _write_bound(atom: Atom, bound: str, level: float, kind: Kind) -> str:
     if not atom.definition.probability:
         return f"{_write_noun(atom, kind)} is {bound} {_write_exactly(level, 'plain')}"
     share = _write_exactly(level, "share")
-    return f"{bound} {share} of {_write_cases(atom.conditions)} {_fill_phrase(atom, kind)}"
+    return f"{bound} {share} of {_write_cases(atom, kind)} {_fill_phrase(atom, kind)}"
 
 
 def _write_ratio(atom: Atom, bound: str, factor: float, other: Atom, kind: Kind) -> str:
     part = atom.definition.part_phrases.get(other.name)
-    if part and atom.conditions == other.conditions:
+    if part and atom.event == other.event:
         share, whole = _write_exactly(factor, "share"), _fill_phrase(other, kind)
-        return f"of {_write_cases(atom.conditions)} that {whole}, {bound} {share} {part}"
+        return f"of {_write_cases(atom, kind)} that {whole}, {bound} {share} {part}"
     noun = _write_noun(other, kind, like=atom)
     return f"{_write_noun(atom, kind)} is {bound} {_write_factor(factor)}{noun}"
 
@@ -197,8 +206,15 @@ def _write_family(family: Family, kind: Kind) -> str:
         decision=f"the decision {named} is" if named else "each decision is",
         label=f"{named} is" if named else "each label is",
         true_label=f"the true label {named}" if named else "each true label",
+        whole=_write_whole(named, kind),
     )
     return f"{said} at {_write_level(family)}"
+
+
+def _write_whole(named: str, kind: Kind) -> str:
+    if ACTION_SPACES[kind].exclusive:
+        return f"among cases that are decided {named}" if named else "among cases with the same decision"
+    return f"among cases whose set contains {named}" if named else "among cases whose set contains a label"
 
 
 def _write_groups(family: Family) -> str:
