@@ -46,11 +46,13 @@ if TYPE_CHECKING:
     from bylaw.language.problem import Problem
     from bylaw.language.rates import (
         accepted,
+        balanced_error,
         cost,
         custom,
         disagreement,
         error,
         f1,
+        g_mean,
         miscoverage,
         omits,
         precision,
@@ -97,6 +99,7 @@ __all__ = [
     "Verdict",
     "accepted",
     "audit",
+    "balanced_error",
     "cost",
     "coverage_parity",
     "custom",
@@ -111,6 +114,7 @@ __all__ = [
     "explain",
     "f1",
     "frontier",
+    "g_mean",
     "miscoverage",
     "omits",
     "parse",
@@ -151,7 +155,8 @@ _MODULES = {
     "bylaw.language.parser": "parse",
     "bylaw.language.problem": "Problem",
     "bylaw.language.rates": (
-        "accepted cost custom disagreement error f1 miscoverage omits precision recall rejected selected size"
+        "accepted balanced_error cost custom disagreement error f1 g_mean miscoverage omits precision "
+        "recall rejected selected size"
     ),
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",

@@ -38,6 +38,7 @@ from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Atom, Conditions, Event, Rate, Rule, format_conditions
 
 Mask = NDArray[np.bool_]
+_NEVER = 1e-6  # rows that count in an event: fewer are none
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
 
 
@@ -144,7 +145,7 @@ class HeldOutSample:
 
     def make_hypothesis(self, rule: Rule) -> Hypothesis | Untestable:
         """That the rule's excess is at most zero."""
-        excess = rule.excess
+        excess = rule.excess.resolve(self.space.classes)
         if (restricted := self.restrict(excess)) is not self:
             return restricted.make_hypothesis(rule)
         if (obstacle := self._find_obstacle(excess)) is not None:
@@ -153,7 +154,7 @@ class HeldOutSample:
         for event in parts:
             if self._is_impossible(event.conditions) or not self.among(event.conditions).any():
                 return Untestable(f"there is no row with {format_conditions(event.conditions)}")
-            if not self._measure_sizes(event).any():
+            if self._measure_sizes(event).sum() <= _NEVER:
                 return Untestable(_describe_vacuous(event))
         samples = [self._sample(part, event) for event, part in parts.items()]
         disjoint = all(

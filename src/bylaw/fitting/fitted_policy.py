@@ -19,6 +19,7 @@ from bylaw.formulation.linear_form import LinearForm, measure_wholes
 from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution, Status
+from bylaw.language.families import FamilyAtLevels
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
 from bylaw.policy.policy import Policy, compute_probabilities
@@ -35,13 +36,19 @@ def make_policy(
     fitted_rates: FittedRates | None = None,
 ) -> Policy:
     """`tightened` (M,) in the rules' own units."""
-    rows, wholes = fingerprint_rows(dual), find_wholes(dual, solution)
+    rows, wholes = fingerprint_rows(dual), find_wholes(dual, solution) * _find_shares(dual.form)
     guarantee = make_guarantee(dual, solution)
     if dual.source is not None:
         solution = replace(solution, passes=dual.source.passes)
     return Policy.from_solution(
         problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates, wholes
     )
+
+
+def _find_shares(form: LinearForm) -> Floats:
+    """(M,): how far each rule moves with the level of its statement."""
+    statements = [found.statement for found in form.rules]
+    return np.array([one.share if isinstance(one, FamilyAtLevels) else 1.0 for one in statements])
 
 
 def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = None) -> Floats:
@@ -107,7 +114,7 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             f"the observed rates of these rows do not satisfy every rule: {listed}. The scores tell too "
             "little about it: loosen the rule, merge small groups, or give better probabilities"
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+        warnings.warn(message, ConvergenceWarning, stacklevel=6)
     few = correction.conditional & (correction.counts < FEW_ROWS)
     if (named := few | (~correction.exact & missed)).any():
         message = (
@@ -115,7 +122,7 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             f"predicted rates count more there: {_list_rules(fitted, named)}. Merge small groups, loosen "
             "these rules, or add rows"
         )
-        warnings.warn(message, GuaranteeWarning, stacklevel=5)
+        warnings.warn(message, GuaranteeWarning, stacklevel=6)
 
 
 def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
@@ -131,7 +138,7 @@ def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
 
 
 def warn_of_missed_rules(
-    form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0, stacklevel: int = 4
+    form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0, stacklevel: int = 5
 ) -> None:
     """Where a policy misses rules by more than its solver may: the tolerance and, for a stochastic one, what
     the standard errors of the rates leave open."""

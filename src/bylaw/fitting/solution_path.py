@@ -164,7 +164,7 @@ class SolutionPath:
             bounds[here] -= slopes * (level - lever.level) / form.scales[here]
             moved = statement.expand(self.evidence.classes, self.evidence.group_values)
             for j, rule in zip(here, moved, strict=True):
-                rules[j] = ExpandedRule(rule, statement, lever.place)
+                rules[j] = ExpandedRule(rule, statement, lever.place, self.evidence.classes)
         return replace(form, bounds=bounds, rules=tuple(rules))
 
     def _solve(self, dual: Dual, guess: Floats | None) -> tuple[Solution, Floats]:
@@ -265,7 +265,10 @@ class SolutionPath:
         classes, groups = self.evidence.classes, self.evidence.group_values
         # Every excess is affine in the level: a difference is the derivative.
         one, two = (
-            [rule.excess.multiply_out() for rule in lever.statement.at(level).expand(classes, groups)]
+            [
+                rule.excess.resolve(classes).multiply_out()
+                for rule in lever.statement.at(level).expand(classes, groups)
+            ]
             for level in (1.0, 2.0)
         )
         slopes = [after - before for before, after in zip(one, two, strict=True)]

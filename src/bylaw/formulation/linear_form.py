@@ -30,6 +30,7 @@ from bylaw.language.expressions import (
     Conditions,
     CostColumn,
     Rate,
+    Ratio,
     ReferenceColumn,
     Source,
     format_conditions,
@@ -207,7 +208,7 @@ def compile_problem(
     space = problem.action_space(evidence.classes)
     rules = problem.expand(evidence.classes, evidence.group_values)
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
-    base, base_constant = compiler.rate(problem.minimize)
+    base, base_constant = compiler.rate(_check_linear(problem.minimize))
     rows = [compiler.rate(found.excess) for found in rules]
     shape = (len(compiler.features), len(space.actions))
     feature_map = compiler.feature_map(evidence)
@@ -223,6 +224,12 @@ def compile_problem(
         rules=tuple(rules),
         frequencies=compiler.used,
     )
+
+
+def _check_linear(minimize: Rate | Ratio) -> Rate:
+    if isinstance(minimize, Ratio) or not minimize.is_linear:
+        raise RuleError(f"minimize={minimize} is not linear, and only solve() and frontier() minimise it")
+    return minimize
 
 
 @dataclass(frozen=True)
@@ -266,14 +273,18 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
     """(M,): what the quotient in each rule divides by, for a policy with moments E[phi pi'] (F, A); one for
     rules without a quotient."""
     wholes = np.ones(len(form.rules))
-    compiler = _compiler_of(form)
     for j, found in enumerate(form.rules):
         quotients = [atom for atom, _ in found.rule.excess.terms if atom.is_quotient]
         if quotients:
-            entries, constant = compiler.rate(Rate(((quotients[0].whole, 1.0),)))
-            known = {key: c for key, c in entries.items() if key[0] < len(moments)}
-            wholes[j] = constant + sum(c * moments[key] for key, c in known.items())
+            wholes[j] = measure_moments(form, Rate(((quotients[0].whole, 1.0),)), moments)
     return wholes
+
+
+def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
+    """A linear rate of a policy with moments E[phi pi'] (F, A) of a form that refers to it."""
+    entries, constant = _compiler_of(form).rate(rate)
+    known = {key: c for key, c in entries.items() if key[0] < len(moments)}
+    return constant + sum(c * float(moments[key]) for key, c in known.items())
 
 
 def replace_frequencies(form: LinearForm, parts: RateParts, frequencies: Frequencies) -> LinearForm:
@@ -313,7 +324,7 @@ class _Compiler:
         """A rate as coefficients of E[feature * pi(action)], and a constant."""
         entries: Entries = {}
         constant = rate.constant
-        for atom, factor in rate.terms:
+        for atom, factor in rate.resolve(self.space.classes).terms:
             meaning = atom.meaning(self.space)
             constant += factor * meaning.constant
             conditions = self._own(atom.conditions)

@@ -13,7 +13,7 @@ from bylaw.data.outcomes import Limits
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Atom, CostColumn, Event, Meaning, Rate, Source
+from bylaw.language.expressions import Atom, CostColumn, Event, Meaning, Rate, Ratio, Source
 from bylaw.language.problem import Problem
 
 _SAME_COST = 1e-12
@@ -24,8 +24,28 @@ def compute_row_rates(rate: Rate, rows: RowData, probabilities: Floats, space: A
 
     On `ObservedRows`, that is the observed rate, with the draws integrated out.
     """
-    varying, constant = _compute_row_rates(rate, rows, probabilities, space)
+    varying, constant = _compute_row_rates(rate.resolve(space.classes), rows, probabilities, space)
     return varying + constant
+
+
+def measure_rate(rate: Rate | Ratio, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
+    """A rate, linear or not, of the probabilities (n_rows, n_actions) on these rows; nan for 0/0."""
+
+    def mean(linear: Rate) -> float:
+        return float(np.average(compute_row_rates(linear, rows, probabilities, space), weights=rows.weights))
+
+    if isinstance(rate, Ratio):
+        return mean(rate.numerator) / (mean(rate.denominator) or math.nan)
+    products = [(atom, c) for atom, c in rate.terms if atom.definition.factors is not None]
+    rest = Rate(tuple(term for term in rate.terms if term not in products), rate.constant)
+    total = mean(rest)
+    for atom, c in products:
+        total += c * compute_geometric_mean([mean(factor) for factor in atom.list_factors(space.classes)])
+    return total
+
+
+def compute_geometric_mean(values: Sequence[float]) -> float:
+    return float(np.prod(np.maximum(values, 0.0)) ** (1 / len(values)))
 
 
 def _compute_row_rates(
@@ -95,7 +115,14 @@ def _sum_terms(
 
 def decide_baseline(problem: Problem, evidence: Evidence) -> Floats:
     """The baseline, the model without rules, one-hot (n_rows, n_actions): the label of least cost, of several
-    the likeliest; never a rejection, and for sets that label alone."""
+    the likeliest; never a rejection, and for sets that label alone. With an objective that is not linear, no
+    label has a cost of its own, and the baseline is the likeliest label."""
+    if not problem.minimize.is_linear:
+        places, n_actions = (
+            evidence.probabilities.argmax(axis=1),
+            len(problem.action_space(evidence.classes).actions),
+        )
+        return np.eye(n_actions)[places]
     form = compile_problem(Problem(problem.minimize, decisions=problem.kind, reject=problem.reject), evidence)
     costs = (make_block(form, form.feature_map.admit(evidence)).features.T @ form.base)[
         :, : len(evidence.classes)
@@ -164,9 +191,10 @@ def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]
     return limits[source.name] if isinstance(source, CostColumn) else (0.0, 1.0)
 
 
-def has_rows(rate: Rate, evidence: RowData) -> bool:
+def has_rows(rate: Rate | Ratio, evidence: RowData) -> bool:
     """Whether some row has weight for each of the rate's conditions."""
-    chances = [evidence.event_probability(atom.conditions) for atom, _ in rate.terms if atom.conditions]
+    terms = rate.resolve(evidence.classes).terms
+    chances = [evidence.event_probability(atom.conditions) for atom, _ in terms if atom.conditions]
     return all(np.average(chance, weights=evidence.weights) > 0 for chance in chances)
 
 
@@ -178,7 +206,7 @@ def standard_error(rate: Rate, evidence: RowData, probabilities: Floats, space: 
     """
     weights = evidence.row_weights
     moves = np.zeros(len(evidence))
-    for event, part in rate.by_event().items():
+    for event, part in rate.resolve(space.classes).by_event().items():
         values, _ = _compute_row_rates(part, evidence, probabilities, space)  # a constant does not vary
         chance = compute_sizes(event, evidence, probabilities, space)
         moves += values - np.average(values, weights=weights) * chance / np.average(chance, weights=weights)

@@ -73,6 +73,15 @@ class ActionSpace:
     def position(self, action: Value | Reject) -> int:
         return self._positions[action]
 
+    def find_decision(self, decision: Any) -> Value | Reject:
+        """The symbol of the decision that a rate is given."""
+        if decision not in self.actions:
+            raise RuleError(
+                f"given(decision={decision!r}): there is no such decision; the decisions are "
+                f"{list(self.actions)}"
+            )
+        return self.symbols[self.actions.index(decision)]
+
     @cached_property
     def _positions(self) -> dict[Value | Reject, int]:
         """Of each symbol, the first if there are several."""
@@ -193,6 +202,12 @@ class SetSpace(ActionSpace):
     @classmethod
     def choose_phrase(cls, phrase: str, set_phrase: str) -> str:
         return set_phrase or phrase
+
+    def find_decision(self, decision: Any) -> Value | Reject:
+        raise RuleError(
+            f"given(decision={decision!r}): a set of labels is not one decision; use precision(label), how "
+            "often a label that is in a set is the true one"
+        )
 
     @property
     def entropy(self) -> float:

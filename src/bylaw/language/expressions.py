@@ -75,11 +75,18 @@ class Definition(NamedTuple):
     part_phrases: Mapping[str, str] = MappingProxyType({})
     decided: Callable[..., Value] | None = None  # of the arguments: the decision that it is given by itself
     whole: Callable[..., Meaning] | None = None  # like `meaning`: what a quotient divides by
+    derived: Callable[[Sequence[Value]], Rate] | None = None  # of the classes: the rates that it is made of
+    factors: Callable[[Sequence[Value]], list[Rate]] | None = None  # it is the geometric mean of these
 
     @property
     def is_quotient(self) -> bool:
         """Whether the rate is one by itself, such as precision()."""
         return self.decided is not None or self.whole is not None
+
+    @property
+    def uses_labels(self) -> bool:
+        """Whether the rate is given labels or decisions by itself."""
+        return self.is_quotient or self.derived is not None or self.factors is not None
 
 
 DEFINITIONS: dict[str, Definition] = {}
@@ -146,6 +153,19 @@ class Atom:
     def is_quotient(self) -> bool:
         return not self.share and (self.decision is not None or self.definition.is_quotient)
 
+    def derive(self, classes: Sequence[Value]) -> Rate:
+        """The rates that it is made of; itself, if it is of none."""
+        if self.definition.derived is None:
+            return Rate(((self, 1.0),))
+        rate = self.definition.derived(classes)
+        return rate.given(**dict(self._all_conditions)) if self._all_conditions else rate
+
+    def list_factors(self, classes: Sequence[Value]) -> list[Rate]:
+        """The rates that it is the geometric mean of."""
+        assert self.definition.factors is not None
+        factors = self.definition.factors(classes)
+        return [rate.given(**dict(self.conditions)) for rate in factors] if self.conditions else factors
+
     @property
     def event(self) -> Event:
         return Event(self.conditions, self.whole if self.is_quotient else None)
@@ -171,18 +191,14 @@ class Atom:
 
     def _mean_whole(self, space: ActionSpace) -> Meaning:
         if self.decided is not None:
-            return Meaning([Term(self._find_action(space), 1.0)])
+            here = self.decided in space.classes
+            return Meaning([Term(self.decided if here else space.find_decision(self.decided), 1.0)])
         assert self.definition.whole is not None
         return self.definition.whole(*self.arguments, space=space)
 
     def _restrict(self, found: Meaning, space: ActionSpace) -> Meaning:
         """What is paid where the decision is the one that it is given."""
-        if not space.exclusive:
-            raise RuleError(
-                f"{self}: a set of labels is not one decision; use precision(label), how often a label that "
-                "is in a set is the true one"
-            )
-        action = self._find_action(space)
+        action = space.find_decision(self.decided)
         terms = [term for term in found.terms if term.action == action]
         terms += [Term(action, found.constant)] if found.constant else []
         if all(term.label is None and term.source is None for term in terms):
@@ -190,15 +206,11 @@ class Atom:
             raise RuleError(f"{replace(self, share='')} is {value} whatever the policy is; leave it out")
         return Meaning(terms)
 
-    def _find_action(self, space: ActionSpace) -> Value | Reject:
-        if self.decided not in space.actions:
-            raise RuleError(
-                f"given(decision={self.decided!r}): there is no such decision; the decisions are "
-                f"{shorten(space.actions)}"
-            )
-        return space.symbols[space.actions.index(self.decided)]
-
     def _mean(self, space: ActionSpace) -> Meaning:
+        if self.definition.factors is not None:
+            raise RuleError(
+                f"{self} is not linear, and no rule can bound it: maximise it, minimize=1 - {self} in solve()"
+            )
         if not isinstance(space, self.definition.spaces):
             needed = self.implies
             raise RuleError(
@@ -210,6 +222,8 @@ class Atom:
 
     def needs_label(self, space: ActionSpace) -> bool:
         """Whether it depends on the true label."""
+        if self.definition.factors is not None or self.definition.derived is not None:
+            return True  # they are about each class
         terms = self.meaning(space).terms
         return LABEL in dict(self.conditions) or any(term.label is not None for term in terms)
 
@@ -219,7 +233,7 @@ class Atom:
             attribute = as_name(name, "an attribute in given()")
             if attribute in conditions:
                 raise RuleError(f"{self} is already given {attribute}={conditions[attribute]!r}")
-            if attribute in (LABEL, DECISION) and self.definition.is_quotient:
+            if attribute in (LABEL, DECISION) and self.definition.uses_labels:
                 raise RuleError(
                     f"{self} is made of labels and decisions, and takes no {attribute}=; give it groups"
                 )
@@ -283,6 +297,20 @@ class Rate:
             raise RuleError("given() needs a condition, such as given(sex='Female')")
         return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
 
+    def resolve(self, classes: Sequence[Value]) -> Rate:
+        """With rates that are made of others, such as balanced_error(), replaced by these."""
+        if not any(atom.definition.derived for atom, _ in self.terms):
+            return self
+        return sum((atom.derive(classes) * c for atom, c in self.terms), Rate((), self.constant))
+
+    def split(self) -> Ratio | None:
+        """As one ratio of linear rates; None where it has no quotient."""
+        if not any(atom.is_quotient for atom, _ in self.terms):
+            return None
+        numerator = self.multiply_out()
+        whole = next(atom.whole for atom, _ in self.terms if atom.is_quotient)
+        return Ratio(numerator, Rate(((whole, 1.0),)))
+
     def multiply_out(self) -> Rate:
         """A linear rate that is at most zero wherever this one is: of a quotient, part - level * whole.
 
@@ -291,7 +319,7 @@ class Rate:
         RuleError
             where quotients have several wholes, or stand beside other rates.
         """
-        if self.is_linear:
+        if not any(atom.is_quotient for atom, _ in self.terms):
             return self
         wholes = {atom.whole if atom.is_quotient else None for atom, _ in self.terms}
         whole = wholes.pop()
@@ -304,8 +332,8 @@ class Rate:
 
     @property
     def is_linear(self) -> bool:
-        """Whether no term is a quotient."""
-        return not any(atom.is_quotient for atom, _ in self.terms)
+        """Whether no term is a quotient, or a product of rates."""
+        return not any(atom.is_quotient or atom.definition.factors for atom, _ in self.terms)
 
     def by_event(self) -> dict[Event, Rate]:
         """The rate as a sum of parts, each of one event; the constant is left out."""
@@ -318,20 +346,21 @@ class Rate:
         return {c: Rate(tuple(term for term in self.terms if term[0].conditions == c)) for c in conditions}
 
     def __add__(self, other: Rate | float) -> Rate:
+        if isinstance(other, Ratio):
+            return NotImplemented
         other = as_rate(other)
         return _sum([*self.terms, *other.terms], self.constant + other.constant)
 
     def __mul__(self, factor: float) -> Rate:
-        if isinstance(factor, Rate):
+        if isinstance(factor, Rate | Ratio):
             raise RuleError("a product of two rates is not linear; multiply a rate by a number")
         factor = check_number(factor, "the factor of a rate", RuleError)
         return _sum([(atom, c * factor) for atom, c in self.terms], self.constant * factor)
 
-    def __truediv__(self, divisor: float) -> Rate:
+    def __truediv__(self, divisor: Any) -> Any:
+        """By a number; by a rate, a `Ratio`."""
         if isinstance(divisor, Rate):
-            raise RuleError(
-                "a ratio of two rates is not linear; multiply it out: a <= 0.05 * b, not a / b <= 0.05"
-            )
+            return Ratio(self, divisor)
         divisor = check_number(divisor, "the divisor of a rate", RuleError)
         if divisor == 0:
             raise RuleError("a rate cannot be divided by zero")
@@ -371,6 +400,94 @@ class Rate:
         return first + "".join(f" {'-' if minus else '+'} {text}" for minus, text in parts[1:])
 
     __repr__ = __str__
+
+
+@dataclass(frozen=True, repr=False)
+class Ratio:
+    """A rate divided by a rate: an objective, or a rule once it is compared with a number.
+
+    Numbers are added and multiplied; `a / b <= 0.05` is the linear rule `a <= 0.05 * b`.
+    """
+
+    numerator: Rate
+    denominator: Rate
+
+    __array_ufunc__ = None
+
+    def __post_init__(self) -> None:
+        if not (self.numerator.is_linear and self.denominator.is_linear):
+            raise RuleError(f"{self} divides a quotient; write it as one rate over another")
+        if not self.denominator.terms:
+            raise RuleError(f"{self} divides by a number; write it as a rate times a number")
+
+    @property
+    def terms(self) -> tuple[tuple[Atom, float], ...]:
+        """All atoms in it."""
+        return self.numerator.terms + self.denominator.terms
+
+    @property
+    def is_probability(self) -> bool:
+        return False
+
+    @property
+    def is_linear(self) -> bool:
+        return False
+
+    def resolve(self, classes: Sequence[Value]) -> Ratio:
+        """As `Rate.resolve`."""
+        return Ratio(self.numerator.resolve(classes), self.denominator.resolve(classes))
+
+    def split(self) -> Ratio:
+        return self
+
+    def given(self, /, **conditions: Any) -> Ratio:
+        """This ratio among the rows with these group values."""
+        return Ratio(self.numerator.given(**conditions), self.denominator.given(**conditions))
+
+    def __add__(self, number: float) -> Ratio:
+        return Ratio(self.numerator + self._check(number) * self.denominator, self.denominator)
+
+    def __mul__(self, number: float) -> Ratio:
+        return Ratio(self._check(number) * self.numerator, self.denominator)
+
+    def __truediv__(self, number: float) -> Ratio:
+        return Ratio(self.numerator / self._check(number), self.denominator)
+
+    def __neg__(self) -> Ratio:
+        return self * -1.0
+
+    def __sub__(self, number: float) -> Ratio:
+        return self + -self._check(number)
+
+    def __rsub__(self, number: float) -> Ratio:
+        return -self + number
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __le__(self, level: float) -> Rule:
+        return self.numerator <= self._check(level) * self.denominator
+
+    def __ge__(self, level: float) -> Rule:
+        return self.numerator >= self._check(level) * self.denominator
+
+    def _check(self, number: float) -> float:
+        if isinstance(number, Rate | Ratio):
+            raise RuleError(
+                f"{self} goes with numbers alone: with another rate, a sum, product or rule is not linear"
+            )
+        return check_number(number, "what a ratio is compared with, added to or multiplied by", RuleError)
+
+    def __str__(self) -> str:
+        return f"{_enclose(self.numerator)} / {_enclose(self.denominator)}"
+
+    __repr__ = __str__
+
+
+def _enclose(rate: Rate) -> str:
+    """In parentheses, if it is more than one atom."""
+    alone = len(rate.terms) == 1 and rate.terms[0][1] == 1 and not rate.constant
+    return str(rate) if alone else f"({rate})"
 
 
 def _format_factor(coefficient: float) -> str:

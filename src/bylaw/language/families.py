@@ -140,6 +140,43 @@ class Family:
     __repr__ = __str__
 
 
+@dataclass(frozen=True, repr=False)
+class FamilyAtLevels(Family):
+    """A family that compares quotients, near a common level for each label: single quotients, which are
+    linear once they are multiplied out.
+
+    Within the tolerance of the level or, between groups, within half of it.
+    """
+
+    common: tuple[tuple[float, ...], ...] = ()  # levels: for each partition, one for each label
+
+    @property
+    def share(self) -> float:
+        """Of the tolerance, on each side of the level."""
+        return 0.5 if self.between == "groups" else 1.0
+
+    def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
+        rules: list[Rule] = []
+        rates = self.definition.compared(classes if self.labels is None else self.labels, classes)
+        for attributes, levels in zip(self.attributes, self.common, strict=True):
+            cells = _cells(attributes, groups, self)
+            self._check_level(cells, classes)
+            for rate, level in zip(rates, levels, strict=True):
+                for cell in cells:
+                    tol = self.share * self._level_of(cell, rate)
+                    here = rate.given(**dict(zip(attributes, cell, strict=True)))
+                    rules += hold_within(here, level - tol, level + tol)
+        return tuple(rules)
+
+
+def hold_within(rate: Rate, low: float, high: float) -> Iterator[Rule]:
+    """A share of cases between two numbers, unless it is anyway."""
+    if high < 1:
+        yield rate <= high
+    if low > 0:
+        yield rate >= low
+
+
 class FamilyDefinition(NamedTuple):
     """What a family compares between groups, in which sense, and how a report words it."""
 
@@ -151,6 +188,7 @@ class FamilyDefinition(NamedTuple):
     ratio: bool = False  # rate >= level * other rate; otherwise their difference is within the level
     default_level: float | None = None
     default_between: Between = "overall"
+    compares_quotients: bool = False  # whose differences are not linear
 
     @property
     def level_name(self) -> str:
@@ -492,6 +530,7 @@ FAMILIES: dict[str, FamilyDefinition] = {
             predictive_parity,
             lambda labels, _: [precision(y) for y in labels],
             "{whole}, {who} has that label as its true one",
+            compares_quotients=True,
         ),
         FamilyDefinition(rejection_parity, lambda *_: [rejected()], "{who} is referred"),
         FamilyDefinition(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bylaw.errors import RuleError, RuleSyntaxError
-from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Rule, as_rate
+from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Ratio, Rule, as_rate
 from bylaw.language.families import FAMILIES, Family
 from bylaw.language.rates import ABBREVIATIONS
 
@@ -35,7 +35,7 @@ def list_words() -> dict[str, Callable[..., Any]]:
     return {**rates, **ABBREVIATIONS, **families}
 
 
-def parse(text: str) -> Rate | Statement:
+def parse(text: str) -> Rate | Ratio | Statement:
     """The rate, rule or family that this text states. Nothing is evaluated.
 
     Parameters
@@ -45,7 +45,7 @@ def parse(text: str) -> Rate | Statement:
 
     Returns
     -------
-    Rate, Rule, Band or Family
+    Rate, Ratio, Rule, Band or Family
 
     Raises
     ------
@@ -78,7 +78,7 @@ def parse(text: str) -> Rate | Statement:
         value = _Reader(text.strip()).statement(tree.body)
     except RecursionError:
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
-    if not isinstance(value, Rate | Rule | Band | Family):
+    if not isinstance(value, Rate | Ratio | Rule | Band | Family):
         raise RuleSyntaxError("this is not a rate or a rule", text.strip())
     return value
 
@@ -130,7 +130,7 @@ class _Reader:
                 return self._call(node, words[word], *args, **keywords)
             case ast.Attribute(value=value, attr="given") if not node.args:
                 rate = self.read(value)
-                if not isinstance(rate, Rate):
+                if not isinstance(rate, Rate | Ratio):
                     self._refuse(node, "given() belongs to a rate")
                 return self._call(node, rate.given, **self._keywords(node))
         self._refuse(node, "only rates, families, abs() and .given() can be called")

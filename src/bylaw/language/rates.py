@@ -45,6 +45,8 @@ def define_rate(
     part_phrases: Mapping[str, str] = MappingProxyType({}),
     decided: Callable[..., Value] | None = None,
     whole: Callable[..., Meaning] | None = None,
+    derived: Callable[[Sequence[Value]], Rate] | None = None,
+    factors: Callable[[Sequence[Value]], list[Rate]] | None = None,
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
     """Register the meaning of a rate: all that the parser, the compiler, audits and reports know of it.
 
@@ -72,6 +74,10 @@ def define_rate(
         of the arguments: the decision that the rate is given by itself, which makes it a quotient.
     whole
         of a quotient by anything else, what it divides by; like the meaning, that of the part.
+    derived
+        of the classes: the rates that it is made of, which are its meaning.
+    factors
+        of the classes: the rates that it is the geometric mean of.
     """
 
     def implied(*arguments: Any) -> type[ActionSpace] | None:
@@ -92,6 +98,8 @@ def define_rate(
             part_phrases,
             decided,
             whole,
+            derived,
+            factors,
         )
         return meaning
 
@@ -309,6 +317,67 @@ def _f1_whole(label: Value, *, space: ActionSpace) -> Meaning:
 def _f1(label: Value, *, space: ActionSpace) -> Meaning:
     _check_class("f1", label, space)
     return Meaning([Term(label, 2.0, label=label)])
+
+
+def balanced_error() -> Rate:
+    """The balanced error rate, the mean over the classes of P(decision != Y and not rejected | Y == class).
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> balanced_error() <= 0.2
+    balanced_error() <= 0.2
+    """
+    return make_rate("balanced_error")
+
+
+def _average_errors(classes: Sequence[Value]) -> Rate:
+    return sum((error().given(label=label) for label in classes), Rate(())) / len(classes)
+
+
+def g_mean() -> Rate:
+    """The geometric mean of the recalls of all classes.
+
+    It is not linear, and no rule can bound it: it is maximised, by `minimize=1 - g_mean()`.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> 1 - g_mean()
+    -g_mean() + 1
+    """
+    return make_rate("g_mean")
+
+
+def _list_recalls(classes: Sequence[Value]) -> list[Rate]:
+    return [recall(label) for label in classes]
+
+
+@define_rate(
+    balanced_error,
+    spaces=_SINGLE,
+    instead="use miscoverage().given(label=...)",
+    phrase="the average over the classes of the share of cases that are answered wrongly",
+    probability=False,
+    saving="of balanced error",
+    derived=_average_errors,
+)
+@define_rate(
+    g_mean,
+    spaces=_SINGLE,
+    probability=False,
+    phrase="the geometric mean of the recalls of all classes",
+    factors=_list_recalls,
+)
+def _made_of_others(*, space: ActionSpace) -> Meaning:
+    """They are compiled as the rates that they are made of."""
+    raise AssertionError(space)
 
 
 def cost(matrix: Sequence[Sequence[float]]) -> Rate:

@@ -50,7 +50,7 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
     stated = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values)
     judged = audit.rules if audit else [_estimate(found.rule, rows) for found in stated]
     rates: dict[frozenset, BoundedRate] = {}
-    for (rule, _, place), found in zip(stated, judged, strict=True):
+    for (rule, _, place, _), found in zip(stated, judged, strict=True):
         rate = rule.left - rule.right
         predicted = bool(find_predicted_costs(rate, rows.seen))
         bounded = _make_bounded_rate(place, replace(rate, constant=0.0), found, predicted)
@@ -65,7 +65,8 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
 def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
     """The effective sample size is that of the smallest event that the rule refers to, among the rows that
     show it."""
-    events, space = rule.excess.by_event(), rows.policy.action_space
+    space = rows.policy.action_space
+    events = rule.excess.resolve(space.classes).by_event()
     names = {name for event in events for name, _ in event.conditions}
     names |= {LABEL for atom, _ in rule.excess.terms if atom.needs_label(space)}
     names |= {name_cost(name) for name in list_costs(rule.excess)}

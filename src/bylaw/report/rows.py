@@ -16,7 +16,7 @@ from bylaw.auditing.costs import Costs, compare_costs
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import BylawError
-from bylaw.formulation.row_rates import compute_row_rates, decide_baseline
+from bylaw.formulation.row_rates import decide_baseline, measure_rate
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
 from bylaw.language.families import Family
 from bylaw.policy.policy import Policy
@@ -85,8 +85,7 @@ class ReportRows:
     def _measure_atom(self, atom: Atom) -> float:
         if atom not in self._measured:
             rate, space = Rate(((atom, 1.0),)), self.policy.action_space
-            per_row = compute_row_rates(rate, self.seen, self.probabilities, space)
-            self._measured[atom] = float(np.average(per_row, weights=self.seen.weights))
+            self._measured[atom] = measure_rate(rate, self.seen, self.probabilities, space)
         return self._measured[atom]
 
     @cached_property
