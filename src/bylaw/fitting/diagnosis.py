@@ -25,6 +25,7 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
 from bylaw.language.problem import Problem
+from bylaw.language.rates import selected
 from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
 
 _GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
@@ -134,7 +135,9 @@ def diagnose(
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
     surveyed = evidence.survey(problem) if isinstance(evidence, Scan) else None
     evidence = as_evidence(evidence) if surveyed is None else surveyed.evidence
-    form = compile_problem(problem, evidence)
+    linear = problem.minimize.is_linear  # the rules alone are examined
+    stated = problem if linear else problem.with_objective(selected(evidence.classes[0]))
+    form = compile_problem(stated, evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=1.0) if surveyed is None else surveyed.make_dual(form)
     found = examine(dual, problem, evidence, costs=relaxation_costs)
     return replace(found, slack=measure_slack(dual)) if found.feasible else found

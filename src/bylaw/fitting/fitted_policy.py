@@ -36,7 +36,7 @@ def make_policy(
     fitted_rates: FittedRates | None = None,
 ) -> Policy:
     """`tightened` (M,) in the rules' own units."""
-    rows, wholes = fingerprint_rows(dual), find_wholes(dual, solution) * _find_shares(dual.form)
+    rows, wholes = fingerprint_rows(dual), find_wholes(dual, solution) * find_shares(dual.form)
     guarantee = make_guarantee(dual, solution)
     if dual.source is not None:
         solution = replace(solution, passes=dual.source.passes)
@@ -45,7 +45,7 @@ def make_policy(
     )
 
 
-def _find_shares(form: LinearForm) -> Floats:
+def find_shares(form: LinearForm) -> Floats:
     """(M,): how far each rule moves with the level of its statement."""
     statements = [found.statement for found in form.rules]
     return np.array([one.share if isinstance(one, FamilyAtLevels) else 1.0 for one in statements])

@@ -38,17 +38,18 @@ from bylaw.language.rates import precision
 from bylaw.policy.policy import Policy, compute_probabilities
 
 _STEPS = 30  # of the search for levels
-_SCANNED = np.linspace(-0.3, 0.3, 9)  # levels that are tried first, around those without the rules
+_GRID = np.linspace(-0.5, 0.5, 25)  # steps from a level that are tried first
+_NEAR = np.linspace(-0.04, 0.04, 5)  # and from one that is known about
+_SCALES = (1.0, 0.1, 0.01)  # of the steps
 _SCANNED_ROWS = 20_000  # on which they are
 _FARTHEST = 1e6  # the cost, in units of the loss, of levels at which rules conflict
-_PRECISELY = 1e-5  # solutions at levels: the cost hardly depends on their last digits
 _REPEATS = 4  # of solutions as observed, around the last one
 _MISSED = 1e-4  # a difference of quotients beyond its bound by more is missed
 
 
 def needs_linearization(problem: Problem) -> bool:
     """Whether the objective or a rule is not linear once it is multiplied out."""
-    return not problem.minimize.is_linear or any(map(_compares_quotients, problem.rules))
+    return not problem.minimize.is_linear or any(map(compares_quotients, problem.rules))
 
 
 def solve_linearized(
@@ -117,12 +118,12 @@ def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tup
 
 def linearize(problem: Problem, warm: WarmSolver) -> Solved:
     """A linear problem whose solution is one of the problem, and that solution."""
-    if any(map(_compares_quotients, problem.rules)):
+    if any(map(compares_quotients, problem.rules)):
         return _LevelSearch(problem, warm).search()
     return minimize_objective(problem, warm)
 
 
-def _compares_quotients(statement: object) -> bool:
+def compares_quotients(statement: object) -> bool:
     if not isinstance(statement, Family) or isinstance(statement, FamilyAtLevels):
         return False
     return statement.definition.compares_quotients
@@ -143,16 +144,23 @@ class _LevelSearch:
     problem: Problem
     warm: WarmSolver
 
+    best: tuple[float, Floats] | None = None  # the least cost so far, and its levels
+
     def search(self) -> Solved:
-        """From a scan of each level on some rows, by the derivative of the cost."""
-        levels, scanned = self._start(), self
-        if len(self.warm.evidence) > _SCANNED_ROWS:
+        """By a scan of each level on some rows, then by the derivative of the cost. A problem that differs
+        little from the last is searched near its levels."""
+        known = [self.warm.levels.get(key) for key in self.keys]
+        if None not in known:
+            levels = self._scan(np.array(known, dtype=np.float64), _NEAR)
+        elif len(self.warm.evidence) > _SCANNED_ROWS:
             some = self.warm.evidence.rows(slice(None, None, len(self.warm.evidence) // _SCANNED_ROWS))
-            scanned = replace(self, warm=replace(self.warm, evidence=some, last=None))
-        levels = scanned._scan(levels)
-        if scanned is not self:
-            levels = scanned._descend(levels)
-        return self._solve(self._descend(levels))
+            sampled = replace(self, warm=replace(self.warm, evidence=some, last=None))
+            levels = sampled._descend(sampled._scan(self._start(), _GRID))
+        else:
+            levels = self._scan(self._start(), _GRID)
+        levels = self._descend(levels)
+        self.warm.levels.update(zip(self.keys, levels.tolist(), strict=True))
+        return self._solve(levels)
 
     @cached_property
     def keys(self) -> list[_Level]:
@@ -169,7 +177,7 @@ class _LevelSearch:
     def families(self) -> dict[int, Family]:
         """Those that compare quotients, by place."""
         rules = enumerate(self.problem.rules)
-        return {i: rule for i, rule in rules if isinstance(rule, Family) and _compares_quotients(rule)}
+        return {i: rule for i, rule in rules if isinstance(rule, Family) and compares_quotients(rule)}
 
     def _list_labels(self, family: Family) -> Sequence[Value]:
         return self.warm.evidence.classes if family.labels is None else family.labels
@@ -180,7 +188,7 @@ class _LevelSearch:
 
     def _start(self) -> Floats:
         """The precisions of the best policy without these rules."""
-        others = [rule for rule in self.problem.rules if not _compares_quotients(rule)]
+        others = [rule for rule in self.problem.rules if not compares_quotients(rule)]
         found = minimize_objective(self.problem.with_rules(others), replace(self.warm, last=None), ROUGHLY)
         form, evidence = found.dual.form, self.warm.evidence
         matrix = form.score_matrix(found.solution.multipliers)
@@ -204,12 +212,12 @@ class _LevelSearch:
             overall += hold_within(precision(key.label), level, level) if key.place < 0 else ()
         return self.problem.with_rules([*rules, *overall])
 
-    def _solve(self, levels: Floats, tol: float | None = None) -> Solved:
-        return minimize_objective(self._state(levels), self.warm, tol)
+    def _solve(self, levels: Floats) -> Solved:
+        return minimize_objective(self._state(levels), self.warm)
 
-    def _evaluate(self, levels: Floats, tol: float | None = None) -> tuple[float, Floats]:
+    def _evaluate(self, levels: Floats) -> tuple[float, Floats]:
         """The least cost at these levels, and its derivative."""
-        found = self._solve(levels, tol)
+        found = self._solve(levels)
         if found.infeasible:
             return _FARTHEST * found.dual.loss_unit, np.zeros(len(levels))
         form, slopes = found.dual.form, np.zeros(len(levels))
@@ -218,7 +226,10 @@ class _LevelSearch:
             if isinstance(expanded.statement, FamilyAtLevels) or expanded.place >= len(self.problem.rules):
                 key = self._recognize(expanded)
                 slopes[self.keys.index(key)] += -price if expanded.rule.sense == "<=" else price
-        return -found.solution.value, slopes
+        cost = -found.solution.value
+        if self.best is None or cost < self.best[0]:
+            self.best = cost, levels.copy()
+        return cost, slopes
 
     def _recognize(self, expanded: ExpandedRule) -> _Level:
         """The level of a single rule."""
@@ -230,18 +241,23 @@ class _LevelSearch:
         partition = next((p for p, one in enumerate(attributes) if set(one) == names), 0)
         return self._find_key(expanded.place, partition, atom.arguments[0])
 
-    def _scan(self, levels: Floats) -> Floats:
-        """One level after another, on a grid."""
+    def _scan(self, levels: Floats, steps: Floats) -> Floats:
+        """One level after another, at these steps from it and then at smaller ones: the cost may have several
+        minima, and end where rules conflict."""
         for k in range(len(levels)):
-            tried = np.unique(np.clip(levels[k] + _SCANNED, 0.0, 1.0))
-            costs = [
-                self._evaluate(np.where(np.arange(len(levels)) == k, c, levels), ROUGHLY)[0] for c in tried
-            ]
-            levels = np.where(np.arange(len(levels)) == k, tried[int(np.argmin(costs))], levels)
+            for scale in _SCALES:
+                here = levels[k]
+                for step in (scale * steps).tolist():
+                    self._evaluate(_set(levels, k, float(np.clip(here + step, 0.0, 1.0))))
+                levels = levels if self.best is None else self.best[1]
         return levels
 
     def _descend(self, levels: Floats) -> Floats:
-        options = {"maxiter": _STEPS, "ftol": 1e-10, "gtol": 1e-6}
-        bounds, tol = [(0.0, 1.0)] * len(levels), (max(_PRECISELY, self.warm.tol),)
-        found = minimize(self._evaluate, levels, tol, "L-BFGS-B", True, bounds=bounds, options=options)
-        return found.x
+        options, bounds = {"maxiter": _STEPS, "ftol": 1e-10, "gtol": 1e-6}, [(0.0, 1.0)] * len(levels)
+        minimize(self._evaluate, levels, (), "L-BFGS-B", True, bounds=bounds, options=options)
+        return levels if self.best is None else self.best[1]
+
+
+def _set(levels: Floats, place: int, level: float) -> Floats:
+    """With another level at one place."""
+    return np.where(np.arange(len(levels)) == place, level, levels)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -63,6 +63,7 @@ class WarmSolver:
     beta: float | str
     tol: float
     last: Solved | None = None
+    levels: dict[Any, float] = field(default_factory=dict)  # of the last comparison of quotients
 
     def solve(self, problem: Problem, tol: float | None = None) -> Solved:
         dual = self._make_dual(problem)

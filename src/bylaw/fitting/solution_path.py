@@ -18,11 +18,13 @@ from bylaw._base.validation import check_positive
 from bylaw.backends.scan import Scan, read_rows
 from bylaw.data.evidence import Evidence
 from bylaw.errors import InfeasibleRulesError, OptionError
-from bylaw.fitting.fitted_policy import fingerprint_rows, make_guarantee
+from bylaw.fitting.fitted_policy import find_shares, fingerprint_rows, make_guarantee
+from bylaw.fitting.linearization import compares_quotients, linearize, needs_linearization
+from bylaw.fitting.objectives import WarmSolver
 from bylaw.fitting.solve import as_solver, solve
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.linear_form import LinearForm, compile_problem, measure_wholes
 from bylaw.formulation.passes import Tally
 from bylaw.formulation.solution import Guarantee, Solution, Status
 from bylaw.language.parser import Statement
@@ -120,14 +122,24 @@ class SolutionPath:
         self.evidence = evidence = read_rows(evidence).evidence
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
-        form = compile_problem(problem, evidence)
-        dual = Dual(form, make_blocks(form, evidence), beta=1.0, all_moments=True)  # slopes may need any
+        self.warm = WarmSolver(evidence, self.solver, beta, tol) if needs_linearization(problem) else None
+        dual = self._make_dual(beta)
         self.whole = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
         self.last: list[Point] = []  # the last two points without a conflict
         self.proof: Point | None = None  # the last conflict
         self.screens: list[Screen] = []  # each of the near rows of the one before
         self.chords = ModifiedNewton()
         self.slopes = {lever: self._compile_slopes(lever) for lever in levers}
+
+    def _make_dual(self, beta: float | str) -> Dual:
+        """Of the problem itself, or of a linear one around its solution, whose beta serves all points."""
+        if self.warm is None:
+            form = compile_problem(self.problem, self.evidence)
+            dual = Dual(form, make_blocks(form, self.evidence), beta=1.0)
+        else:
+            dual = linearize(self.problem, self.warm).dual
+            self.warm.beta = dual.beta
+        return replace(dual, all_moments=True)  # slopes may need any
 
     def dual(self, form: LinearForm) -> Dual:
         """All rows; features do not depend on levels, unless a coefficient of zero drops one."""
@@ -138,6 +150,9 @@ class SolutionPath:
     def advance(self, levels: Sequence[float]) -> Point:
         """The next point: the problem with its levers at these levels."""
         problem = at_levels(self.problem, self.levers, levels)
+        if self.warm is not None:
+            found = linearize(problem, self.warm)
+            return Point(problem, found.dual.form, tuple(levels), found.solution, found.moments)
         form = self._form(problem, levels)
         point = Point(problem, form, tuple(levels), *self._solve(self.dual(form), self._guess(form, levels)))
         if point.status is Status.INFEASIBLE:
@@ -257,11 +272,17 @@ class SolutionPath:
         form = self.slopes[lever]
         if isinstance(form, np.ndarray):
             return form
+        if form is None:
+            here = point.form.places == lever.place
+            return -(measure_wholes(point.form, point.moments) * find_shares(point.form))[here]
         places = [point.form.feature_map.features.index(feature) for feature in form.feature_map.features]
         return (form.couplings @ point.moments[places].ravel() - form.bounds) * form.scales
 
-    def _compile_slopes(self, lever: Lever) -> Floats | LinearForm:
-        """Numbers, or a form whose rules say that each slope is <= 0."""
+    def _compile_slopes(self, lever: Lever) -> Floats | LinearForm | None:
+        """Numbers, or a form whose rules say that each slope is <= 0; None for differences of quotients,
+        whose rules depend on the point."""
+        if compares_quotients(lever.statement):
+            return None
         classes, groups = self.evidence.classes, self.evidence.group_values
         # Every excess is affine in the level: a difference is the derivative.
         one, two = (
@@ -275,7 +296,9 @@ class SolutionPath:
         if not any(slope.terms for slope in slopes):
             return np.array([slope.constant for slope in slopes])
         form = compile_problem(
-            self.problem.with_rules([slope <= 0 for slope in dict.fromkeys(slopes)]),
+            self.problem.with_rules([slope <= 0 for slope in dict.fromkeys(slopes)]).with_objective(
+                slopes[0]
+            ),
             self.evidence,
             self.whole.form.frequencies,
         )
