@@ -192,7 +192,11 @@ def test_a_conflict_names_the_quotient():
     problem = Problem(error(), [precision("c") >= 0.95, selected("c") >= 0.5])
     with pytest.raises(InfeasibleRulesError) as caught:
         solve(problem, evidence)
-    assert set(caught.value.diagnosis.conflict) == {"precision('c') >= 0.95", "selected('c') >= 0.5"}
+    found = caught.value.diagnosis
+    assert set(found.conflict) == {"precision('c') >= 0.95", "selected('c') >= 0.5"}
+    surest = np.sort(evidence.probabilities[:, 2])[::-1][:150].mean()  # of those that half of the rows leave
+    assert found.least["precision('c') >= 0.95"] == pytest.approx(surest, abs=2e-4)
+    solve(Problem(error(), [precision("c") >= surest - 3e-4, selected("c") >= 0.5]), evidence)
 
 
 def test_a_policy_with_quotients_is_saved_and_loaded(tmp_path):

@@ -280,6 +280,16 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
     return wholes
 
 
+def move_level(form: LinearForm, rule: int, level: float) -> LinearForm:
+    """With another level of a rule on a quotient."""
+    found = form.rules[rule]
+    moved = found._replace(rule=found.rule.at(level))
+    entries, _ = _compiler_of(form).rate(moved.excess)
+    couplings = form.couplings.tolil()
+    couplings[rule] = _stack([entries], form.base.shape).toarray() / form.scales[rule]
+    return replace(form, couplings=sparse.csr_array(couplings))
+
+
 def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
     """A linear rate of a policy with moments E[phi pi'] (F, A) of a form that refers to it."""
     entries, constant = _compiler_of(form).rate(rate)
