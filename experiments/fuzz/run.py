@@ -57,6 +57,7 @@ from bylaw.fitting.objectives import expand_ratio
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.language.expressions import Rate
 from bylaw.solvers.linear_program import exact_policy
 
 TOL = 1e-6
@@ -258,7 +259,9 @@ def _judge_gaps(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Outc
     excesses = {str(found.rule): policy.expected(found.rule.excess, rows.evidence) for found in expanded}
     worst = max(excesses, key=lambda name: np.nan_to_num(excesses[name], nan=-math.inf))
     unit = rows.unit if "toll" in worst else 1e6 if "1000000" in worst else 1.0
-    broken = excesses[worst] > 2e-4 * unit
+    wholes = [Rate(((e.whole, 1.0),)) for one in expanded for e in one.rule.excess.by_event() if e.whole]
+    rarest = min(policy.expected(whole, rows.evidence) for whole in wholes)
+    broken = excesses[worst] > (2e-4 + TOL / max(rarest, TOL)) * unit
     return Outcome(seed, "broken" if broken else "solved", 0.0, f"{worst} by {excesses[worst]:.3g}")
 
 
