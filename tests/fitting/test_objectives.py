@@ -131,7 +131,8 @@ def maximise_product(P):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_geometric_mean_of_recalls_is_maximised(seed):
-    evidence, _ = draw_rows(40, seed, classes=("no", "yes"))
+    rare = np.random.default_rng(seed).beta(0.5, 3, 40)
+    evidence = Evidence(np.column_stack([1 - rare, rare]), classes=["no", "yes"])
     policy = solve(Problem(1 - g_mean()), evidence, beta=1e4)
     best = maximise_product(evidence.probabilities)
     assert policy.expected(g_mean(), evidence) == pytest.approx(best, abs=1e-4)

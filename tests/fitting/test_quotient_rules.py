@@ -154,6 +154,8 @@ def test_rare_decisions_are_held_as_precisely():
     rules = [selected("c") <= 0.01, precision("c") <= 0.5, selected("c") >= 0.005]
     policy = solve(Problem(error(), rules), evidence)
     assert policy.expected(precision("c"), evidence) <= 0.5 + 3e-6
+    rough = solve(Problem(error(), rules), evidence, tol=1e-3)  # of the quotient, not of what it is part of
+    assert rough.expected(precision("c"), evidence) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_rules_on_quotients_hold_as_observed():
@@ -168,6 +170,19 @@ def test_rules_on_quotients_hold_as_observed():
     assert 0.83 > rates["precision('c') >= 0.8"].estimate >= 0.8 - 1e-5
     for name, excess in policy.observed.items():
         assert excess == pytest.approx(rates[name].excess, abs=1e-6)
+
+
+def test_where_no_shift_of_the_bound_helps_another_level_does():
+    """Few rows are decided "c": as predicted, they leave no room for a margin as large as the error."""
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet([1, 1, 1], 4000)
+    rng.choice(["F", "M"], 4000)
+    labels = np.array([rng.choice(["a", "b", "c"], p=p) for p in P])[:2000]
+    evidence = Evidence(P[:2000], classes=["a", "b", "c"])
+    policy = solve(Problem(error() + 0.6 * rejected(), [precision("c") >= 0.85]), evidence, labels=labels)
+    assert policy.solution.status is Status.CONVERGED
+    taken = policy.probabilities(evidence)[:, 2]
+    assert (taken * (labels == "c")).sum() / taken.sum() >= 0.85
 
 
 def test_certified_on_held_out_rows():
