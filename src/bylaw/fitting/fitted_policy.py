@@ -54,7 +54,7 @@ def find_shares(form: LinearForm) -> Floats:
 def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = None) -> Floats:
     """(M,): what the quotients in rules divide by, as predicted or in the form of observed rates; one for
     other rules."""
-    if all(found.rule.excess.is_linear for found in dual.form.rules):
+    if not dual.form.has_quotients:
         return np.ones(dual.n_rules)
     total = replace(dual, all_moments=True, observed_places=None).tally(solution.multipliers)
     moments = total.moments if observed is None else total.observed

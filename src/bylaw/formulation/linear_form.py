@@ -164,6 +164,11 @@ class LinearForm:
         return tuple(str(found.rule) for found in self.rules)
 
     @cached_property
+    def has_quotients(self) -> bool:
+        """Whether a rule is on a quotient."""
+        return not all(found.rule.is_linear for found in self.rules)
+
+    @cached_property
     def places(self) -> NDArray[np.int64]:
         """(M,): the place of each rule's statement in the problem."""
         return np.array([found.place for found in self.rules], dtype=np.int64)
@@ -273,6 +278,8 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
     """(M,): what the quotient in each rule divides by, for a policy with moments E[phi pi'] (F, A); one for
     rules without a quotient."""
     wholes = np.ones(len(form.rules))
+    if not form.has_quotients:
+        return wholes
     for j, found in enumerate(form.rules):
         quotients = [atom for atom, _ in found.rule.excess.terms if atom.is_quotient]
         if quotients:

@@ -333,7 +333,13 @@ class Rate:
     @property
     def is_linear(self) -> bool:
         """Whether no term is a quotient, or a product of rates."""
-        return not any(atom.is_quotient or atom.definition.factors for atom, _ in self.terms)
+        for atom, _ in self.terms:
+            definition = atom.definition
+            if definition.factors is not None or (
+                not atom.share and (atom.decision is not None or definition.is_quotient)
+            ):
+                return False
+        return True
 
     def by_event(self) -> dict[Event, Rate]:
         """The rate as a sum of parts, each of one event; the constant is left out."""
@@ -551,6 +557,11 @@ class Rule:
             self.sense,
             _set_level(self.right, check_number(level, f"a level of {self}", RuleError), self),
         )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it has no quotient, as written."""
+        return self.left.is_linear and self.right.is_linear
 
     def expand(self, classes: Sequence[Value], groups: Groups) -> tuple[Rule, ...]:
         return (self,)

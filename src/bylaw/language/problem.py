@@ -34,7 +34,8 @@ class ExpandedRule(NamedTuple):
     @property
     def excess(self) -> Rate:
         """The linear rate that must be <= 0."""
-        return self.rule.excess.resolve(self.classes).multiply_out()
+        excess = self.rule.excess.resolve(self.classes)
+        return excess if self.rule.is_linear else excess.multiply_out()
 
 
 @dataclass(frozen=True, repr=False)
