@@ -40,17 +40,24 @@ from bylaw import (
     equalized_odds,
     error,
     error_parity,
+    f1,
     miscoverage,
     omits,
+    precision,
+    predictive_parity,
+    recall,
     rejected,
     rejection_parity,
     selected,
     size,
     solve,
 )
+from bylaw.fitting.linearization import compares_quotients, needs_linearization
+from bylaw.fitting.objectives import expand_ratio
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.language.expressions import Rate
 from bylaw.solvers.linear_program import exact_policy
 
 TOL = 1e-6
@@ -105,9 +112,9 @@ def random_problem(rows: Rows, rng: np.random.Generator, more: Sequence[Maker] =
     """One to four statements, of which some are tight; `more` are those that these rows admit beside the
     usual ones."""
     K = len(rows.evidence.classes)
-    goals = [error(), 1000 * error(), custom("toll")]
+    goals = [error(), 1000 * error(), custom("toll"), 1 - f1(int(rng.integers(K)))]
     if rows.kind == "reject":
-        goals += [error() + 0.3 * rejected(), rejected() + 0.1 * error()]
+        goals += [error() + 0.3 * rejected(), rejected() + 0.1 * error(), error() / accepted()]
     if rows.kind == "sets":
         goals = [miscoverage(), size(), size() + 3 * miscoverage(), custom("toll")]
     makers = (
@@ -143,12 +150,19 @@ COMMON: list[Maker] = [
     lambda rng, K, unit: demographic_parity(_group(rng), tol=_tol(rng), between=_between(rng)),  # type: ignore[arg-type]
     lambda rng, K, unit: disparate_impact(_group(rng), labels=[0], ratio=float(rng.choice([0.8, 1.0]))),
     lambda rng, K, unit: equal_opportunity("hidden", tol=_tol(rng), labels=[0]),
+    lambda rng, K, unit: precision(int(rng.integers(K))) >= float(rng.uniform(0.1, 0.9)),
+    lambda rng, K, unit: precision(0).given(known=1) <= float(rng.uniform(0.2, 0.9)),
+    lambda rng, K, unit: recall(int(rng.integers(K))) >= float(rng.uniform(0.1, 0.6)),
+    lambda rng, K, unit: predictive_parity("known", tol=0.02 + _tol(rng), between=_between(rng), labels=[0]),  # type: ignore[arg-type]
 ]
 LABEL_RULES: list[Maker] = [
     *COMMON,
     lambda rng, K, unit: error() <= float(rng.uniform(0.05, 0.9)),
     lambda rng, K, unit: 1e6 * error() <= 1e6 * float(rng.uniform(0.2, 0.9)),
     lambda rng, K, unit: error().given(label=0) <= float(rng.uniform(0.1, 0.9)),
+    lambda rng, K, unit: error().given(decision=int(rng.integers(K))) <= float(rng.uniform(0.1, 0.8)),
+    lambda rng, K, unit: error().given(decision=0, hidden=1) <= float(rng.uniform(0.1, 0.8)),
+    lambda rng, K, unit: f1(int(rng.integers(K))) >= float(rng.uniform(0.1, 0.6)),
     lambda rng, K, unit: equalized_odds(_group(rng), tol=_tol(rng)),
     lambda rng, K, unit: error_parity(_group(rng), tol=_tol(rng)),
     lambda rng, K, unit: disagreement("old") <= float(rng.uniform(0, 0.9)),
@@ -187,7 +201,8 @@ def judge_problem(seed: int, make: Callable[[int], tuple[Rows, Problem]]) -> Out
     begin = time.perf_counter()
     try:
         rows, problem = make(seed)
-        compile_problem(problem, rows.evidence)
+        if not needs_linearization(problem):
+            compile_problem(problem, rows.evidence)
     except (RuleError, EvidenceError) as refusal:
         return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])
     begin = time.perf_counter()
@@ -195,11 +210,13 @@ def judge_problem(seed: int, make: Callable[[int], tuple[Rows, Problem]]) -> Out
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             policy = solve(problem, rows.evidence, tol=TOL)
-    except RuleError as refusal:
-        return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])
     except InfeasibleRulesError as conflict:
         seconds = time.perf_counter() - begin
+        if any(map(compares_quotients, problem.rules)):
+            return Outcome(seed, "unjudged", seconds, "a conflict at every level that was tried")
         return replace(_judge_conflict(seed, problem, rows, conflict), seconds=seconds)
+    except (RuleError, EvidenceError) as refusal:  # what a ratio divides by can vanish
+        return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])
     except Exception as crash:
         return Outcome(seed, "crashed", time.perf_counter() - begin, f"{type(crash).__name__}: {crash}")
     seconds = time.perf_counter() - begin
@@ -207,10 +224,18 @@ def judge_problem(seed: int, make: Callable[[int], tuple[Rows, Problem]]) -> Out
 
 
 def _judge_policy(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Outcome:
-    """The KKT conditions, and the cost beside the optimum of the linear program."""
-    form = compile_problem(problem, rows.evidence)
+    """The KKT conditions, and the cost beside the optimum of the linear program. A ratio is least where a
+    policy is optimal for the ratio's expansion around itself (Dinkelbach)."""
+    if any(map(compares_quotients, problem.rules)):
+        return _judge_gaps(seed, problem, rows, policy)
+    if (ratio := problem.minimize.split()) is not None:
+        value, whole = (policy.expected(rate, rows.evidence) for rate in (ratio, ratio.denominator))
+        problem = problem.with_objective(expand_ratio(ratio, value, whole))
+    form, multipliers = compile_problem(problem, rows.evidence), policy.solution.multipliers
+    if ratio is not None:  # the policy was found around another, whose ratio is the same but for rounding
+        paid = (form.couplings.T @ multipliers).reshape(form.base.shape)
+        form = replace(form, base=-policy.score_matrix - paid)
     dual = Dual(form, make_blocks(form, rows.evidence), policy.beta)
-    multipliers = policy.solution.multipliers
     total = dual.tally(multipliers)
     gradient = dual.first_order(total, multipliers)[1]
     violation = float(-gradient.min(initial=0.0))
@@ -237,8 +262,22 @@ def _judge_policy(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Ou
     return outcome
 
 
+def _judge_gaps(seed: int, problem: Problem, rows: Rows, policy: Policy) -> Outcome:
+    """That every rule holds, differences of quotients as such."""
+    expanded = problem.expand(rows.evidence.classes, rows.evidence.group_values)
+    excesses = {str(found.rule): policy.expected(found.rule.excess, rows.evidence) for found in expanded}
+    worst = max(excesses, key=lambda name: np.nan_to_num(excesses[name], nan=-math.inf))
+    unit = rows.unit if "toll" in worst else 1e6 if "1000000" in worst else 1.0
+    wholes = [Rate(((e.whole, 1.0),)) for one in expanded for e in one.rule.excess.by_event() if e.whole]
+    rarest = min(policy.expected(whole, rows.evidence) for whole in wholes)
+    broken = excesses[worst] > (2e-4 + TOL / max(rarest, TOL)) * unit
+    return Outcome(seed, "broken" if broken else "solved", 0.0, f"{worst} by {excesses[worst]:.3g}")
+
+
 def _judge_conflict(seed: int, problem: Problem, rows: Rows, conflict: InfeasibleRulesError) -> Outcome:
     """The linear program: the least violation of the worst of the named rules, and of all but one."""
+    if not problem.minimize.is_linear:
+        problem = problem.with_objective(error())  # the rules alone conflict
     form = compile_problem(problem, rows.evidence)
     dual = Dual(form, make_blocks(form, rows.evidence), 1.0)
     named = np.array([form.names.index(name) for name in conflict.conflict])

@@ -39,18 +39,24 @@ if TYPE_CHECKING:
         equal_opportunity,
         equalized_odds,
         error_parity,
+        predictive_parity,
         rejection_parity,
     )
     from bylaw.language.parser import parse
     from bylaw.language.problem import Problem
     from bylaw.language.rates import (
         accepted,
+        balanced_error,
         cost,
         custom,
         disagreement,
         error,
+        f1,
+        g_mean,
         miscoverage,
         omits,
+        precision,
+        recall,
         rejected,
         selected,
         size,
@@ -93,6 +99,7 @@ __all__ = [
     "Verdict",
     "accepted",
     "audit",
+    "balanced_error",
     "cost",
     "coverage_parity",
     "custom",
@@ -105,10 +112,15 @@ __all__ = [
     "error",
     "error_parity",
     "explain",
+    "f1",
     "frontier",
+    "g_mean",
     "miscoverage",
     "omits",
     "parse",
+    "precision",
+    "predictive_parity",
+    "recall",
     "rejected",
     "rejection_parity",
     "scan",
@@ -138,12 +150,13 @@ _MODULES = {
     "bylaw.formulation.solution": "Certificate Guarantee Solution Status Step",
     "bylaw.language.families": (
         "coverage_parity demographic_parity disparate_impact equal_opportunity equalized_odds "
-        "error_parity rejection_parity"
+        "error_parity predictive_parity rejection_parity"
     ),
     "bylaw.language.parser": "parse",
     "bylaw.language.problem": "Problem",
     "bylaw.language.rates": (
-        "accepted cost custom disagreement error miscoverage omits rejected selected size"
+        "accepted balanced_error cost custom disagreement error f1 g_mean miscoverage omits precision "
+        "recall rejected selected size"
     ),
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",

@@ -578,7 +578,7 @@ def test_bad_calibration_is_said():
         ({"labels": Y + 5}, "is not a class"),
         ({"decisions": Y[:-1]}, "5999 rows"),
         ({"decisions": np.full(6000, "maybe")}, "'maybe' in row 0"),
-        ({"rules": "recall() >= 0.5"}, "unknown word"),
+        ({"rules": "sensitivity_of() >= 0.5"}, "unknown word"),
         ({"rules": selected(7) <= 0.5}, "no such class"),
         ({"unlabelled": HELD, "decisions": Y}, "leave out"),
         ({"groups": {"sex": SEX[:-1]}}, "5999 rows"),

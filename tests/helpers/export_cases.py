@@ -19,8 +19,11 @@ from bylaw import (
     disagreement,
     equalized_odds,
     error,
+    f1,
     miscoverage,
     omits,
+    precision,
+    predictive_parity,
     rejected,
     selected,
     size,
@@ -347,8 +350,28 @@ def calibrated_together():
 CALIBRATED_CASES = {
     f.__name__: f for f in (calibrated, calibrated_labels, calibrated_sets, calibrated_together)
 }
+
+
+@cache
+def quotients():
+    """Rules on quotients and their differences, and a ratio to minimise."""
+    rows = Rows(n=400, K=3)
+    frame = pandas.DataFrame(
+        {"id": np.arange(400), **spread(rows.P, list("abc")), "sex": np.where(rows.group == 1, "F", "M")}
+    )
+    rules = [
+        error().given(decision="a", sex="F") <= 0.4,
+        precision("b") >= 0.4,
+        predictive_parity("sex", tol=0.05, labels=["c"]),
+        rejected() <= 0.3,
+    ]
+    return case(Problem(1 - f1("c"), rules), Columns(list("abc"), groups={"sex": "sex"}), frame)
+
+
+AWKWARD_CASES = {
+    f.__name__: f for f in (everything, awkward, sets, unknown_together, truths, decided, quotients)
+}
 OPTION_CASES = {f.__name__: f for f in (experts, numbered_experts, truths_or_ask, routes)}
-AWKWARD_CASES = {f.__name__: f for f in (everything, awkward, sets, unknown_together, truths, decided)}
 AWKWARD_CASES |= OPTION_CASES
 AWKWARD_CASES |= CALIBRATED_CASES
 

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from bylaw import RuleError, custom, demographic_parity, error, parse, rejected, selected
+from bylaw import RuleError, custom, demographic_parity, error, f1, parse, precision, rejected, selected
 from bylaw._base.validation import as_scalar
 from bylaw.language.expressions import Band, Rule
 
@@ -56,6 +56,24 @@ def test_conditions_apply_to_each_term_but_not_to_the_constant():
     assert rate == selected(1).given(sex="F") - rejected().given(sex="F") + 0.5
 
 
+def test_a_bound_on_a_quotient_multiplies_out():
+    rate = (error().given(sex="F", decision="a") <= 0.1).excess
+    (part, one), (whole, level) = rate.multiply_out().terms
+    assert (part.share, one, whole.share, level) == ("part", 1.0, "whole", -0.1)
+    assert part.conditions == whole.conditions == (("sex", "F"),)
+    assert precision("a").terms[0][0].whole == error().given(decision="a").terms[0][0].whole
+    assert not rate.is_linear
+    assert rate.multiply_out().is_linear
+
+
+def test_a_ratio_takes_numbers_and_becomes_a_rule():
+    ratio = error() / (1 - rejected())
+    assert 1 - 2 * ratio == (-2 * error() - rejected() + 1) / (1 - rejected())
+    assert (ratio <= 0.05) == (error() <= 0.05 * (1 - rejected()))
+    assert (ratio >= 0.05) == (error() >= 0.05 * (1 - rejected()))
+    assert ratio.given(sex="F") == error().given(sex="F") / (1 - rejected().given(sex="F"))
+
+
 def test_values_become_plain():
     assert selected(np.int64(3)) == selected(3)
     assert type(as_scalar(np.str_("a"), "x")) is str
@@ -65,7 +83,15 @@ def test_values_become_plain():
     ("build", "message"),
     [
         (lambda: error() * rejected(), "product of two rates is not linear"),
-        (lambda: error() / rejected(), "multiply it out"),
+        (lambda: error() / rejected() + error(), "goes with numbers alone"),
+        (lambda: error() * (error() / rejected()), "product of two rates is not linear"),
+        (lambda: error() / rejected() <= error(), "goes with numbers alone"),
+        (lambda: precision("a") / rejected(), "divides a quotient"),
+        (lambda: error().given(decision=1).given(decision=0), "already given decision=1"),
+        (lambda: precision(1).given(decision=1), "takes no decision="),
+        (lambda: f1(1).given(label=1), "takes no label="),
+        (lambda: (precision(1) - precision(0) <= 0.1).excess.multiply_out(), "is not linear"),
+        (lambda: (precision(1) <= error()).excess.multiply_out(), "is not linear"),
         (lambda: error() / 0, "divided by zero"),
         (lambda: error() <= float("nan"), "must be finite"),
         (lambda: rejected() <= float("inf"), "must be finite"),

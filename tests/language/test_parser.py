@@ -10,7 +10,7 @@ from bylaw import RuleError, RuleSyntaxError, parse
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e9, max_value=1e9)
 positive = st.floats(min_value=0, max_value=1, exclude_max=True)
 values = st.one_of(st.text(max_size=8), st.integers(-(10**6), 10**6), st.booleans(), finite)
-names = st.text(min_size=1, max_size=8).filter(lambda name: name != "label")
+names = st.text(min_size=1, max_size=8).filter(lambda name: name not in ("label", "decision"))
 
 words = st.one_of(
     st.sampled_from([bylaw.error, bylaw.rejected, bylaw.accepted, bylaw.miscoverage, bylaw.size]).map(
@@ -22,8 +22,17 @@ words = st.one_of(
     names.map(bylaw.custom),
     st.lists(st.lists(finite, min_size=2, max_size=2), min_size=2, max_size=2).map(bylaw.cost),
 )
-conditions = st.dictionaries(st.one_of(names, st.just("label")), values, min_size=1, max_size=3)
-atoms = st.one_of(words, st.builds(lambda rate, given: rate.given(**given), words, conditions))
+quotients = st.one_of(values.map(bylaw.precision), values.map(bylaw.f1), values.map(bylaw.recall))
+conditions = st.dictionaries(
+    st.sampled_from(["label", "decision", "sex"]) | names, values, min_size=1, max_size=3
+)
+groups = st.dictionaries(names, values, min_size=1, max_size=3)
+atoms = st.one_of(
+    words,
+    quotients,
+    st.builds(lambda rate, given: rate.given(**given), words, conditions),
+    st.builds(lambda rate, given: rate.given(**given), quotients, groups),
+)
 rates = st.lists(st.tuples(finite, atoms), min_size=1, max_size=4).map(
     lambda terms: sum((c * rate for c, rate in terms[1:]), terms[0][0] * terms[0][1])
 )
@@ -41,7 +50,16 @@ def rules(draw):
 
 @st.composite
 def families(draw):
-    family = draw(st.sampled_from([bylaw.demographic_parity, bylaw.equalized_odds, bylaw.equal_opportunity]))
+    family = draw(
+        st.sampled_from(
+            [
+                bylaw.demographic_parity,
+                bylaw.equalized_odds,
+                bylaw.equal_opportunity,
+                bylaw.predictive_parity,
+            ]
+        )
+    )
     attribute = draw(
         st.one_of(
             names,

@@ -4,6 +4,7 @@ import pytest
 
 from bylaw import (
     accepted,
+    balanced_error,
     cost,
     coverage_parity,
     custom,
@@ -14,8 +15,13 @@ from bylaw import (
     equalized_odds,
     error,
     error_parity,
+    f1,
+    g_mean,
     miscoverage,
     omits,
+    precision,
+    predictive_parity,
+    recall,
     rejected,
     rejection_parity,
     selected,
@@ -74,6 +80,16 @@ FAMILY_SENTENCES = [
         "Every sex is answered wrongly at a rate within 0.5 points of the overall rate.",
     ),
     (
+        predictive_parity("sex", tol=0.05),
+        "Among cases with the same decision, every sex has that label as its true one at a rate within 5 "
+        "points of the overall rate.",
+    ),
+    (
+        predictive_parity("sex", tol=0.05, between="groups", labels=["yes"]),
+        "Among cases that are decided “yes”, every sex has that label as its true one at a rate within 5 "
+        "points of that of any other group.",
+    ),
+    (
         rejection_parity("sex", tol=0.02),
         "Every sex is referred at a rate within 2 points of the overall rate.",
     ),
@@ -101,6 +117,20 @@ RULE_SENTENCES = [
     (
         error().given(sex="F", label=1) <= 0.1,
         "At most 10 % of cases with sex “F” and true label “1” are answered wrongly.",
+    ),
+    (
+        error().given(decision="yes", sex="F") <= 0.1,
+        "At most 10 % of cases with sex “F” that are decided “yes” are answered wrongly.",
+    ),
+    (precision("yes") >= 0.9, "At least 90 % of cases that are decided “yes” have the true label “yes”."),
+    (
+        recall("yes") >= 0.8,
+        "At least 80 % of cases with true label “yes” are decided “yes”.",
+    ),
+    (f1("yes") >= 0.6, "The F1 score of “yes” is at least 0.6."),
+    (
+        balanced_error() <= 0.2,
+        "The average over the classes of the share of cases that are answered wrongly is at most 0.2.",
     ),
     (error() <= 0.05 * accepted(), "Of all cases that get an answer, at most 5 % get a wrong one."),
     (
@@ -139,10 +169,13 @@ def test_sentences(statement, expected):
 def test_every_family_and_every_rate_has_a_sentence():
     assert {family.name for family, _ in FAMILY_SENTENCES} == set(FAMILIES)
     named = {atom.name for rule, _ in RULE_SENTENCES for atom in rule.atoms()}
-    assert named == set(DEFINITIONS)
+    assert named == set(DEFINITIONS) - {"g_mean"}  # which no rule bounds
 
 
 def test_sets_have_their_own_words():
+    assert said(precision("a") >= 0.5, "sets") == (
+        "At least 50 % of cases that get a set that contains “a” have the true label “a”."
+    )
     assert said(selected("a") <= 0.5, "sets") == "At most 50 % of all cases get a set that contains “a”."
     assert said(demographic_parity("sex", tol=0.02), "sets") == (
         "Each label is in the sets of every sex at a rate within 2 points of the overall rate."
@@ -163,6 +196,12 @@ def test_rates_as_nouns():
     noun = describe_rate(F - 0.8 * selected("yes").given(sex="M")).replace("\N{NO-BREAK SPACE}", " ")
     assert noun == (
         "the share of cases with sex “F” that are decided “yes”, less 80 % of that of cases with sex “M”"
+    )
+    assert describe_rate(1 - g_mean()) == "one less the geometric mean of the recalls of all classes"
+    assert describe_rate(1 - f1("yes")) == "one less the F1 score of “yes”"
+    assert describe_rate(error() / accepted()) == (
+        "the ratio of the share of all cases that are answered wrongly to the share of all cases that get an "
+        "answer"
     )
     assert describe_rate(error() + 0.2 * rejected()) == "error() + 0.2 * rejected()"
 

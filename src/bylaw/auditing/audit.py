@@ -34,7 +34,7 @@ from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.formulation.row_rates import compute_row_rates, has_rows
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Rate, Rule
+from bylaw.language.expressions import LABEL, Rate, Ratio, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
@@ -387,7 +387,9 @@ def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
     return [found.rule for found in problem.expand(seen.classes, seen.group_values, space.options)]
 
 
-def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Rate, evidence: Evidence) -> None:
+def _check_outcomes(
+    outcomes: Any, rules: Sequence[Rule], objective: Rate | Ratio, evidence: Evidence
+) -> None:
     """No outcome of a cost that there is not."""
     rates = (objective, *(rule.excess for rule in rules))
     known = {*evidence.costs, *(name for rate in rates for name in list_costs(rate))}
@@ -397,7 +399,7 @@ def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Rate, evide
         )
 
 
-def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Rate) -> bool:
+def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Rate | Ratio) -> bool:
     """Whether a rate reads outcomes of which some are missing."""
     given = [outcomes[name] for name in list_costs(rate) if outcomes is not None and name in outcomes]
     arrays = [cost for cost in given if not isinstance(cost, str)]
@@ -476,7 +478,7 @@ def _estimate(rule: Rule, rows: HeldOutSample, policy: Policy) -> RuleAudit:
     shown, excess = rows.restrict(rule.excess), HypothesisTest(hypothesis, "betting").estimate
     if shown is not rows:  # as the policy was chosen: prediction-powered, over all rows
         excess = policy.expected(rule.excess, rows.seen, probabilities=rows.probabilities)
-    judged = judge_estimate(rule, excess, hypothesis.rows, policy, rows.seen)
+    judged = judge_estimate(rule, excess, hypothesis.rows, policy, rows.seen, rows.probabilities)
     return replace(judged, judged_rows=len(shown.seen))
 
 

@@ -9,7 +9,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.outcomes import ObservedRows, name_cost
 from bylaw.formulation.row_rates import decide_baseline, has_rows
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Rate
+from bylaw.language.expressions import LABEL, Rate, Ratio
 from bylaw.policy.policy import Policy
 
 
@@ -20,17 +20,17 @@ class Costs(NamedTuple):
     policy: float
 
 
-def list_costs(rate: Rate) -> list[str]:
+def list_costs(rate: Rate | Ratio) -> list[str]:
     """The names of costs in `custom` that a rate reads."""
     return list(dict.fromkeys(name for a, _ in rate.terms if (name := a.reads("cost")) is not None))
 
 
-def find_predicted_costs(rate: Rate, rows: ObservedRows) -> list[str]:
+def find_predicted_costs(rate: Rate | Ratio, rows: ObservedRows) -> list[str]:
     """Those of them of which these rows have only predictions."""
     return [name for name in list_costs(rate) if name_cost(name) not in rows.observed]
 
 
-def is_observed(rate: Rate, rows: ObservedRows, space: ActionSpace) -> bool:
+def is_observed(rate: Rate | Ratio, rows: ObservedRows, space: ActionSpace) -> bool:
     """Whether a rate is measured on these rows by what turned out: no label or cost in it is predicted."""
     labelled = LABEL in rows.observed
     needed = not list_costs(rate) or any(atom.needs_label(space) for atom, _ in rate.terms)
@@ -40,7 +40,7 @@ def is_observed(rate: Rate, rows: ObservedRows, space: ActionSpace) -> bool:
 def compare_costs(
     policy: Policy,
     rows: ObservedRows,
-    rate: Rate | None = None,
+    rate: Rate | Ratio | None = None,
     *,
     probabilities: Floats | None = None,
     baseline: Floats | None = None,

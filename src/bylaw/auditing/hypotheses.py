@@ -2,7 +2,8 @@
 
 With the random decisions averaged out, a row's share in a rate is Z = sum_a pi(a|x) c(x, y, a), with the
 label and the groups as observed. A rate given an event is a mean over the rows of that event; a rule on
-several events is about a sum of such means.
+several events is about a sum of such means. Given a decision, rows count by its probability pi(a|x), as
+weights: a quotient is a mean, too.
 """
 
 from __future__ import annotations
@@ -26,11 +27,18 @@ from bylaw.auditing.samples import Differences, Sample
 from bylaw.data.evidence import RowData, count_effective
 from bylaw.data.outcomes import Limits, ObservedRows, name_cost
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.formulation.row_rates import bound_rate, compute_event_amounts, compute_row_rates
+from bylaw.formulation.row_rates import (
+    bound_quotient,
+    bound_rate,
+    compute_event_amounts,
+    compute_row_rates,
+    compute_sizes,
+)
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Rule, format_conditions
+from bylaw.language.expressions import LABEL, Atom, Conditions, Event, Rate, Rule, format_conditions
 
 Mask = NDArray[np.bool_]
+_NEVER = 1e-6  # rows that count in an event: fewer are none
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
 
 
@@ -137,21 +145,22 @@ class HeldOutSample:
 
     def make_hypothesis(self, rule: Rule) -> Hypothesis | Untestable:
         """That the rule's excess is at most zero."""
-        excess = rule.excess
+        excess = rule.excess.resolve(self.space.classes)
         if (restricted := self.restrict(excess)) is not self:
             return restricted.make_hypothesis(rule)
         if (obstacle := self._find_obstacle(excess)) is not None:
             return obstacle
-        events = list(dict.fromkeys(atom.conditions for atom, _ in excess.terms))
-        masks: list[Mask] = []
-        for event in events:
-            if self._is_impossible(event) or not (mask := self.among(event)).any():
-                return Untestable(f"there is no row with {format_conditions(event)}")
-            masks.append(mask)
-        parts = [Rate(tuple(t for t in excess.terms if t[0].conditions == event)) for event in events]
-        samples = [self._sample(*each) for each in zip(parts, events, masks, strict=True)]
-        disjoint = all(_are_disjoint(one, other) for one, other in itertools.combinations(events, 2))
-        rows = min(map(self._effective_rows, masks))
+        parts = excess.by_event()
+        for event in parts:
+            if self._is_impossible(event.conditions) or not self.among(event.conditions).any():
+                return Untestable(f"there is no row with {format_conditions(event.conditions)}")
+            if self._measure_sizes(event).sum() <= _NEVER:
+                return Untestable(_describe_vacuous(event))
+        samples = [self._sample(part, event) for event, part in parts.items()]
+        disjoint = all(
+            _are_disjoint(one.conditions, other.conditions) for one, other in itertools.combinations(parts, 2)
+        )
+        rows = min(count_effective(self._measure_sizes(event)) for event in parts)
         return Hypothesis(tuple(samples), disjoint, rows, excess.constant)
 
     def restrict(self, rate: Rate) -> HeldOutSample:
@@ -176,11 +185,18 @@ class HeldOutSample:
         names |= {name_cost(name) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
         return names | {LABEL for atom, _ in rate.terms if atom.needs_label(self.space)}
 
-    def _sample(self, rate: Rate, event: Conditions, mask: Mask) -> Sample:
+    def _sample(self, rate: Rate, event: Event) -> Sample:
         """The rate without its conditions, on the rows of an event, in the order of betting."""
-        low, high = bound_rate(_drop_conditions(rate), self.space, dict(event).get(LABEL), self.limits)
-        sizes = mask[self._order] * self._ordered_weights
-        amounts = sizes * self._order_values(_drop_conditions(rate), low, high)
+        bound = bound_rate if event.whole is None else bound_quotient
+        label = dict(event.conditions).get(LABEL)
+        low, high = bound(_drop_conditions(rate), self.space, label, self.limits)
+        sizes = self._measure_sizes(event)[self._order]
+        if event.whole is None:
+            amounts = sizes * self._order_values(_drop_conditions(rate), low, high)
+        else:
+            unit = self.among(event.conditions) * self._relative_weights / self._find_largest(event.whole)
+            shares = (unit * self.values(_take_parts(rate)))[self._order]
+            amounts = np.clip(shares, low * sizes, high * sizes)
         differences = self._compare_companions(rate, event, (low, high))
         return Sample(sizes, amounts, low, high, differences)
 
@@ -201,8 +217,20 @@ class HeldOutSample:
         """(n_rows,)."""
         return self._relative_weights[self._order]
 
+    def _measure_sizes(self, event: Event) -> Floats:
+        """(n_rows,): how much each row counts in an event, at most one."""
+        sizes = self.among(event.conditions) * self._relative_weights
+        if event.whole is None:
+            return sizes
+        whole = replace(event.whole, conditions=())
+        return sizes * np.clip(self._column(whole) / self._find_largest(whole), 0.0, 1.0)
+
+    def _find_largest(self, whole: Atom) -> float:
+        """The most that a row can count in a quotient."""
+        return bound_rate(Rate(((whole, 1.0),)), self.space)[1]
+
     def _compare_companions(
-        self, rate: Rate, event: Conditions, limits: tuple[float, float]
+        self, rate: Rate, event: Event, limits: tuple[float, float]
     ) -> Differences | None:
         """What was predicted for each row less what was for its companions; None if there are none, or if
         nothing predicts the event and the rate together."""
@@ -221,10 +249,11 @@ class HeldOutSample:
 
         return Differences(*map(differ, mine, others))
 
-    def _predict(self, rate: Rate, event: Conditions, limits: tuple[float, float]) -> tuple[Floats, Floats]:
+    def _predict(self, rate: Rate, event: Event, limits: tuple[float, float]) -> tuple[Floats, Floats]:
         """P(event | x) and E[1{event} Z | x], each (n_rows,)."""
-        chance = self.seen.event_probability(event) * np.ones(len(self.seen))
-        amounts = compute_event_amounts(rate, self.seen, self.probabilities, self.space)
+        unit = 1.0 if event.whole is None else self._find_largest(event.whole)
+        chance = compute_sizes(event, self.seen, self.probabilities, self.space) / unit
+        amounts = compute_event_amounts(rate, self.seen, self.probabilities, self.space) / unit
         return chance, np.clip(amounts, limits[0] * chance, limits[1] * chance)
 
     @cached_property
@@ -276,9 +305,6 @@ class HeldOutSample:
         """Whether some rows count more than others."""
         weights = self.seen.weights
         return weights is not None and bool(np.ptp(weights[weights > 0]) > 0)
-
-    def _effective_rows(self, rows: Mask) -> float:
-        return count_effective(self._relative_weights[rows])
 
     def _is_impossible(self, event: Conditions) -> bool:
         groups = ((self.seen.groups.get(name), value) for name, value in event)
@@ -346,9 +372,23 @@ def check_weight(largest: float | None, evidence: RowData) -> float | None:
 
 
 def _drop_conditions(rate: Rate) -> Rate:
-    """Without conditions."""
-    terms = [Rate(((Atom(a.name, a.arguments, function=a.function), c),)) for a, c in rate.terms]
+    """Without conditions on rows."""
+    terms = [Rate(((replace(a, conditions=()), c),)) for a, c in rate.terms]
     return sum(terms, Rate((), rate.constant))
+
+
+def _take_parts(rate: Rate) -> Rate:
+    """The parts of quotients, without conditions on rows."""
+    return _drop_conditions(Rate(tuple((atom.part, c) for atom, c in rate.terms)))
+
+
+def _describe_vacuous(event: Event) -> str:
+    """Why a quotient is 0/0."""
+    assert event.whole is not None
+    among = f" among rows with {format_conditions(event.conditions)}" if event.conditions else ""
+    if event.whole.decided is None:
+        return f"what it divides by is zero{among}"
+    return f"the decision {event.whole.decided!r} is never taken{among}, so that it holds as 0/0"
 
 
 def _are_disjoint(one: Conditions, other: Conditions) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
+from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.errors import Remedy
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Rule
+from bylaw.language.expressions import Rate, Rule
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
@@ -145,14 +146,17 @@ def describe_rule(rule: Rule, excess: float = math.nan, rows: float = 0.0) -> Ru
 
 
 def judge_estimate(
-    rule: Rule, excess: float, effective_rows: float, policy: Policy, rows: RowData
+    rule: Rule, excess: float, effective_rows: float, policy: Policy, rows: RowData, probabilities: Floats
 ) -> RuleAudit:
     """A rule with an estimate of its rate, judged without a test: `HOLDS` or `BROKEN`.
 
     It holds if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`, both times the
-    unit of the rule on these rows.
+    unit of the rule on these rows. A solver holds quotients multiplied out: their excess may be larger by
+    what they divide by, for decisions with these `probabilities` (n_rows, n_actions).
     """
     limit = (policy.guarantee.violation + TOLERANCE) * measure_unit(rule, rows, policy.action_space)
+    wholes = [Rate(((event.whole, 1.0),)) for event in rule.excess.by_event() if event.whole is not None]
+    limit /= min((policy.expected(whole, rows, probabilities=probabilities) for whole in wholes), default=1.0)
     verdict = Verdict.HOLDS if excess <= limit else Verdict.BROKEN
     return replace(describe_rule(rule, excess, effective_rows), verdict=verdict)
 
@@ -163,6 +167,9 @@ def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
     rate = rule.excess
     if rate.is_probability and max(abs(coefficient) for _, coefficient in rate.terms) == 1:
         return 1.0
+    if len(rate.by_event()) > 1 and not rate.is_linear:
+        return 1.0  # a gap between quotients, which no solver holds by itself
+    rate = rate.multiply_out()
     alone = Problem(rate, [rule], decisions=space.decisions, reject=space.reject)
     return float(compile_problem(alone, rows).scales[0])
 

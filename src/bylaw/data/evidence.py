@@ -37,7 +37,7 @@ from bylaw.data.groups import (
 from bylaw.data.probabilities import check_classes, check_probabilities, columns_by_name
 from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.action_space import check_options
-from bylaw.language.expressions import LABEL, Conditions, CostColumn, Groups, Source, shorten
+from bylaw.language.expressions import DECISION, LABEL, Conditions, CostColumn, Groups, Source, shorten
 
 if TYPE_CHECKING:
     from bylaw.data.margins import Margins
@@ -425,8 +425,8 @@ class _Checker:
             return column
         if isinstance(name, tuple):
             return self._combination(name, column, what)
-        if name == LABEL:
-            raise EvidenceError(f"{what}: a group is named by a string other than {LABEL!r}")
+        if name in (LABEL, DECISION):
+            raise EvidenceError(f"{what}: a group is named by a string other than {name!r}")
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
             matrix, names = as_matrix(column, what)
             if names is None:

@@ -36,6 +36,7 @@ from bylaw.solvers.complementarity import Complementarity, ObservedSolution, Out
 from bylaw.solvers.screening import screen_rows
 
 Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
+Margin = float | Literal["auto"]
 
 FEW_ROWS = 20  # fewer tell nothing about a rate
 FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
@@ -154,7 +155,7 @@ class Correction:
             event: share * self.dual.n_rows * self.rows.seen_share(event)
             for event, share in self.rates.form.frequencies.items()
         }
-        rates = [found.rule.excess for found in self.dual.form.rules]
+        rates = [found.excess for found in self.dual.form.rules]
         fewest = [
             min((shown.get(c, math.inf) for c in rate.by_condition()), default=math.inf) for rate in rates
         ]
@@ -163,7 +164,7 @@ class Correction:
     @property
     def conditional(self) -> NDArray[np.bool_]:
         """(M,): rules on some of the rows only."""
-        return np.array([any(found.rule.excess.by_condition()) for found in self.dual.form.rules])
+        return np.array([any(found.excess.by_condition()) for found in self.dual.form.rules])
 
     @cached_property
     def begin(self) -> Outline:
@@ -210,7 +211,7 @@ class Correction:
         """(M,): rules that rows with these standard errors tell about. Of a difference between groups it must
         not exceed the tolerance."""
         form = self.dual.form
-        compares = np.array([len(found.rule.excess.by_condition()) > 1 for found in form.rules])
+        compares = np.array([len(found.excess.by_condition()) > 1 for found in form.rules])
         tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
         noisy = compares & (errors * form.scales > tolerance)
         return ~self.affected | (self.counts >= FEW_ROWS) & ~noisy

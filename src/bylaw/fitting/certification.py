@@ -68,7 +68,7 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
             "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
             "rows first"
         )
-    warn_of_copies(hashed, stacklevel=5)
+    warn_of_copies(hashed, stacklevel=6)
     options = feature_map.action_space.options
     expanded = correction.problem.expand(outcome.classes, outcome.group_values, options)
     rules = [found.rule for found in expanded]

@@ -22,11 +22,13 @@ from bylaw.errors import OptionError
 from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.linear_form import LinearForm, compile_problem, move_level
 from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
 from bylaw.language.problem import Problem
+from bylaw.language.rates import selected
 from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
 
+_LEVEL_PRECISION = 1e-4  # of the level that a quotient can reach
 _GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
 
 
@@ -44,7 +46,8 @@ class Diagnosis:
     least: Mapping[str, float] = field(default_factory=dict)
     """For each of them, the nearest its rate comes to its bound while the others hold: the least value
     for `rate <= x`, the greatest for `rate >= x`, when all rates are moved to the left and all numbers
-    to the right. For a >= 0.8 * b + 0.1 it is the greatest a - 0.8 * b, to be compared with 0.1."""
+    to the right. For a >= 0.8 * b + 0.1 it is the greatest a - 0.8 * b, to be compared with 0.1. Of a rate
+    given a decision, the level at which its rule can hold, to 1e-4."""
     violations: Mapping[str, float] = field(default_factory=dict)
     """The same as a distance: how far each of them is off while the others hold."""
     relaxation: Mapping[str, float] = field(default_factory=dict)
@@ -134,7 +137,9 @@ def diagnose(
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
     surveyed = evidence.survey(problem) if isinstance(evidence, Scan) else None
     evidence = as_evidence(evidence) if surveyed is None else surveyed.evidence
-    form = compile_problem(problem, evidence)
+    linear = problem.minimize.is_linear  # the rules alone are examined
+    stated = problem if linear else problem.with_objective(selected(evidence.classes[0]))
+    form = compile_problem(stated, evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=1.0) if surveyed is None else surveyed.make_dual(form)
     found = examine(dual, problem, evidence, costs=relaxation_costs)
     return replace(found, slack=measure_slack(dual)) if found.feasible else found
@@ -171,6 +176,7 @@ def examine(
     conflict, proof = analysis.reduce_conflict(analysis.choose_shorter(proof, relaxed.multipliers))
     scales, names = dual.form.scales, dual.form.names
     least = {int(j): float(analysis.min_violation(int(j), conflict) * scales[j]) for j in conflict}
+    least |= {j: _search_level(dual, j, conflict) for j in least if _is_quotient(dual.form, j)}
     weight = proof.multipliers / scales
     return replace(
         healthy,
@@ -178,7 +184,7 @@ def examine(
         conflict=tuple(names[j] for j in conflict),
         least={names[j]: _reached(dual.form.rules[j].rule, excess) for j, excess in least.items()},
         violations={names[j]: excess for j, excess in least.items()},
-        relaxation=_slacks(dual, relaxed.violations),
+        relaxation=_slacks(dual, relaxed.violations, least),
         least_relaxation=max(relaxed.lower, 0.0) * unit,
         multipliers={names[j]: float(weight[j] / weight.sum()) for j in conflict},
         least_violation=float(proof.lower / weight.sum()),
@@ -232,14 +238,34 @@ def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
     return MixtureProgram(rules, np.zeros(dual.n_rules), price / unit, loosening), unit
 
 
-def _slacks(dual: Dual, violations: Floats) -> dict[str, float]:
-    """What each statement must be loosened by for these violations, (M,), to be none."""
+def _slacks(dual: Dual, violations: Floats, least: Mapping[int, float]) -> dict[str, float]:
+    """What each statement must be loosened by for these violations, (M,), to be none; for quotients in the
+    conflict, by as much as ends it."""
     slacks: dict[str, float] = {}
-    for found, miss, scale in zip(dual.form.rules, violations, dual.form.scales, strict=True):
-        if miss > ROUNDING:
+    for j, found in enumerate(dual.form.rules):
+        if (miss := float(violations[j] * dual.form.scales[j])) > ROUNDING:
             text = str(found.statement)
-            slacks[text] = max(slacks.get(text, 0.0), float(miss * scale))
+            miss = least[j] if j in least and _is_quotient(dual.form, j) else miss
+            slacks[text] = max(slacks.get(text, 0.0), miss)
     return slacks
+
+
+def _is_quotient(form: LinearForm, rule: int) -> bool:
+    excess = form.rules[rule].rule.excess
+    return not excess.is_linear and not form.rules[rule].rule.right.terms
+
+
+def _search_level(dual: Dual, rule: int, conflict: NDArray[np.int64]) -> float:
+    """How far the level of a quotient is off while the other rules of the conflict hold: what its rule is
+    multiplied out to is not in its unit."""
+    stated = dual.form.rules[rule].rule
+    level, near, far = stated.level, 0.0, max(1.0, abs(stated.level))
+    while far - near > _LEVEL_PRECISION:
+        middle = (near + far) / 2
+        moved = dual.with_form(move_level(dual.form, rule, level + stated.loosening * middle))
+        holds = _ConflictAnalysis(moved, None).min_violation(rule, conflict) <= ROUNDING
+        near, far = (near, middle) if holds else (middle, far)
+    return far
 
 
 def _settled(answer: MixtureBounds) -> bool:

@@ -15,10 +15,11 @@ from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.linear_form import LinearForm, measure_wholes
 from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution, Status
+from bylaw.language.families import FamilyAtLevels
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
 from bylaw.policy.policy import Policy, compute_probabilities
@@ -36,11 +37,30 @@ def make_policy(
     fitted_rates: FittedRates | None = None,
 ) -> Policy:
     """`tightened` (M,) in the rules' own units."""
-    rows = fingerprint_rows(dual)
+    rows, wholes = fingerprint_rows(dual), find_wholes(dual, solution) * find_shares(dual.form)
     guarantee = make_guarantee(dual, solution)
     if dual.source is not None:
         solution = replace(solution, passes=dual.source.passes)
-    return Policy.from_solution(problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates)
+    return Policy.from_solution(
+        problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates, wholes
+    )
+
+
+def find_shares(form: LinearForm) -> Floats:
+    """(M,): how far each rule moves with the level of its statement."""
+    statements = [found.statement for found in form.rules]
+    return np.array([one.share if isinstance(one, FamilyAtLevels) else 1.0 for one in statements])
+
+
+def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = None) -> Floats:
+    """(M,): what the quotients in rules divide by, as predicted or in the form of observed rates; one for
+    other rules."""
+    if not dual.form.has_quotients:
+        return np.ones(dual.n_rules)
+    total = replace(dual, all_moments=True, observed_places=None).tally(solution.multipliers)
+    moments = total.moments if observed is None else total.observed
+    assert moments is not None
+    return measure_wholes(dual.form if observed is None else observed, moments / total.mass)
 
 
 def fingerprint_rows(dual: Dual) -> Fingerprint:
@@ -64,13 +84,14 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     """The policy of a corrected solution; warns of the rules that it misses as observed."""
     fitted = describe_rates(correction, found)
     _warn_if_missed(correction, found, fitted)
-    tightened = found.shift * found.dual.form.scales
+    tightened = found.shift * found.dual.form.scales / _avoid_zero(find_wholes(found.dual, found.solution))
     return make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
 
 
 def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRates:
     """Each rule on the fitted rows, in its own unit, and the chance that all hold on others."""
-    scales = found.dual.form.scales
+    wholes = find_wholes(found.dual, found.solution, correction.rates.form)
+    scales = found.dual.form.scales / _avoid_zero(wholes)
     margins = np.maximum(found.target(found.rates) - found.rates.predicted - found.rates.error, 0.0)
     columns = (
         found.rates.observed * scales,
@@ -85,6 +106,11 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
     return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness)
 
 
+def _avoid_zero(wholes: Floats) -> Floats:
+    """A quotient that divides by nothing holds, whatever its unit."""
+    return np.where(wholes > 0, wholes, 1.0)
+
+
 def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: FittedRates) -> None:
     missed = found.rates.observed > correction.tol
     if missed[correction.exact].any():
@@ -93,7 +119,7 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             f"the observed rates of these rows do not satisfy every rule: {listed}. The scores tell too "
             "little about it: loosen the rule, merge small groups, or give better probabilities"
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=5)
+        warnings.warn(message, ConvergenceWarning, stacklevel=6)
     few = correction.conditional & (correction.counts < FEW_ROWS)
     if (named := few | (~correction.exact & missed)).any():
         message = (
@@ -101,7 +127,7 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             f"predicted rates count more there: {_list_rules(fitted, named)}. Merge small groups, loosen "
             "these rules, or add rows"
         )
-        warnings.warn(message, GuaranteeWarning, stacklevel=5)
+        warnings.warn(message, GuaranteeWarning, stacklevel=6)
 
 
 def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
@@ -117,7 +143,7 @@ def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
 
 
 def warn_of_missed_rules(
-    form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0, stacklevel: int = 4
+    form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0, stacklevel: int = 5
 ) -> None:
     """Where a policy misses rules by more than its solver may: the tolerance and, for a stochastic one, what
     the standard errors of the rates leave open."""

@@ -14,7 +14,9 @@ from bylaw.backends.scan import Scan
 from bylaw.data.arrays import as_numbers, make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
+from bylaw.fitting.fitted_policy import find_shares
 from bylaw.fitting.solution_path import Lever, Point, SolutionPath, at_levels, find_lever, make_conflict
+from bylaw.formulation.linear_form import measure_wholes
 from bylaw.formulation.solution import Guarantee, Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
@@ -66,6 +68,7 @@ class LazyPolicies(Sequence[Policy | None]):
                 point.solution,
                 self._guarantees[i],
                 fingerprints=(self._fingerprint,),
+                wholes=measure_wholes(point.form, point.moments) * find_shares(point.form),
             )
         return self._made[i]
 

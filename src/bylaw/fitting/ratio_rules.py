@@ -2,7 +2,9 @@
 
 A rule without a constant compares two rates, N <= D. To keep it on new rows with high probability one would
 hold N <= D - margin; but where D is small (few rows are accepted) no policy may leave such a margin, although
-it can hold the ratio as low as it likes. So the level is tightened instead, N <= (1 - share) D.
+it can hold the ratio as low as it likes. So the level is tightened instead, N <= (1 - share) D. The same goes
+for rules as observed: where no shift of the bound makes the observed ratio right, another level of the
+predicted one does.
 """
 
 from __future__ import annotations
@@ -15,11 +17,16 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Margin
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.observed_rates import RateExcess
+from bylaw.formulation.solution import Status
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.problem import Problem
+from bylaw.solvers.complementarity import Outline
+
+_ROUNDS = 8  # of levels that are tried
+_FARTHEST = 0.9  # of its level that a rule is moved by
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class RatioRules:
         """Those of a correction; None if there are none. A rule whose opposite is a rule too is none: both
         cannot be tightened."""
         form, observed = correction.dual.form, correction.rates
-        ratios = [_is_ratio(found.rule.excess) for found in form.rules]
+        ratios = [_is_ratio(found.excess) for found in form.rules]
         chosen = np.array(ratios) & np.isinf(correction.room)
         if not chosen.any():
             return None
@@ -64,6 +71,38 @@ class RatioRules:
         seen = sparse.csr_array(correction.rates.couplings + scale @ self.observed)
         return correction.with_couplings(couplings, seen)
 
+    def hold_as_observed(self, correction: Correction, margin: Margin) -> CorrectedSolution:
+        """The rules held at levels of predicted ratios at which the observed ones are as stated."""
+        best, at = correction.fit(margin), correction.describe(correction.run(correction.dual))
+        for _ in range(_ROUNDS):
+            shares = self._compare(correction, at)
+            moved = self._move(correction, shares, at)
+            found = moved.fit(margin)
+            at = self._state(correction, found, shares)
+            best = min(best, at, key=lambda one: _rank(correction, one))
+        return best
+
+    def _compare(self, correction: Correction, at: CorrectedSolution) -> Floats:
+        """(M,): 1 - N / D as predicted over N / D as observed, for the ratio rules."""
+        (predicted, observed), rates = self.measure(correction, at), at.rates
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = (1 + rates.predicted / predicted) / (1 + rates.observed / observed)
+        return np.where(self.chosen & np.isfinite(ratio), np.clip(1 - ratio, -_FARTHEST, _FARTHEST), 0.0)
+
+    def _move(self, correction: Correction, shares: Floats, at: CorrectedSolution) -> Correction:
+        """With other levels of the predicted ratios alone."""
+        change = sparse.diags_array(shares) @ self.predicted
+        couplings = sparse.csr_array(correction.dual.form.couplings + change)
+        moved = correction.with_couplings(couplings, correction.rates.couplings)
+        moved.__dict__["begin"] = Outline(at.solution.multipliers, at.dual.beta)
+        return moved
+
+    def _state(self, correction: Correction, found: CorrectedSolution, shares: Floats) -> CorrectedSolution:
+        """A solution at moved levels, with its predicted rates in terms of the stated ones."""
+        moved = shares * self.measure(correction, found)[0]
+        rates = RateExcess(found.rates.predicted - moved, found.rates.observed)
+        return correction.conclude(replace(found, rates=rates))
+
     def restate(self, tightened: Correction, found: CorrectedSolution, shares: Floats) -> CorrectedSolution:
         """A solution of the tightened rules with its rates and margins in terms of the stated ones."""
         predicted, observed = (shares * part for part in self.measure(tightened, found))
@@ -78,6 +117,14 @@ class RatioRules:
         return tightened.conclude(replace(found, rates=rates, target=target))
 
 
+def _rank(correction: Correction, found: CorrectedSolution) -> tuple[bool, float]:
+    """Solutions that miss no rule come first, by their cost; then by how much the most missed rule is."""
+    if found.solution.status is Status.MISSED:
+        return True, float(found.target.stated_excess(found.rates)[correction.exact].max(initial=0.0))
+    total = found.dual.tally(found.solution.multipliers)
+    return False, float((found.dual.form.base * total.moments).sum() / total.mass)
+
+
 def _is_ratio(excess: Rate) -> bool:
     """N - D <= 0 without a constant, where both are sums of probabilities."""
     signs = {coefficient > 0 for _, coefficient in excess.terms}
@@ -88,14 +135,14 @@ def _double(problem: Problem, form: LinearForm, chosen: NDArray[np.bool_]) -> Pr
     """With N <= 2 D in place of the ratio rules, whose coefficients thus differ by D."""
     return problem.with_rules(
         [
-            _double_rule(found.rule) if is_ratio else found.rule
+            _double_rule(found.excess) if is_ratio else found.rule
             for found, is_ratio in zip(form.rules, chosen, strict=True)
         ]
     )
 
 
-def _double_rule(rule: Rule) -> Rule:
-    terms = tuple((atom, c if c > 0 else 2 * c) for atom, c in rule.excess.terms)
+def _double_rule(excess: Rate) -> Rule:
+    terms = tuple((atom, c if c > 0 else 2 * c) for atom, c in excess.terms)
     return Rule(Rate(terms), "<=", Rate(()))
 
 

@@ -18,12 +18,14 @@ from bylaw._base.validation import check_positive
 from bylaw.backends.scan import Scan, read_rows
 from bylaw.data.evidence import Evidence
 from bylaw.errors import InfeasibleRulesError, OptionError
-from bylaw.fitting.fitted_policy import fingerprint_rows, make_guarantee
+from bylaw.fitting.fitted_policy import find_shares, fingerprint_rows, make_guarantee
+from bylaw.fitting.linearization import compares_quotients, linearize, needs_linearization
+from bylaw.fitting.objectives import WarmSolver
 from bylaw.fitting.solve import as_solver, solve
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.free_options import check_options_cost
-from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.linear_form import LinearForm, compile_problem, measure_wholes
 from bylaw.formulation.passes import Tally
 from bylaw.formulation.solution import Guarantee, Solution, Status
 from bylaw.language.expressions import Rule
@@ -122,15 +124,25 @@ class SolutionPath:
         self.evidence = evidence = read_rows(evidence).evidence
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
-        form = compile_problem(problem, evidence)
-        check_options_cost(problem.minimize, form, evidence)
-        dual = Dual(form, make_blocks(form, evidence), beta=1.0, all_moments=True)  # slopes may need any
+        self.warm = WarmSolver(evidence, self.solver, beta, tol) if needs_linearization(problem) else None
+        dual = self._make_dual(beta)
         self.whole = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
         self.last: list[Point] = []  # the last two points without a conflict
         self.proof: Point | None = None  # the last conflict
         self.screens: list[Screen] = []  # each of the near rows of the one before
         self.chords = ModifiedNewton()
         self.slopes = {lever: self._compile_slopes(lever) for lever in levers}
+
+    def _make_dual(self, beta: float | str) -> Dual:
+        """Of the problem itself, or of a linear one around its solution, whose beta serves all points."""
+        if self.warm is None:
+            form = compile_problem(self.problem, self.evidence)
+            check_options_cost(self.problem.minimize, form, self.evidence)
+            dual = Dual(form, make_blocks(form, self.evidence), beta=1.0)
+        else:
+            dual = linearize(self.problem, self.warm).dual
+            self.warm.beta = dual.beta
+        return replace(dual, all_moments=True)  # slopes may need any
 
     def dual(self, form: LinearForm) -> Dual:
         """All rows; features do not depend on levels, unless a coefficient of zero drops one."""
@@ -141,6 +153,9 @@ class SolutionPath:
     def advance(self, levels: Sequence[float]) -> Point:
         """The next point: the problem with its levers at these levels."""
         problem = at_levels(self.problem, self.levers, levels)
+        if self.warm is not None:
+            found = linearize(problem, self.warm)
+            return Point(problem, found.dual.form, tuple(levels), found.solution, found.moments)
         form = self._form(problem, levels)
         point = Point(problem, form, tuple(levels), *self._solve(self.dual(form), self._guess(form, levels)))
         if point.status is Status.INFEASIBLE:
@@ -167,7 +182,7 @@ class SolutionPath:
             bounds[here] -= slopes * (level - lever.level) / form.scales[here]
             moved = self._expand(statement)
             for j, rule in zip(here, moved, strict=True):
-                rules[j] = ExpandedRule(rule, statement, lever.place)
+                rules[j] = ExpandedRule(rule, statement, lever.place, self.evidence.classes)
         return replace(form, bounds=bounds, rules=tuple(rules))
 
     def _solve(self, dual: Dual, guess: Floats | None) -> tuple[Solution, Floats]:
@@ -260,18 +275,32 @@ class SolutionPath:
         form = self.slopes[lever]
         if isinstance(form, np.ndarray):
             return form
+        if form is None:
+            here = point.form.places == lever.place
+            return -(measure_wholes(point.form, point.moments) * find_shares(point.form))[here]
         places = [point.form.feature_map.features.index(feature) for feature in form.feature_map.features]
         return (form.couplings @ point.moments[places].ravel() - form.bounds) * form.scales
 
-    def _compile_slopes(self, lever: Lever) -> Floats | LinearForm:
-        """Numbers, or a form whose rules say that each slope is <= 0."""
+    def _compile_slopes(self, lever: Lever) -> Floats | LinearForm | None:
+        """Numbers, or a form whose rules say that each slope is <= 0; None for differences of quotients,
+        whose rules depend on the point."""
+        if compares_quotients(lever.statement):
+            return None
         # Every excess is affine in the level: a difference is the derivative.
-        one, two = (self._expand(lever.statement.at(level)) for level in (1.0, 2.0))
-        slopes = [after.excess - before.excess for before, after in zip(one, two, strict=True)]
+        one, two = (
+            [
+                rule.excess.resolve(self.evidence.classes).multiply_out()
+                for rule in self._expand(lever.statement.at(level))
+            ]
+            for level in (1.0, 2.0)
+        )
+        slopes = [after - before for before, after in zip(one, two, strict=True)]
         if not any(slope.terms for slope in slopes):
             return np.array([slope.constant for slope in slopes])
         form = compile_problem(
-            self.problem.with_rules([slope <= 0 for slope in dict.fromkeys(slopes)]),
+            self.problem.with_rules([slope <= 0 for slope in dict.fromkeys(slopes)]).with_objective(
+                slopes[0]
+            ),
             self.evidence,
             self.whole.form.frequencies,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,12 +21,21 @@ from bylaw.calibration.calibration import (
 )
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import HeldOut, observe
+from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
-from bylaw.fitting.fitted_policy import count_block, make_corrected_policy, make_policy, warn_of_missed_rules
+from bylaw.fitting.fitted_policy import (
+    count_block,
+    find_wholes,
+    make_corrected_policy,
+    make_policy,
+    warn_of_missed_rules,
+)
+from bylaw.fitting.linearization import needs_linearization, solve_linearized
+from bylaw.fitting.objectives import WarmSolver
+from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.free_options import check_options_cost
@@ -58,6 +67,7 @@ SOLVERS: Mapping[str, Solver] = {
 }
 _CONFIDENCE = 0.95
 _ABOUT = 1e-4  # precision of the optimum of a sample
+_RAREST = 1e-3  # share of rows that a quotient divides by, for it to be held as precisely as other rates
 _SOFTER = 0.98  # of its beta: that of all rows is no smaller
 
 
@@ -185,40 +195,87 @@ def solve(
     if calibration is not None:
         evidence = calibration.apply(evidence)
         certifying = calibrate_held_out(calibration, certifying)
-    form = compile_problem(problem, evidence)
-    check_options_cost(problem.minimize, form, evidence)
-    chosen = as_solver(solver)
-    dual, near = _make_dual(form, evidence, surveyed, beta)
-    dual = dual.with_beta(resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
-    generator = None if rng is None else np.random.default_rng(rng)
-
-    def run(dual: Dual, begin: Floats | None = near) -> Solution:
-        return chosen(dual, tol=tol, start=begin, rng=generator, callback=callback)
-
     if seen_weights is not None and labels is None and groups is None:
         raise OptionError("seen_weights= has no effect without labels= or groups=. Leave it out")
-    if certifying and not dual.n_rules:
-        raise OptionError("there are no rules to certify; leave out guarantee and held_out")
     observed = None if surveyed is None else surveyed.observed
-    told = labels is not None or groups is not None or observed is not None
-    full_batch = isinstance(chosen, FullBatch)
-    if not dual.n_rules or not (told or margin or certifying):
-        solution = _solve_as_predicted(problem, evidence, dual, run, tol, trusted=full_batch)
-        policy = make_policy(problem, dual, solution)
-        return _add_source(_add_calibration(policy, calibration), surveyed)
-    correction = Correction.prepare(
-        problem,
-        evidence,
-        dual,
-        observe(evidence, labels, groups, seen_weights) if observed is None else observed,
+    if labels is not None or groups is not None:
+        observed = observe(evidence, labels, groups, seen_weights)
+    flow = _Flow(
+        evidence=evidence,
+        surveyed=surveyed,
+        observed=observed,
+        solver=as_solver(solver),
+        beta=beta,
         tol=tol,
-        rng=generator,
+        margin=margin,
+        certifying=certifying,
+        confidence=confidence,
+        rng=None if rng is None else np.random.default_rng(rng),
         callback=callback,
-        soften=full_batch and beta == "auto",
-        run=run,
-        polish=not full_batch,
     )
-    return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence), calibration)
+    if needs_linearization(problem):
+        _refuse_elsewhere(problem, surveyed)
+        warm = WarmSolver(evidence, FullBatch(), beta, tol)
+        policy = solve_linearized(problem, warm, flow.solve, observed)
+    else:
+        policy = flow.solve(problem)
+    return _add_source(_add_calibration(policy, calibration), surveyed)
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """How linear problems on some rows become policies."""
+
+    evidence: Evidence
+    surveyed: SurveyedRows | SurveyedTable | None
+    observed: ObservedRows | None
+    solver: Solver
+    beta: float | Literal["auto", "paper"]
+    tol: float
+    margin: float | Literal["auto"]
+    certifying: HeldOut | None
+    confidence: float
+    rng: np.random.Generator | None
+    callback: Callback | None
+
+    def solve(self, problem: Problem) -> Policy:
+        form = compile_problem(problem, self.evidence)
+        check_options_cost(problem.minimize, form, self.evidence)
+        dual, near = _make_dual(form, self.evidence, self.surveyed, self.beta)
+        dual = dual.with_beta(resolve_beta(self.beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
+        if self.certifying and not dual.n_rules:
+            raise OptionError("there are no rules to certify; leave out guarantee and held_out")
+        full_batch = isinstance(self.solver, FullBatch)
+        if not dual.n_rules or not (self.observed is not None or self.margin or self.certifying):
+            rows = problem, self.evidence, dual
+            solution = _solve_as_predicted(*rows, self.run, self.tol, near, trusted=full_batch)
+            return make_policy(problem, dual, solution)
+        correction = Correction.prepare(
+            problem,
+            self.evidence,
+            dual,
+            observe(self.evidence, None, None) if self.observed is None else self.observed,
+            tol=self.tol,
+            rng=self.rng,
+            callback=self.callback,
+            soften=full_batch and self.beta == "auto",
+            run=self.run,
+            polish=not full_batch,
+        )
+        return _solve_as_observed(correction, self.margin, self.certifying, self.confidence)
+
+    def run(self, dual: Dual, begin: Floats | None = None, tol: float | None = None) -> Solution:
+        precision = self.tol if tol is None else tol
+        return self.solver(dual, tol=precision, start=begin, rng=self.rng, callback=self.callback)
+
+
+def _refuse_elsewhere(problem: Problem, surveyed: SurveyedRows | SurveyedTable | None) -> None:
+    if surveyed is not None:
+        linear = "a rule of it" if problem.minimize.is_linear else f"minimize={problem.minimize}"
+        raise OptionError(
+            f"{linear} is not linear, which takes many passes over rows in memory: solve with a sample, "
+            "rows.sample(1_000_000).evidence"
+        )
 
 
 def _make_dual(
@@ -317,6 +374,9 @@ def _solve_as_observed(
         solution = _solve_as_predicted(*parts, correction.run, correction.tol, trusted=not correction.polish)
         return make_corrected_policy(correction, correction.describe(solution))
     found = correction.fit(0.0 if certifying else margin)
+    if found.solution.status is Status.MISSED and not certifying:
+        ratios = RatioRules.find(correction)
+        found = found if ratios is None else ratios.hold_as_observed(correction, margin)
     if found.solution.status is Status.MISSED:
         _raise_if_impossible(correction, found)
     if certifying:
@@ -325,11 +385,18 @@ def _solve_as_observed(
 
 
 def _solve_as_predicted(
-    problem: Problem, evidence: Evidence, dual: Dual, run: Resolve, tol: float, *, trusted: bool
+    problem: Problem,
+    evidence: Evidence,
+    dual: Dual,
+    run: Resolve,
+    tol: float,
+    begin: Floats | None = None,
+    *,
+    trusted: bool,
 ) -> Solution:
     """The solver's answer; an error where the rules conflict, a warning where it is not good enough. Whether
     the rules hold is measured, unless a solver that says so is trusted."""
-    solution = run(dual)
+    solution = _sharpen(dual, run(dual, begin), run, tol)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         _raise_if_conflicting(problem, evidence, dual, solution, tol)
     if trusted and solution.status is Status.CONVERGED:  # its gradient mapping is within the tolerance
@@ -339,6 +406,16 @@ def _solve_as_predicted(
         excesses = measure_excesses(dual, solution.multipliers)
         warn_of_missed_rules(dual.form, solution, excesses, tol)
     return solution
+
+
+def _sharpen(dual: Dual, solution: Solution, run: Resolve, tol: float) -> Solution:
+    """So precise that quotients hold to the tolerance, not just what they are multiplied out to."""
+    wholes = find_wholes(dual, solution)
+    least = float(wholes[wholes > _RAREST].min(initial=1.0))
+    if least >= 1 or solution.status is not Status.CONVERGED:
+        return solution
+    sharper = run(dual, solution.multipliers, tol * least)
+    return sharper if sharper.status is Status.CONVERGED else solution
 
 
 def _raise_if_impossible(correction: Correction, found: CorrectedSolution) -> None:
@@ -351,7 +428,7 @@ def _raise_if_impossible(correction: Correction, found: CorrectedSolution) -> No
             few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
             conflict.add_note(f"These are the observed rates of the fitted rows{few}.")
             raise conflict
-    dual, begin = found.dual, correction.begin
+    dual, begin = correction.dual.with_beta(found.dual.beta), correction.begin
     soft = dual.with_beta(begin.beta) if begin.beta else dual  # rules hold for soft policies or for none
     solution = correction.run(soft, begin.multipliers)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):

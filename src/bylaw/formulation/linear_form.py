@@ -30,6 +30,7 @@ from bylaw.language.expressions import (
     Conditions,
     CostColumn,
     Rate,
+    Ratio,
     ReferenceColumn,
     Source,
     format_conditions,
@@ -168,6 +169,11 @@ class LinearForm:
         return tuple(str(found.rule) for found in self.rules)
 
     @cached_property
+    def has_quotients(self) -> bool:
+        """Whether a rule is on a quotient."""
+        return not all(found.rule.is_linear for found in self.rules)
+
+    @cached_property
     def places(self) -> NDArray[np.int64]:
         """(M,): the place of each rule's statement in the problem."""
         return np.array([found.place for found in self.rules], dtype=np.int64)
@@ -216,8 +222,8 @@ def compile_problem(
     if rules is None:
         rules = problem.expand(evidence.classes, evidence.group_values, space.options)
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
-    base, base_constant = compiler.rate(problem.minimize)
-    rows = [compiler.rate(found.rule.excess) for found in rules]
+    base, base_constant = compiler.rate(_check_linear(problem.minimize))
+    rows = [compiler.rate(found.excess) for found in rules]
     shape = (len(compiler.features), len(space.actions))
     feature_map = compiler.feature_map(evidence)
     couplings = _stack([entries for entries, _ in rows], shape)
@@ -232,6 +238,12 @@ def compile_problem(
         rules=tuple(rules),
         frequencies=compiler.used,
     )
+
+
+def _check_linear(minimize: Rate | Ratio) -> Rate:
+    if isinstance(minimize, Ratio) or not minimize.is_linear:
+        raise RuleError(f"minimize={minimize} is not linear, and only solve() and frontier() minimise it")
+    return minimize
 
 
 @dataclass(frozen=True)
@@ -252,13 +264,11 @@ class RateParts:
 
 def compile_parts(form: LinearForm) -> RateParts:
     """The parts of a form's rules, with its frequencies."""
-    values = {name: attribute.values for name, attribute in form.feature_map.attributes.items()}
-    compiler = _Compiler(form.action_space, values, dict(form.frequencies))
-    compiler.features = {feature: k for k, feature in enumerate(form.feature_map.features)}
+    compiler = _compiler_of(form)
     parts = [
         (j, condition, compiler.rate(part)[0])
         for j, found in enumerate(form.rules)
-        for condition, part in found.rule.excess.by_condition().items()
+        for condition, part in found.excess.by_condition().items()
     ]
     places = {condition: e for e, condition in enumerate(dict.fromkeys(c for _, c, _ in parts))}
     return RateParts(
@@ -268,6 +278,44 @@ def compile_parts(form: LinearForm) -> RateParts:
         conditions=tuple(places),
         frequencies=np.array([compiler._frequency(compiler._own(condition)) for condition in places]),
     )
+
+
+def _compiler_of(form: LinearForm) -> _Compiler:
+    """With the features and frequencies of the form."""
+    values = {name: attribute.values for name, attribute in form.feature_map.attributes.items()}
+    compiler = _Compiler(form.action_space, values, dict(form.frequencies))
+    compiler.features = {feature: k for k, feature in enumerate(form.feature_map.features)}
+    return compiler
+
+
+def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
+    """(M,): what the quotient in each rule divides by, for a policy with moments E[phi pi'] (F, A); one for
+    rules without a quotient."""
+    wholes = np.ones(len(form.rules))
+    if not form.has_quotients:
+        return wholes
+    for j, found in enumerate(form.rules):
+        quotients = [atom for atom, _ in found.rule.excess.terms if atom.is_quotient]
+        if quotients:
+            wholes[j] = measure_moments(form, Rate(((quotients[0].whole, 1.0),)), moments)
+    return wholes
+
+
+def move_level(form: LinearForm, rule: int, level: float) -> LinearForm:
+    """With another level of a rule on a quotient."""
+    found = form.rules[rule]
+    moved = found._replace(rule=found.rule.at(level))
+    entries, _ = _compiler_of(form).rate(moved.excess)
+    couplings = form.couplings.tolil()
+    couplings[rule] = _stack([entries], form.base.shape).toarray() / form.scales[rule]
+    return replace(form, couplings=sparse.csr_array(couplings))
+
+
+def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
+    """A linear rate of a policy with moments E[phi pi'] (F, A) of a form that refers to it."""
+    entries, constant = _compiler_of(form).rate(rate)
+    known = {key: c for key, c in entries.items() if key[0] < len(moments)}
+    return constant + sum(c * float(moments[key]) for key, c in known.items())
 
 
 def replace_frequencies(form: LinearForm, parts: RateParts, frequencies: Frequencies) -> LinearForm:
@@ -307,7 +355,7 @@ class _Compiler:
         """A rate as coefficients of E[feature * pi(action)], and a constant."""
         entries: Entries = {}
         constant = rate.constant
-        for atom, factor in rate.terms:
+        for atom, factor in rate.resolve(self.space.classes).terms:
             meaning = atom.meaning(self.space)
             constant += factor * meaning.constant
             conditions = self._own(atom.conditions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from bylaw.data.outcomes import Limits
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Atom, CostColumn, Meaning, Rate, Source
+from bylaw.language.expressions import Atom, CostColumn, Event, Meaning, Rate, Ratio, Source
 from bylaw.language.problem import Problem
 
 _SAME_COST = 1e-12
@@ -23,8 +24,28 @@ def compute_row_rates(rate: Rate, rows: RowData, probabilities: Floats, space: A
 
     On `ObservedRows`, that is the observed rate, with the draws integrated out.
     """
-    varying, constant = _compute_row_rates(rate, rows, probabilities, space)
+    varying, constant = _compute_row_rates(rate.resolve(space.classes), rows, probabilities, space)
     return varying + constant
+
+
+def measure_rate(rate: Rate | Ratio, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
+    """A rate, linear or not, of the probabilities (n_rows, n_actions) on these rows; nan for 0/0."""
+
+    def mean(linear: Rate) -> float:
+        return float(np.average(compute_row_rates(linear, rows, probabilities, space), weights=rows.weights))
+
+    if isinstance(rate, Ratio):
+        return mean(rate.numerator) / (mean(rate.denominator) or math.nan)
+    products = [(atom, c) for atom, c in rate.terms if atom.definition.factors is not None]
+    rest = Rate(tuple(term for term in rate.terms if term not in products), rate.constant)
+    total = mean(rest)
+    for atom, c in products:
+        total += c * compute_geometric_mean([mean(factor) for factor in atom.list_factors(space.classes)])
+    return total
+
+
+def compute_geometric_mean(values: Sequence[float]) -> float:
+    return float(np.prod(np.maximum(values, 0.0)) ** (1 / len(values)))
 
 
 def _compute_row_rates(
@@ -35,9 +56,29 @@ def _compute_row_rates(
     for atom, coefficient in rate.terms:
         meaning = atom.meaning(space)
         constant += coefficient * meaning.constant
-        frequency = measure_frequency(atom.conditions, rows) if atom.conditions else 1.0
+        frequency = _measure_share(atom, rows, probabilities, space)
         varying += (coefficient / frequency) * _sum_terms(atom, meaning, rows, probabilities, space)
     return varying, constant
+
+
+def _measure_share(atom: Atom, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
+    """What the terms of a rate are divided by: P(conditions), or the whole of a quotient; nan for 0."""
+    if atom.is_quotient:
+        whole = compute_whole(atom.whole, rows, probabilities, space)
+        return float(np.average(whole, weights=rows.weights)) or math.nan
+    return measure_frequency(atom.conditions, rows) if atom.conditions else 1.0
+
+
+def compute_sizes(event: Event, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
+    """(n_rows,): how much each row counts in an event: P(conditions | x), or the whole of a quotient."""
+    if event.whole is not None:
+        return compute_whole(event.whole, rows, probabilities, space)
+    return rows.event_probability(event.conditions) * np.ones(len(rows))
+
+
+def compute_whole(whole: Atom, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
+    """(n_rows,): how much each row counts in a quotient."""
+    return compute_event_amounts(Rate(((whole, 1.0),)), rows, probabilities, space)
 
 
 def compute_event_amounts(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
@@ -74,7 +115,14 @@ def _sum_terms(
 
 def decide_baseline(problem: Problem, evidence: Evidence) -> Floats:
     """The baseline, the model without rules, one-hot (n_rows, n_actions): the label of least cost, of several
-    the likeliest; never an option, unless there are no labels, and for sets that label alone."""
+    the likeliest; never an option, unless there are no labels, and for sets that label alone. With an
+    objective that is not linear, no label has a cost of its own, and the baseline is the likeliest label; of
+    options, that of the least numerator."""
+    if isinstance(problem.minimize, Ratio) and not evidence.classes:
+        problem = problem.with_objective(problem.minimize.numerator)
+    if not problem.minimize.is_linear:
+        n_actions = len(problem.action_space(evidence.classes, evidence.options).actions)
+        return np.eye(n_actions)[evidence.probabilities.argmax(axis=1)]
     form = compile_problem(problem.with_rules(()), evidence)
     costs = (make_block(form, form.feature_map.admit(evidence)).features.T @ form.base)[
         :, : len(form.action_space.model_actions)
@@ -91,15 +139,33 @@ def bound_rate(
     this one) and its decision. `limits` are those of the caller's own costs."""
     if not rate.terms:
         return rate.constant, rate.constant
-    positions = range(len(space.actions))
+    ends = _list_limits(rate, space, range(len(space.actions)), label, limits)
+    constant = rate.constant + sum(c * atom.meaning(space).constant for atom, c in rate.terms)
+    low, high = space.combine_ranges(*ends)
+    return float(low.min()) + constant, float(high.max()) + constant
+
+
+def bound_quotient(
+    rate: Rate, space: ActionSpace, label: Value | None = None, limits: Limits | None = None
+) -> tuple[float, float]:
+    """The least and the most that a row can have of part / whole, for quotients with the same whole."""
+    decided = rate.terms[0][0].decided
+    if decided is None:  # of all others, the part is between nothing and the whole
+        return sum(min(c, 0.0) for _, c in rate.terms), sum(max(c, 0.0) for _, c in rate.terms)
+    low, high = _list_limits(rate, space, [space.actions.index(decided)], label, limits)
+    return float(low.min()), float(high.max())
+
+
+def _list_limits(
+    rate: Rate, space: ActionSpace, positions: Sequence[int], label: Value | None, limits: Limits | None
+) -> tuple[Floats, Floats]:
+    """(n_labels, n_positions) each: of what these actions pay."""
     ends = [
         [_limits(rate, limits or {}, space, position, y) for position in positions]
         for y in ((space.classes or (None,)) if label is None else [label])
     ]
-    low, high = np.array(ends).transpose(2, 0, 1)  # each (n_labels, n_actions)
-    constant = rate.constant + sum(c * atom.meaning(space).constant for atom, c in rate.terms)
-    low, high = space.combine_ranges(low, high)
-    return float(low.min()) + constant, float(high.max()) + constant
+    low, high = np.array(ends).transpose(2, 0, 1)
+    return low, high
 
 
 def _limits(
@@ -125,9 +191,10 @@ def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]
     return limits[source.name] if isinstance(source, CostColumn) else (0.0, 1.0)
 
 
-def has_rows(rate: Rate, evidence: RowData) -> bool:
+def has_rows(rate: Rate | Ratio, evidence: RowData) -> bool:
     """Whether some row has weight for each of the rate's conditions."""
-    chances = [evidence.event_probability(atom.conditions) for atom, _ in rate.terms if atom.conditions]
+    terms = rate.resolve(evidence.classes).terms
+    chances = [evidence.event_probability(atom.conditions) for atom, _ in terms if atom.conditions]
     return all(np.average(chance, weights=evidence.weights) > 0 for chance in chances)
 
 
@@ -139,8 +206,8 @@ def standard_error(rate: Rate, evidence: RowData, probabilities: Floats, space: 
     """
     weights = evidence.row_weights
     moves = np.zeros(len(evidence))
-    for event, part in rate.by_condition().items():
+    for event, part in rate.resolve(space.classes).by_event().items():
         values, _ = _compute_row_rates(part, evidence, probabilities, space)  # a constant does not vary
-        chance = evidence.event_probability(event) * np.ones(len(evidence))
+        chance = compute_sizes(event, evidence, probabilities, space)
         moves += values - np.average(values, weights=weights) * chance / np.average(chance, weights=weights)
     return math.sqrt(float(weights**2 @ moves**2)) / float(weights.sum())

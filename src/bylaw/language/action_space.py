@@ -87,6 +87,15 @@ class ActionSpace:
     def position(self, action: Value) -> int:
         return self._positions[action]
 
+    def find_decision(self, decision: Any) -> Value:
+        """The decision that a rate is given, if there is one."""
+        if decision not in self.actions:
+            raise RuleError(
+                f"given(decision={decision!r}): there is no such decision; the decisions are "
+                f"{list(self.actions)}"
+            )
+        return decision
+
     @cached_property
     def _positions(self) -> dict[Value, int]:
         """Of each action, the first if there are several."""
@@ -216,6 +225,12 @@ class SetSpace(ActionSpace):
     @classmethod
     def choose_phrase(cls, phrase: str, set_phrase: str) -> str:
         return set_phrase or phrase
+
+    def find_decision(self, decision: Any) -> Value:
+        raise RuleError(
+            f"given(decision={decision!r}): a set of labels is not one decision; use precision(label), how "
+            "often a label that is in a set is the true one"
+        )
 
     @property
     def entropy(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -23,6 +23,7 @@ from bylaw.language.action_space import ActionSpace
 
 Conditions = tuple[tuple[str, Value], ...]
 LABEL = "label"  # the condition on the true label
+DECISION = "decision"  # the condition on the decision, which makes a rate a quotient
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,31 @@ class Definition(NamedTuple):
     saving: str  # what a lower rate saves, as in "0.2 points of error"
     # By the name of a rate that counts these cases among others: "of cases that get an answer, 5 % ...".
     part_phrases: Mapping[str, str] = MappingProxyType({})
+    decided: Callable[..., Value] | None = None  # of the arguments: the decision that it is given by itself
+    whole: Callable[..., Meaning] | None = None  # like `meaning`: what a quotient divides by
+    derived: Callable[[Sequence[Value]], Rate] | None = None  # of the classes: the rates that it is made of
+    factors: Callable[[Sequence[Value]], list[Rate]] | None = None  # it is the geometric mean of these
+
+    @property
+    def is_quotient(self) -> bool:
+        """Whether the rate is one by itself, such as precision()."""
+        return self.decided is not None or self.whole is not None
+
+    @property
+    def uses_labels(self) -> bool:
+        """Whether the rate is given labels or decisions by itself."""
+        return self.is_quotient or self.derived is not None or self.factors is not None
 
 
 DEFINITIONS: dict[str, Definition] = {}
+
+
+class Event(NamedTuple):
+    """The cases that a rate is a mean over: the rows of some conditions, which of a quotient count by its
+    whole, such as the probability of the decision that it is given."""
+
+    conditions: Conditions
+    whole: Atom | None = None
 
 
 def shorten(values: Sequence[Any], most: int = 10) -> str:
@@ -95,12 +118,18 @@ def format_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Atom:
-    """One word of the vocabulary with its arguments and conditions."""
+    """One word of the vocabulary with its arguments and conditions.
+
+    Given a decision it is a quotient, part / whole, such as P(error and decision) / P(decision). Both are
+    linear: `part` and `whole` are atoms of the same word with a `share`.
+    """
 
     name: str
     arguments: tuple[Any, ...] = ()
     conditions: Conditions = ()
     function: Callable[..., Any] | None = field(default=None, repr=False)
+    decision: Value | None = None
+    share: Literal["", "part", "whole"] = ""
 
     @property
     def definition(self) -> Definition:
@@ -115,8 +144,74 @@ class Atom:
         """The name of the reference or cost array that it reads from the evidence."""
         return self.arguments[0] if self.definition.reads == kind else None
 
+    @property
+    def decided(self) -> Value | None:
+        """The decision that it is given, by a condition or by itself."""
+        by_itself = self.definition.decided
+        return self.decision if by_itself is None else by_itself(*self.arguments)
+
+    @property
+    def is_quotient(self) -> bool:
+        return not self.share and (self.decision is not None or self.definition.is_quotient)
+
+    def derive(self, classes: Sequence[Value]) -> Rate:
+        """The rates that it is made of; itself, if it is of none."""
+        if self.definition.derived is None:
+            return Rate(((self, 1.0),))
+        rate = self.definition.derived(classes)
+        return rate.given(**dict(self._all_conditions)) if self._all_conditions else rate
+
+    def list_factors(self, classes: Sequence[Value]) -> list[Rate]:
+        """The rates that it is the geometric mean of."""
+        assert self.definition.factors is not None
+        factors = self.definition.factors(classes)
+        return [rate.given(**dict(self.conditions)) for rate in factors] if self.conditions else factors
+
+    @property
+    def event(self) -> Event:
+        return Event(self.conditions, self.whole if self.is_quotient else None)
+
+    @property
+    def part(self) -> Atom:
+        """The numerator of a quotient."""
+        return replace(self, share="part")
+
+    @property
+    def whole(self) -> Atom:
+        """The denominator of a quotient; the same for all rates given the same decision and conditions."""
+        if self.decided is None:
+            return replace(self, share="whole")
+        return Atom("selected", (self.decided,), self.conditions, decision=self.decided, share="whole")
+
     def meaning(self, space: ActionSpace) -> Meaning:
-        """What this rate pays for each action, conditions aside."""
+        """What this rate pays for each action, conditions aside; of a quotient, its part."""
+        if self.share == "whole":
+            return self._mean_whole(space)
+        found = self._mean(space)
+        return found if self.decision is None else self._restrict(found, space)
+
+    def _mean_whole(self, space: ActionSpace) -> Meaning:
+        if self.decided is not None:
+            here = self.decided in space.classes
+            return Meaning([Term(self.decided if here else space.find_decision(self.decided), 1.0)])
+        assert self.definition.whole is not None
+        return self.definition.whole(*self.arguments, space=space)
+
+    def _restrict(self, found: Meaning, space: ActionSpace) -> Meaning:
+        """What is paid where the decision is the one that it is given."""
+        action = space.find_decision(self.decided)
+        terms = [term for term in found.terms if term.action == action]
+        terms += [Term(action, found.constant)] if found.constant else []
+        if all(term.label is None and term.source is None for term in terms):
+            value = format_number(sum(term.coefficient for term in terms))
+            raise RuleError(f"{replace(self, share='')} is {value} whatever the policy is; leave it out")
+        return Meaning(terms)
+
+    def _mean(self, space: ActionSpace) -> Meaning:
+        if self.definition.factors is not None:
+            raise RuleError(
+                f"{self} is not linear, and no rule can bound it: maximise it, minimize=1 - {self} in solve()"
+            )
         if not isinstance(space, self.definition.spaces):
             needed = self.implies
             raise RuleError(
@@ -128,25 +223,39 @@ class Atom:
 
     def needs_label(self, space: ActionSpace) -> bool:
         """Whether it depends on the true label."""
+        if self.definition.factors is not None or self.definition.derived is not None:
+            return True  # they are about each class
         terms = self.meaning(space).terms
         return LABEL in dict(self.conditions) or any(term.label is not None for term in terms)
 
     def given(self, extra: Mapping[str, Any]) -> Atom:
-        conditions = dict(self.conditions)
+        conditions = dict(self._all_conditions)
         for name, value in extra.items():
             attribute = as_name(name, "an attribute in given()")
             if attribute in conditions:
                 raise RuleError(f"{self} is already given {attribute}={conditions[attribute]!r}")
+            if attribute in (LABEL, DECISION) and self.definition.uses_labels:
+                raise RuleError(
+                    f"{self} is made of labels and decisions, and takes no {attribute}=; give it groups"
+                )
             conditions[attribute] = as_scalar(value, f"the value of {attribute!r} in given()")
-        return Atom(self.name, self.arguments, tuple(sorted(conditions.items())), self.function)
+        decision = conditions.pop(DECISION, None)
+        return replace(self, conditions=tuple(sorted(conditions.items())), decision=decision)
+
+    @property
+    def _all_conditions(self) -> Conditions:
+        """As they are written in given()."""
+        decision = () if self.decision is None else ((DECISION, self.decision),)
+        return tuple(sorted((*self.conditions, *decision), key=lambda condition: condition[0]))
 
     def __str__(self) -> str:
         text = f"{self.name}({', '.join(map(_format_argument, self.arguments))})"
-        if not self.conditions:
+        conditions = self._all_conditions
+        if not conditions:
             return text
-        if all(_is_keyword_name(name) for name, _ in self.conditions):
-            return f"{text}.given({format_conditions(self.conditions)})"
-        return f"{text}.given(**{dict(self.conditions)!r})"
+        if all(_is_keyword_name(name) for name, _ in conditions):
+            return f"{text}.given({format_conditions(conditions)})"
+        return f"{text}.given(**{dict(conditions)!r})"
 
 
 def _is_keyword_name(name: str) -> bool:
@@ -183,10 +292,60 @@ class Rate:
         return self.constant + sum(c for _, c in self.terms if c > 0)
 
     def given(self, /, **conditions: Any) -> Rate:
-        """This rate among the rows with these group values and, with `label=`, this true label."""
+        """This rate among the rows with these group values and, with `label=`, this true label; with
+        `decision=`, among those that are decided so."""
         if not conditions:
             raise RuleError("given() needs a condition, such as given(sex='Female')")
         return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
+
+    def resolve(self, classes: Sequence[Value]) -> Rate:
+        """With rates that are made of others, such as balanced_error(), replaced by these."""
+        if not any(atom.definition.derived for atom, _ in self.terms):
+            return self
+        return sum((atom.derive(classes) * c for atom, c in self.terms), Rate((), self.constant))
+
+    def split(self) -> Ratio | None:
+        """As one ratio of linear rates; None where it has no quotient."""
+        if not any(atom.is_quotient for atom, _ in self.terms):
+            return None
+        numerator = self.multiply_out()
+        whole = next(atom.whole for atom, _ in self.terms if atom.is_quotient)
+        return Ratio(numerator, Rate(((whole, 1.0),)))
+
+    def multiply_out(self) -> Rate:
+        """A linear rate that is at most zero wherever this one is: of a quotient, part - level * whole.
+
+        Raises
+        ------
+        RuleError
+            where quotients have several wholes, or stand beside other rates.
+        """
+        if not any(atom.is_quotient for atom, _ in self.terms):
+            return self
+        wholes = {atom.whole if atom.is_quotient else None for atom, _ in self.terms}
+        whole = wholes.pop()
+        if wholes or whole is None:
+            raise RuleError(
+                f"{self} compares a rate given a decision with another rate, which is not linear: bound it "
+                "by a number, or compare groups by predictive_parity() in solve()"
+            )
+        return _sum([(atom.part, c) for atom, c in self.terms] + [(whole, self.constant)], 0.0)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether no term is a quotient, or a product of rates."""
+        for atom, _ in self.terms:
+            definition = atom.definition
+            if definition.factors is not None or (
+                not atom.share and (atom.decision is not None or definition.is_quotient)
+            ):
+                return False
+        return True
+
+    def by_event(self) -> dict[Event, Rate]:
+        """The rate as a sum of parts, each of one event; the constant is left out."""
+        events = dict.fromkeys(atom.event for atom, _ in self.terms)
+        return {e: Rate(tuple(term for term in self.terms if term[0].event == e)) for e in events}
 
     def by_condition(self) -> dict[Conditions, Rate]:
         """The rate as a sum of parts, each of one condition; the constant is left out."""
@@ -194,20 +353,21 @@ class Rate:
         return {c: Rate(tuple(term for term in self.terms if term[0].conditions == c)) for c in conditions}
 
     def __add__(self, other: Rate | float) -> Rate:
+        if isinstance(other, Ratio):
+            return NotImplemented
         other = as_rate(other)
         return _sum([*self.terms, *other.terms], self.constant + other.constant)
 
     def __mul__(self, factor: float) -> Rate:
-        if isinstance(factor, Rate):
+        if isinstance(factor, Rate | Ratio):
             raise RuleError("a product of two rates is not linear; multiply a rate by a number")
         factor = check_number(factor, "the factor of a rate", RuleError)
         return _sum([(atom, c * factor) for atom, c in self.terms], self.constant * factor)
 
-    def __truediv__(self, divisor: float) -> Rate:
+    def __truediv__(self, divisor: Any) -> Any:
+        """By a number; by a rate, a `Ratio`."""
         if isinstance(divisor, Rate):
-            raise RuleError(
-                "a ratio of two rates is not linear; multiply it out: a <= 0.05 * b, not a / b <= 0.05"
-            )
+            return Ratio(self, divisor)
         divisor = check_number(divisor, "the divisor of a rate", RuleError)
         if divisor == 0:
             raise RuleError("a rate cannot be divided by zero")
@@ -247,6 +407,94 @@ class Rate:
         return first + "".join(f" {'-' if minus else '+'} {text}" for minus, text in parts[1:])
 
     __repr__ = __str__
+
+
+@dataclass(frozen=True, repr=False)
+class Ratio:
+    """A rate divided by a rate: an objective, or a rule once it is compared with a number.
+
+    Numbers are added and multiplied; `a / b <= 0.05` is the linear rule `a <= 0.05 * b`.
+    """
+
+    numerator: Rate
+    denominator: Rate
+
+    __array_ufunc__ = None
+
+    def __post_init__(self) -> None:
+        if not (self.numerator.is_linear and self.denominator.is_linear):
+            raise RuleError(f"{self} divides a quotient; write it as one rate over another")
+        if not self.denominator.terms:
+            raise RuleError(f"{self} divides by a number; write it as a rate times a number")
+
+    @property
+    def terms(self) -> tuple[tuple[Atom, float], ...]:
+        """All atoms in it."""
+        return self.numerator.terms + self.denominator.terms
+
+    @property
+    def is_probability(self) -> bool:
+        return False
+
+    @property
+    def is_linear(self) -> bool:
+        return False
+
+    def resolve(self, classes: Sequence[Value]) -> Ratio:
+        """As `Rate.resolve`."""
+        return Ratio(self.numerator.resolve(classes), self.denominator.resolve(classes))
+
+    def split(self) -> Ratio:
+        return self
+
+    def given(self, /, **conditions: Any) -> Ratio:
+        """This ratio among the rows with these group values."""
+        return Ratio(self.numerator.given(**conditions), self.denominator.given(**conditions))
+
+    def __add__(self, number: float) -> Ratio:
+        return Ratio(self.numerator + self._check(number) * self.denominator, self.denominator)
+
+    def __mul__(self, number: float) -> Ratio:
+        return Ratio(self._check(number) * self.numerator, self.denominator)
+
+    def __truediv__(self, number: float) -> Ratio:
+        return Ratio(self.numerator / self._check(number), self.denominator)
+
+    def __neg__(self) -> Ratio:
+        return self * -1.0
+
+    def __sub__(self, number: float) -> Ratio:
+        return self + -self._check(number)
+
+    def __rsub__(self, number: float) -> Ratio:
+        return -self + number
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __le__(self, level: float) -> Rule:
+        return self.numerator <= self._check(level) * self.denominator
+
+    def __ge__(self, level: float) -> Rule:
+        return self.numerator >= self._check(level) * self.denominator
+
+    def _check(self, number: float) -> float:
+        if isinstance(number, Rate | Ratio):
+            raise RuleError(
+                f"{self} goes with numbers alone: with another rate, a sum, product or rule is not linear"
+            )
+        return check_number(number, "what a ratio is compared with, added to or multiplied by", RuleError)
+
+    def __str__(self) -> str:
+        return f"{_enclose(self.numerator)} / {_enclose(self.denominator)}"
+
+    __repr__ = __str__
+
+
+def _enclose(rate: Rate) -> str:
+    """In parentheses, if it is more than one atom."""
+    alone = len(rate.terms) == 1 and rate.terms[0][1] == 1 and not rate.constant
+    return str(rate) if alone else f"({rate})"
 
 
 def _format_factor(coefficient: float) -> str:
@@ -310,6 +558,11 @@ class Rule:
             self.sense,
             _set_level(self.right, check_number(level, f"a level of {self}", RuleError), self),
         )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it has no quotient, as written."""
+        return self.left.is_linear and self.right.is_linear
 
     def expand(
         self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_nonnegative
 from bylaw.errors import RuleError
-from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule, format_number
-from bylaw.language.rates import error, miscoverage, rejected, selected
+from bylaw.language.expressions import DECISION, LABEL, Atom, Band, Groups, Rate, Rule, format_number
+from bylaw.language.rates import error, miscoverage, precision, rejected, selected
 
 Attributes = tuple[str, ...]
 Tolerance = float | tuple[tuple[Any, float], ...]  # a number, or pairs (group, number)
@@ -146,18 +146,57 @@ class Family:
     __repr__ = __str__
 
 
+@dataclass(frozen=True, repr=False)
+class FamilyAtLevels(Family):
+    """A family that compares quotients, near a common level for each label: single quotients, which are
+    linear once they are multiplied out.
+
+    Within the tolerance of the level or, between groups, within half of it.
+    """
+
+    common: tuple[tuple[float, ...], ...] = ()  # levels: for each partition, one for each label
+
+    @property
+    def share(self) -> float:
+        """Of the tolerance, on each side of the level."""
+        return 0.5 if self.between == "groups" else 1.0
+
+    def expand(
+        self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
+    ) -> tuple[Rule, ...]:
+        rules: list[Rule] = []
+        rates = self.definition.compared(classes if self.labels is None else self.labels, classes)
+        for attributes, levels in zip(self.attributes, self.common, strict=True):
+            cells = _cells(attributes, groups, self)
+            self._check_level(cells, classes)
+            for rate, level in zip(rates, levels, strict=True):
+                for cell in cells:
+                    tol = self.share * self._level_of(cell, rate)
+                    here = rate.given(**dict(zip(attributes, cell, strict=True)))
+                    rules += hold_within(here, level - tol, level + tol)
+        return tuple(rules)
+
+
+def hold_within(rate: Rate, low: float, high: float) -> Iterator[Rule]:
+    """A share of cases between two numbers, unless it is anyway."""
+    if high < 1:
+        yield rate <= high
+    if low > 0:
+        yield rate >= low
+
+
 class FamilyDefinition(NamedTuple):
     """What a family compares between groups, in which sense, and how a report words it."""
 
     constructor: Callable[..., Family]  # the public function
     compared: Callable[[Sequence[Value], Sequence[Value]], list[Rate]]  # of labels and classes, without group
-    phrase: (
-        str  # completed by "at a rate within ...": {who}, {decision}, {label} and {true_label} are filled in
-    )
+    # Completed by "at a rate within ...": {who}, {decision}, {label}, {true_label}, {whole} are filled in.
+    phrase: str
     set_phrase: str = ""  # the same, where a decision is a set
     ratio: bool = False  # rate >= level * other rate; otherwise their difference is within the level
     default_level: float | None = None
     default_between: Between = "overall"
+    compares_quotients: bool = False  # whose differences are not linear
 
     @property
     def level_name(self) -> str:
@@ -306,6 +345,39 @@ def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> 
     return _family("error_parity", attributes, tol, between, None)
 
 
+def predictive_parity(
+    attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
+) -> Family:
+    """Predictive parity: abs(P(Y = y | decision = y, group) - P(Y = y | decision = y)) <= tol, for every
+    group and label y: a decision is right equally often in every group.
+
+    These are differences of quotients, which no linear rule states: `solve` holds the precision of each
+    group near a common level, and searches for the level of least cost. A group to which a label is never
+    decided has no precision, and its rules hold.
+
+    Parameters
+    ----------
+    attributes : str, list or tuple
+        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+    tol : float or dict
+        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+    between : {"overall", "groups"}
+        compare each group with all rows, or all pairs of groups.
+    labels : list, optional
+        the labels that the rules refer to; all by default. Name the favourable outcome.
+
+    Returns
+    -------
+    Family
+
+    Examples
+    --------
+    >>> predictive_parity('sex', tol=0.05, labels=['hire'])
+    predictive_parity('sex', tol=0.05, labels=['hire'])
+    """
+    return _family("predictive_parity", attributes, tol, between, labels)
+
+
 def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
     """Rejection parity: abs(rejected().given(group) - rejected()) <= tol, for every group.
 
@@ -371,7 +443,7 @@ def _family(name: str, attributes: Any, level: Any, between: Any, labels: Any) -
 
 def _partition(attributes: Any) -> Attributes:
     names = attributes if isinstance(attributes, tuple) else (attributes,)
-    if not names or not all(isinstance(name, str) and name != LABEL for name in names):
+    if not names or not all(isinstance(name, str) and name not in (LABEL, DECISION) for name in names):
         raise RuleError(
             f"an attribute is a column name like 'sex', an intersection a tuple of them; got {attributes!r}"
         )
@@ -464,6 +536,12 @@ FAMILIES: dict[str, FamilyDefinition] = {
             default_between="groups",
         ),
         FamilyDefinition(error_parity, lambda *_: [error()], "{who} is answered wrongly"),
+        FamilyDefinition(
+            predictive_parity,
+            lambda labels, _: [precision(y) for y in labels],
+            "{whole}, {who} has that label as its true one",
+            compares_quotients=True,
+        ),
         FamilyDefinition(rejection_parity, lambda *_: [rejected()], "{who} is referred"),
         FamilyDefinition(
             coverage_parity, lambda *_: [miscoverage()], "{who} gets sets that miss the true label"

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bylaw.errors import RuleError, RuleSyntaxError
-from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Rule, as_rate
+from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Ratio, Rule, as_rate
 from bylaw.language.families import FAMILIES, Family
+from bylaw.language.rates import ABBREVIATIONS
 
 Statement = Rule | Band | Family
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -28,10 +29,13 @@ _LONGEST = 100_000  # characters; a rule is a line, not a book
 
 def list_words() -> dict[str, Callable[..., Any]]:
     """The public function of every rate and family, by name."""
-    return {name: found.constructor for name, found in {**DEFINITIONS, **FAMILIES}.items()}
+    rates, families = (
+        {name: found.constructor for name, found in part.items()} for part in (DEFINITIONS, FAMILIES)
+    )
+    return {**rates, **ABBREVIATIONS, **families}
 
 
-def parse(text: str) -> Rate | Statement:
+def parse(text: str) -> Rate | Ratio | Statement:
     """The rate, rule or family that this text states. Nothing is evaluated.
 
     Parameters
@@ -41,7 +45,7 @@ def parse(text: str) -> Rate | Statement:
 
     Returns
     -------
-    Rate, Rule, Band or Family
+    Rate, Ratio, Rule, Band or Family
 
     Raises
     ------
@@ -74,7 +78,7 @@ def parse(text: str) -> Rate | Statement:
         value = _Reader(text.strip()).statement(tree.body)
     except RecursionError:
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
-    if not isinstance(value, Rate | Rule | Band | Family):
+    if not isinstance(value, Rate | Ratio | Rule | Band | Family):
         raise RuleSyntaxError("this is not a rate or a rule", text.strip())
     return value
 
@@ -126,7 +130,7 @@ class _Reader:
                 return self._call(node, words[word], *args, **keywords)
             case ast.Attribute(value=value, attr="given") if not node.args:
                 rate = self.read(value)
-                if not isinstance(rate, Rate):
+                if not isinstance(rate, Rate | Ratio):
                     self._refuse(node, "given() belongs to a rate")
                 return self._call(node, rate.given, **self._keywords(node))
         self._refuse(node, "only rates, families, abs() and .given() can be called")

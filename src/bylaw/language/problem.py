@@ -20,7 +20,7 @@ from bylaw.language.action_space import (
     check_options,
     make_action_space,
 )
-from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule
+from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Ratio, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement, parse
 
@@ -31,6 +31,13 @@ class ExpandedRule(NamedTuple):
     rule: Rule
     statement: Statement
     place: int  # of the statement among the problem's rules
+    classes: tuple[Value, ...]
+
+    @property
+    def excess(self) -> Rate:
+        """The linear rate that must be <= 0."""
+        excess = self.rule.excess.resolve(self.classes)
+        return excess if self.rule.is_linear else excess.multiply_out()
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +46,8 @@ class Problem:
 
     Parameters
     ----------
-    minimize : Rate or str
-        a rate, or its text.
+    minimize : Rate, Ratio or str
+        a rate such as `error()` or `1 - f1("fraud")`, a ratio of two rates, or its text.
     rules : list of Rule, Band, Family or str
         rules and families, or their texts.
     classes : list, optional
@@ -73,7 +80,7 @@ class Problem:
     ('deny', 'approve', 'junior', 'senior')
     """
 
-    minimize: Rate
+    minimize: Rate | Ratio
     rules: tuple[Statement, ...] = ()
     classes: tuple[Value, ...] | None = None
     decisions: Kind | Literal["auto"] | tuple[Value, ...] = "auto"
@@ -81,7 +88,7 @@ class Problem:
 
     def __init__(
         self,
-        minimize: Rate | str,
+        minimize: Rate | Ratio | str,
         rules: Sequence[Statement | str] | Statement | str = (),
         classes: Sequence[Any] | None = None,
         decisions: Kind | Literal["auto"] | Sequence[Any] = "auto",
@@ -203,6 +210,11 @@ class Problem:
             )
         return self.rules.index(wanted)
 
+    def with_objective(self, minimize: Rate) -> Problem:
+        """The same rules and decisions, and another objective."""
+        kind = self.kind if isinstance(self.decisions, str) else self.decisions
+        return Problem(minimize, self.rules, self.classes, kind, self.reject)
+
     def with_rules(self, rules: Sequence[Statement]) -> Problem:
         """Other rules, and the same kind of decisions, even where nothing else implies it."""
         found = Problem(self.minimize, rules, self.classes, self.decisions, self.reject)
@@ -223,7 +235,7 @@ class Problem:
                     raise RuleError(
                         f"the rule {rule} can never be broken: rates are fractions, so write 0.1 for 10 %"
                     )
-                expanded[rule] = ExpandedRule(rule, statement, place)
+                expanded[rule] = ExpandedRule(rule, statement, place, tuple(classes))
         return list(expanded.values())
 
     def __str__(self) -> str:
@@ -246,9 +258,9 @@ def _list_decisions(decisions: Any) -> tuple[Value, ...]:
     return listed
 
 
-def _objective(minimize: Any) -> Rate:
+def _objective(minimize: Any) -> Rate | Ratio:
     rate = parse(minimize) if isinstance(minimize, str) else minimize
-    if not isinstance(rate, Rate) or not rate.terms:
+    if not isinstance(rate, Rate | Ratio) or not rate.terms:
         raise RuleError(f"minimize must be a rate such as error(), not {minimize!r}")
     return rate
 

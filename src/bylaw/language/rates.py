@@ -19,6 +19,7 @@ from bylaw.language.expressions import (
     Rate,
     ReferenceColumn,
     Term,
+    shorten,
 )
 
 _ANY = (LabelSpace, OptionSpace, SetSpace)
@@ -42,6 +43,10 @@ def define_rate(
     set_phrase: str = "",
     saving: str = "",
     part_phrases: Mapping[str, str] = MappingProxyType({}),
+    decided: Callable[..., Value] | None = None,
+    whole: Callable[..., Meaning] | None = None,
+    derived: Callable[[Sequence[Value]], Rate] | None = None,
+    factors: Callable[[Sequence[Value]], list[Rate]] | None = None,
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
     """Register the meaning of a rate: all that the parser, the compiler, audits and reports know of it.
 
@@ -65,6 +70,14 @@ def define_rate(
     part_phrases
         for each rate, by name, that counts the cases of this one among others: completes "of cases that get
         an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
+    decided
+        of the arguments: the decision that the rate is given by itself, which makes it a quotient.
+    whole
+        of a quotient by anything else, what it divides by; like the meaning, that of the part.
+    derived
+        of the classes: the rates that it is made of, which are its meaning.
+    factors
+        of the classes: the rates that it is the geometric mean of.
     """
 
     def implied(*arguments: Any) -> type[ActionSpace] | None:
@@ -83,6 +96,10 @@ def define_rate(
             set_phrase,
             saving,
             part_phrases,
+            decided,
+            whole,
+            derived,
+            factors,
         )
         return meaning
 
@@ -210,6 +227,166 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
             "For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
+
+
+def recall(label: Value) -> Rate:
+    """Recall (sensitivity, true positive rate), P(decision == label | Y == label): short for
+    `selected(label).given(label=label)`.
+
+    Parameters
+    ----------
+    label : str, int, float or bool
+        one of the classes.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> recall("fraud") >= 0.8
+    selected('fraud').given(label='fraud') >= 0.8
+    """
+    return selected(label).given(label=label)
+
+
+def precision(label: Value) -> Rate:
+    """Precision (positive predictive value), P(Y == label | decision == label); for sets, P(Y == label |
+    label in the set).
+
+    A quotient, P(Y == label and decision == label) / P(decision == label): a bound on it is multiplied out
+    and held exactly. Where the label is never decided, it is 0/0, and a bound on it holds.
+
+    Parameters
+    ----------
+    label : str, int, float or bool
+        one of the classes.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> precision("fraud") >= 0.9
+    precision('fraud') >= 0.9
+    >>> precision("fraud").given(country="FR") >= 0.8
+    precision('fraud').given(country='FR') >= 0.8
+    """
+    return make_rate("precision", as_scalar(label, "the label of precision()"))
+
+
+@define_rate(
+    precision,
+    phrase="have the true label {0}",
+    saving="of precision",
+    decided=lambda label: label,
+)
+def _precision(label: Value, *, space: ActionSpace) -> Meaning:
+    _check_class("precision", label, space)
+    return Meaning([Term(label, 1.0, label=label)])
+
+
+def f1(label: Value) -> Rate:
+    """The F1 score of a label, the harmonic mean of its precision and recall:
+    2 P(Y == label and decision == label) / (P(Y == label) + P(decision == label)).
+
+    A quotient: it is bounded, as in `f1("fraud") >= 0.6`, or maximised by `minimize=1 - f1("fraud")`.
+
+    Parameters
+    ----------
+    label : str, int, float or bool
+        one of the classes.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> 1 - f1("fraud")
+    -f1('fraud') + 1
+    """
+    return make_rate("f1", as_scalar(label, "the label of f1()"))
+
+
+def _f1_whole(label: Value, *, space: ActionSpace) -> Meaning:
+    """P(decision == label) + P(Y == label): exactly one action is taken, and each pays 1{Y == label}."""
+    return Meaning([Term(label, 1.0), *(Term(action, 1.0, label=label) for action in space.actions)])
+
+
+@define_rate(
+    f1,
+    spaces=_SINGLE,
+    instead="bound precision(label) and recall(label)",
+    probability=False,
+    phrase="the F1 score of {0}",
+    whole=_f1_whole,
+)
+def _f1(label: Value, *, space: ActionSpace) -> Meaning:
+    _check_class("f1", label, space)
+    return Meaning([Term(label, 2.0, label=label)])
+
+
+def balanced_error() -> Rate:
+    """The balanced error rate, the mean over the classes of P(decision != Y and not rejected | Y == class).
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> balanced_error() <= 0.2
+    balanced_error() <= 0.2
+    """
+    return make_rate("balanced_error")
+
+
+def _average_errors(classes: Sequence[Value]) -> Rate:
+    return sum((error().given(label=label) for label in classes), Rate(())) / len(classes)
+
+
+def g_mean() -> Rate:
+    """The geometric mean of the recalls of all classes.
+
+    It is not linear, and no rule can bound it: it is maximised, by `minimize=1 - g_mean()`.
+
+    Returns
+    -------
+    Rate
+
+    Examples
+    --------
+    >>> 1 - g_mean()
+    -g_mean() + 1
+    """
+    return make_rate("g_mean")
+
+
+def _list_recalls(classes: Sequence[Value]) -> list[Rate]:
+    return [recall(label) for label in classes]
+
+
+@define_rate(
+    balanced_error,
+    spaces=_SINGLE,
+    instead="use miscoverage().given(label=...)",
+    phrase="the average over the classes of the share of cases that are answered wrongly",
+    probability=False,
+    saving="of balanced error",
+    derived=_average_errors,
+)
+@define_rate(
+    g_mean,
+    spaces=_SINGLE,
+    probability=False,
+    phrase="the geometric mean of the recalls of all classes",
+    factors=_list_recalls,
+)
+def _made_of_others(*, space: ActionSpace) -> Meaning:
+    """They are compiled as the rates that they are made of."""
+    raise AssertionError(space)
 
 
 def cost(matrix: Sequence[Sequence[float]]) -> Rate:
@@ -438,6 +615,17 @@ def _check_classes(space: ActionSpace, rate: str) -> None:
             "state what an option costs on each row as an array, Evidence(costs={'wrong': ...}), and use "
             "custom('wrong')"
         )
+
+
+def _check_class(word: str, label: Value, space: ActionSpace) -> None:
+    if label not in space.classes:
+        raise RuleError(
+            f"{word}({label!r}): there is no such class; the classes are {shorten(space.classes)}"
+        )
+
+
+# Words that stand for rates made of other words.
+ABBREVIATIONS: dict[str, Callable[..., Rate]] = {"recall": recall}
 
 
 def _column_name(name: Any, word: str) -> str:

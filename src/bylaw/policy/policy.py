@@ -23,10 +23,10 @@ from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
-from bylaw.formulation.row_rates import compute_row_rates
+from bylaw.formulation.row_rates import measure_rate
 from bylaw.formulation.solution import Certificate, FittedRates, Guarantee, RulePrice, Solution
 from bylaw.language.action_space import ActionSpace, Sampler
-from bylaw.language.expressions import Rate, shorten
+from bylaw.language.expressions import Rate, Ratio, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy import serialization
 from bylaw.policy.fingerprint import Fingerprints
@@ -112,8 +112,10 @@ class Policy:
         tightened: Floats | None = None,
         fingerprints: Fingerprints = (),
         fitted_rates: FittedRates | None = None,
+        wholes: Floats | float = 1.0,
     ) -> Policy:
-        prices = form.prices(solution.multipliers)
+        """`wholes` (M,) are what the quotients in rules divide by, so that prices are of their levels."""
+        prices = form.prices(solution.multipliers) * wholes
         shifts = np.zeros(len(prices)) if tightened is None else tightened
         statements = [str(found.statement) for found in form.rules]
         rows = zip(statements, form.names, prices.tolist(), shifts.tolist(), strict=True)
@@ -355,12 +357,14 @@ class Policy:
             return lambda parts, _: (sample_pivotal(part, generator) for part in parts)
         return lambda parts, _: (sample_actions(part, generator.random(part.shape[1])) for part in parts)
 
-    def expected(self, rate: Rate, evidence: RowData, *, probabilities: Floats | None = None) -> float:
+    def expected(
+        self, rate: Rate | Ratio, evidence: RowData, *, probabilities: Floats | None = None
+    ) -> float:
         """The expected rate of this policy on these rows, with the randomness integrated out.
 
         Parameters
         ----------
-        rate : Rate
+        rate : Rate or Ratio
             such as `error()`.
         evidence : Evidence or ObservedRows
             the rate is the one that the evidence predicts, or the observed one.
@@ -381,15 +385,14 @@ class Policy:
         >>> round(policy.expected(rejected(), evidence), 4)
         0.1
         """
-        if not isinstance(rate, Rate):
+        if not isinstance(rate, Rate | Ratio):
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
         check_alignment({"probabilities": probabilities}, evidence.index)
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
-        per_row = compute_row_rates(rate, evidence, chances, self.action_space)
-        return float(np.average(per_row, weights=evidence.weights))
+        return measure_rate(rate, evidence, chances, self.action_space)
 
     @property
     def digest(self) -> str:

@@ -10,6 +10,7 @@ from bylaw.auditing.costs import find_predicted_costs, list_costs
 from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, judge_estimate
 from bylaw.data.evidence import count_effective
 from bylaw.data.outcomes import name_cost
+from bylaw.formulation.row_rates import compute_sizes
 from bylaw.language.expressions import LABEL, Rate, Rule
 from bylaw.report.number_format import Unit, find_unit
 from bylaw.report.rows import ReportRows
@@ -50,7 +51,7 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
     stated = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
     judged = audit.rules if audit else [_estimate(found.rule, rows) for found in stated]
     rates: dict[frozenset, BoundedRate] = {}
-    for (rule, _, place), found in zip(stated, judged, strict=True):
+    for (rule, _, place, _), found in zip(stated, judged, strict=True):
         rate = rule.left - rule.right
         predicted = bool(find_predicted_costs(rate, rows.seen))
         bounded = _make_bounded_rate(place, replace(rate, constant=0.0), found, predicted)
@@ -65,14 +66,18 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
 def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
     """The effective sample size is that of the smallest event that the rule refers to, among the rows that
     show it."""
-    events = {atom.conditions for atom, _ in rule.excess.terms}
     space = rows.policy.action_space
-    names = {name for event in events for name, _ in event}
+    events = rule.excess.resolve(space.classes).by_event()
+    names = {name for event in events for name, _ in event.conditions}
     names |= {LABEL for atom, _ in rule.excess.terms if atom.needs_label(space)}
     names |= {name_cost(name) for name in list_costs(rule.excess)}
-    shown = rows.seen.restrict(names)
-    effective = min(count_effective(shown.row_weights, shown.event_probability(event)) for event in events)
-    return judge_estimate(rule, rows.measure(rule.excess), effective, rows.policy, rows.seen)
+    shown, places = rows.seen.restrict_with_places(names)
+    chances = rows.probabilities[places]
+    effective = min(
+        count_effective(shown.row_weights, compute_sizes(event, shown, chances, space)) for event in events
+    )
+    excess = rows.measure(rule.excess)
+    return judge_estimate(rule, excess, effective, rows.policy, rows.seen, rows.probabilities)
 
 
 def _make_bounded_rate(place: int, rate: Rate, judged: RuleAudit, predicted: bool) -> BoundedRate:

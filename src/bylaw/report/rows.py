@@ -16,8 +16,8 @@ from bylaw.auditing.costs import Costs, compare_costs
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import BylawError
-from bylaw.formulation.row_rates import compute_row_rates, decide_baseline
-from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
+from bylaw.formulation.row_rates import decide_baseline, measure_rate
+from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Ratio
 from bylaw.language.families import Family
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
@@ -85,15 +85,14 @@ class ReportRows:
     def _measure_atom(self, atom: Atom) -> float:
         if atom not in self._measured:
             rate, space = Rate(((atom, 1.0),)), self.policy.action_space
-            per_row = compute_row_rates(rate, self.seen, self.probabilities, space)
-            self._measured[atom] = float(np.average(per_row, weights=self.seen.weights))
+            self._measured[atom] = measure_rate(rate, self.seen, self.probabilities, space)
         return self._measured[atom]
 
     @cached_property
     def _measured(self) -> dict[Atom, float]:
         return {}
 
-    def compare(self, rate: Rate) -> Costs:
+    def compare(self, rate: Rate | Ratio) -> Costs:
         """A rate of the baseline and of the policy."""
         if rate not in self._compared:
             self._compared[rate] = compare_costs(
@@ -102,7 +101,7 @@ class ReportRows:
         return self._compared[rate]
 
     @cached_property
-    def _compared(self) -> dict[Rate, Costs]:
+    def _compared(self) -> dict[Rate | Ratio, Costs]:
         return {}
 
     def compare_mistakes(self, cell: Cell) -> Costs | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bylaw.formulation.solution import Certificate
 from bylaw.language.action_space import ACTION_SPACES, Kind
-from bylaw.language.expressions import LABEL, Atom, Band, Conditions, Rate, Rule
+from bylaw.language.expressions import DEFINITIONS, LABEL, Atom, Band, Rate, Ratio, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.report.number_format import (
@@ -37,31 +37,38 @@ def write_sentence(statement: Statement, kind: Kind = "labels") -> str:
     return f"{said[0].upper()}{said[1:]}." if said else str(statement)
 
 
-def describe_rate(rate: Rate, kind: Kind = "labels") -> str:
+def describe_rate(rate: Rate | Ratio, kind: Kind = "labels") -> str:
     """A noun for a rate: "the share of all cases that are referred"; its own text if there is none."""
+    if isinstance(rate, Ratio):
+        parts = [describe_rate(part, kind) for part in (rate.numerator, rate.denominator)]
+        return f"the ratio of {parts[0]} to {parts[1]}"
     if not all(atom.definition.phrase for atom, _ in rate.terms):
         return str(rate)
     match rate.terms:
         case ((atom, 1.0),) if not rate.constant:
             return _write_noun(atom, kind)
+        case ((atom, -1.0),) if rate.constant == 1:
+            return f"one less {_write_noun(atom, kind)}"
         case ((atom, 1.0), (other, factor)) if factor < 0 and not rate.constant:
             share = _write_factor(-factor)
             return f"{_write_noun(atom, kind)}, less {share}{_write_noun(other, kind, like=atom)}"
     return str(rate)
 
 
-def name_saving(rate: Rate) -> tuple[str, bool]:
+def name_saving(rate: Rate | Ratio) -> tuple[str, bool]:
     """What a lower rate saves, after its number; and whether the number is a share of cases."""
     return _find_saving(rate) or f"of {rate}", rate.is_probability
 
 
-def name_cost(rate: Rate) -> str:
+def name_cost(rate: Rate | Ratio) -> str:
     """What is minimised, in a word or two."""
     return _find_saving(rate).removeprefix("of ") or "cost"
 
 
-def _find_saving(rate: Rate) -> str:
+def _find_saving(rate: Rate | Ratio) -> str:
     """In the definition of a single rate; empty if there is none."""
+    if isinstance(rate, Ratio):
+        return ""
     match rate.terms:
         case ((Atom(conditions=()) as atom, 1.0),):
             return atom.definition.saving
@@ -73,7 +80,7 @@ def name_step(unit: Unit) -> str:
     return f"Loosening it by one {'unit' if unit == 'plain' else 'point'}"
 
 
-def write_amount_saved(price: float, unit: Unit, minimize: Rate) -> str:
+def write_amount_saved(price: float, unit: Unit, minimize: Rate | Ratio) -> str:
     """How much one step of a rule's level, in this unit, saves at this price; empty if next to nothing."""
     saved = price * (1.0 if unit == "plain" else _POINT)
     if saved < _LEAST_SAVING:
@@ -81,7 +88,7 @@ def write_amount_saved(price: float, unit: Unit, minimize: Rate) -> str:
     return format_points(saved) if minimize.is_probability else round_number(saved)
 
 
-def write_saving(price: float, unit: Unit, minimize: Rate) -> str:
+def write_saving(price: float, unit: Unit, minimize: Rate | Ratio) -> str:
     """The same with what is saved, as in "0.2 points of error"."""
     amount = write_amount_saved(price, unit, minimize)
     return amount and f"{amount} {name_saving(minimize)[0]}"
@@ -103,21 +110,28 @@ def _fill_phrase(atom: Atom, kind: Kind) -> str:
     return phrase.format(*map(quote, atom.arguments))
 
 
-def _write_cases(conditions: Conditions) -> str:
-    if not conditions:
-        return "all cases"
-    named = [f"{name} {quote(value)}" for name, value in conditions if name != LABEL]
-    named += [f"true label {quote(value)}" for name, value in conditions if name == LABEL]
-    return f"cases with {join_words(named)}"
+def _write_cases(atom: Atom, kind: Kind) -> str:
+    """The cases that a rate is a share of."""
+    decided = "" if atom.decided is None else f" {_write_decided(quote(atom.decided), kind)}"
+    if not atom.conditions:
+        return f"cases{decided}" if decided else "all cases"
+    named = [f"{name} {quote(value)}" for name, value in atom.conditions if name != LABEL]
+    named += [f"true label {quote(value)}" for name, value in atom.conditions if name == LABEL]
+    return f"cases with {join_words(named)}{decided}"
+
+
+def _write_decided(named: str, kind: Kind) -> str:
+    selected = DEFINITIONS["selected"]
+    return f"that {ACTION_SPACES[kind].choose_phrase(selected.phrase, selected.set_phrase).format(named)}"
 
 
 def _write_noun(atom: Atom, kind: Kind, like: Atom | None = None) -> str:
     if like is not None and (like.name, like.arguments) == (atom.name, atom.arguments):
-        return f"that of {_write_cases(atom.conditions)}"
+        return f"that of {_write_cases(atom, kind)}"
     if not atom.definition.probability:
-        among = f" among {_write_cases(atom.conditions)}" if atom.conditions else ""
+        among = f" among {_write_cases(atom, kind)}" if atom.conditions or atom.decided is not None else ""
         return f"{_fill_phrase(atom, kind)}{among}"
-    return f"the share of {_write_cases(atom.conditions)} that {_fill_phrase(atom, kind)}"
+    return f"the share of {_write_cases(atom, kind)} that {_fill_phrase(atom, kind)}"
 
 
 def _write_rule(rule: Rule, kind: Kind) -> str:
@@ -140,14 +154,14 @@ def _write_bound(atom: Atom, bound: str, level: float, kind: Kind) -> str:
     if not atom.definition.probability:
         return f"{_write_noun(atom, kind)} is {bound} {_write_exactly(level, 'plain')}"
     share = _write_exactly(level, "share")
-    return f"{bound} {share} of {_write_cases(atom.conditions)} {_fill_phrase(atom, kind)}"
+    return f"{bound} {share} of {_write_cases(atom, kind)} {_fill_phrase(atom, kind)}"
 
 
 def _write_ratio(atom: Atom, bound: str, factor: float, other: Atom, kind: Kind) -> str:
     part = atom.definition.part_phrases.get(other.name)
-    if part and atom.conditions == other.conditions:
+    if part and atom.event == other.event:
         share, whole = _write_exactly(factor, "share"), _fill_phrase(other, kind)
-        return f"of {_write_cases(atom.conditions)} that {whole}, {bound} {share} {part}"
+        return f"of {_write_cases(atom, kind)} that {whole}, {bound} {share} {part}"
     noun = _write_noun(other, kind, like=atom)
     return f"{_write_noun(atom, kind)} is {bound} {_write_factor(factor)}{noun}"
 
@@ -197,8 +211,18 @@ def _write_family(family: Family, kind: Kind) -> str:
         decision=f"the decision {named} is" if named else "each decision is",
         label=f"{named} is" if named else "each label is",
         true_label=f"the true label {named}" if named else "each true label",
+        whole=_write_whole(named, kind),
     )
     return f"{said} at {_write_level(family)}"
+
+
+def _write_whole(named: str, kind: Kind) -> str:
+    """The cases that a precision is a share of."""
+    if not named:
+        return ACTION_SPACES[kind].choose_phrase(
+            "among cases with the same decision", "among cases with a label in their sets"
+        )
+    return f"among cases {_write_decided(named, kind)}"
 
 
 def _write_groups(family: Family) -> str:

@@ -26,6 +26,17 @@ EXAMPLES = {
     "Rates, of some rows": {
         "selected('approve').given(race='black')": "among one group",
         "error().given(label='deny')": "among those whose true label this is",
+        "error().given(decision='approve')": "among those that are decided so; also with a group",
+        "precision('fraud')": "decisions for a label that are right",
+        "recall('fraud')": "cases with a label that are decided so",
+        "f1('fraud')": "the harmonic mean of the two",
+        "balanced_error()": "wrong answers, averaged over the true labels",
+    },
+    "To minimise": {
+        "error() + 0.2 * rejected()": "any sum of rates",
+        "1 - f1('fraud')": "the F1 score is maximised",
+        "1 - g_mean()": "the geometric mean of all recalls",
+        "error() / accepted()": "any rate over another that cannot vanish",
     },
     "Rules": {
         "rejected() <= 0.1": "at most 10 % of the cases",
@@ -42,6 +53,7 @@ EXAMPLES = {
         "equal_opportunity('sex', tol=0.02)": "among those who deserve it",
         "disparate_impact('sex', ratio=0.8)": "no group's rate below 0.8 of another's",
         "error_parity('sex', tol=0.02)": "wrong answers",
+        "predictive_parity('sex', tol=0.05)": "decisions for each label that are right",
         "rejection_parity('sex', tol=0.02)": "cases left to a human",
         "coverage_parity('sex', tol=0.02)": "sets that contain the true label",
     },

@@ -1,0 +1,263 @@
+"""Problems that are not linear, solved as linear ones around their solutions.
+
+Predictive parity compares quotients. With a level c for each label it is linear: precisions of groups within
+the tolerance of c and, where they are compared with the precision of all rows, that one at c. The prices of
+the rules are the derivative of the least cost in the level, by which the best level is searched for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from bylaw._base.typing import Floats, Value
+from bylaw.data.evidence import Evidence, RowData
+from bylaw.errors import ConvergenceWarning
+from bylaw.fitting.objectives import (
+    ROUGHLY,
+    SETTLED,
+    VANISHES,
+    Solved,
+    WarmSolver,
+    expand_ratio,
+    minimize_objective,
+)
+from bylaw.formulation.linear_form import measure_wholes
+from bylaw.formulation.row_rates import measure_rate
+from bylaw.language.expressions import Rate, Ratio, Rule
+from bylaw.language.families import Family, FamilyAtLevels, hold_within
+from bylaw.language.parser import Statement
+from bylaw.language.problem import ExpandedRule, Problem
+from bylaw.language.rates import precision
+from bylaw.policy.policy import Policy, compute_probabilities
+
+_STEPS = 30  # of the search for levels
+_GRID = np.linspace(-0.5, 0.5, 25)  # steps from a level that are tried first
+_NEAR = np.linspace(-0.04, 0.04, 5)  # and from one that is known about
+_SCALES = (1.0, 0.1, 0.01)  # of the steps
+_SCANNED_ROWS = 20_000  # on which they are
+_FARTHEST = 1e6  # the cost, in units of the loss, of levels at which rules conflict
+_REPEATS = 4  # of solutions as observed, around the last one
+_MISSED = 1e-4  # a difference of quotients beyond its bound by more is missed
+
+
+def needs_linearization(problem: Problem) -> bool:
+    """Whether the objective or a rule is not linear once it is multiplied out."""
+    return not problem.minimize.is_linear or any(map(compares_quotients, problem.rules))
+
+
+def solve_linearized(
+    problem: Problem, warm: WarmSolver, solve: Callable[[Problem], Policy], observed: RowData | None
+) -> Policy:
+    """The policy that `solve` makes of a linear problem around the solution, whose rules it may hold as
+    observed; on these rows, or as predicted, differences of quotients are judged."""
+    found = linearize(problem, warm)
+    if observed is not None:
+        found = found._replace(problem=_drop_idle(found, len(problem.rules)))
+    policy = solve(found.problem)
+    ratio = problem.minimize.resolve(warm.evidence.classes).split()
+    if ratio is not None:
+        policy = _repeat(policy, found, ratio, warm.evidence, solve)
+    policy, rows = replace(policy, problem=problem), warm.evidence if observed is None else observed
+    if missed := list(_list_missed(policy, policy.probabilities(warm.evidence), rows)):
+        worst, excess = max(missed, key=lambda pair: pair[1])
+        warnings.warn(
+            f"of differences of quotients, {len(missed)} are beyond their bounds, {str(worst)!r} by "
+            f"{excess:.3g}: loosen the rule, merge small groups, or give better probabilities",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return policy
+
+
+def _drop_idle(found: Solved, n_stated: int) -> Problem:
+    """Of the two rules that hold an overall precision at its level, only the one that binds more: as
+    observed, to hold a rate at one number from both sides is to ask too much."""
+    form, rules = found.dual.form, list(found.problem.rules[:n_stated])
+    prices = np.bincount(form.places, form.prices(found.solution.multipliers), len(found.problem.rules))
+    overall: dict[str, list[tuple[float, Statement]]] = {}
+    for rule, price in zip(found.problem.rules[n_stated:], prices[n_stated:].tolist(), strict=True):
+        assert isinstance(rule, Rule)
+        overall.setdefault(str(rule.left), []).append((price, rule))
+    rules += [max(pair, key=lambda item: item[0])[1] for pair in overall.values()]
+    return found.problem.with_rules(rules)
+
+
+def _repeat(
+    policy: Policy, found: Solved, ratio: Ratio, evidence: Evidence, solve: Callable[[Problem], Policy]
+) -> Policy:
+    """Around the policy itself, as long as its ratio is not the one around which it was found."""
+    assumed = found.measure(ratio.numerator) / found.measure(ratio.denominator)
+    for _ in range(_REPEATS):
+        value, whole = (policy.expected(rate, evidence) for rate in (ratio, ratio.denominator))
+        if abs(value - assumed) <= SETTLED * (1 + abs(value)):
+            break
+        policy, assumed = solve(found.problem.with_objective(expand_ratio(ratio, value, whole))), value
+    return policy
+
+
+def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tuple[Rule, float]]:
+    """Single rules on differences of quotients that are missed, and by how much. Where one divides by
+    nothing, there is no difference."""
+    space = policy.action_space
+    for rule, *_ in policy.problem.expand(rows.classes, rows.group_values):
+        wholes = [event.whole for event in rule.excess.by_event() if event.whole is not None]
+        if len(wholes) < 2:
+            continue
+        least = min(measure_rate(Rate(((whole, 1.0),)), rows, chances, space) for whole in wholes)
+        excess = measure_rate(rule.excess, rows, chances, space) if least > VANISHES else 0.0
+        if excess > _MISSED + policy.guarantee.gradient_mapping / max(least, VANISHES):
+            yield rule, excess
+
+
+def linearize(problem: Problem, warm: WarmSolver) -> Solved:
+    """A linear problem whose solution is one of the problem, and that solution."""
+    if any(map(compares_quotients, problem.rules)):
+        return _LevelSearch(problem, warm).search()
+    return minimize_objective(problem, warm)
+
+
+def compares_quotients(statement: object) -> bool:
+    if not isinstance(statement, Family) or isinstance(statement, FamilyAtLevels):
+        return False
+    return statement.definition.compares_quotients
+
+
+class _Level(NamedTuple):
+    """What a level is common to: a label and, where groups are compared, a statement and a partition."""
+
+    label: Value
+    place: int = -1
+    partition: int = -1
+
+
+@dataclass
+class _LevelSearch:
+    """The levels of predictive parity at which the cost is least."""
+
+    problem: Problem
+    warm: WarmSolver
+
+    best: tuple[float, Floats] | None = None  # the least cost so far, and its levels
+
+    def search(self) -> Solved:
+        """By a scan of each level on some rows, then by the derivative of the cost. A problem that differs
+        little from the last is searched near its levels."""
+        known = [self.warm.levels.get(key) for key in self.keys]
+        if None not in known:
+            levels = self._scan(np.array(known, dtype=np.float64), _NEAR)
+        elif len(self.warm.evidence) > _SCANNED_ROWS:
+            some = self.warm.evidence.rows(slice(None, None, len(self.warm.evidence) // _SCANNED_ROWS))
+            sampled = replace(self, warm=replace(self.warm, evidence=some, last=None))
+            levels = sampled._descend(sampled._scan(self._start(), _GRID))
+        else:
+            levels = self._scan(self._start(), _GRID)
+        levels = self._descend(levels)
+        self.warm.levels.update(zip(self.keys, levels.tolist(), strict=True))
+        return self._solve(levels)
+
+    @cached_property
+    def keys(self) -> list[_Level]:
+        """The levels that are searched for."""
+        found = [
+            self._find_key(place, p, y)
+            for place, family in self.families.items()
+            for p in range(len(family.attributes))
+            for y in self._list_labels(family)
+        ]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def families(self) -> dict[int, Family]:
+        """Those that compare quotients, by place."""
+        rules = enumerate(self.problem.rules)
+        return {i: rule for i, rule in rules if isinstance(rule, Family) and compares_quotients(rule)}
+
+    def _list_labels(self, family: Family) -> Sequence[Value]:
+        return self.warm.evidence.classes if family.labels is None else family.labels
+
+    def _find_key(self, place: int, partition: int, label: Value) -> _Level:
+        overall = self.families[place].between == "overall"
+        return _Level(label) if overall else _Level(label, place, partition)
+
+    def _start(self) -> Floats:
+        """The precisions of the best policy without these rules."""
+        others = [rule for rule in self.problem.rules if not compares_quotients(rule)]
+        found = minimize_objective(self.problem.with_rules(others), replace(self.warm, last=None), ROUGHLY)
+        form, evidence = found.dual.form, self.warm.evidence
+        matrix = form.score_matrix(found.solution.multipliers)
+        chances = compute_probabilities(form.feature_map, matrix, found.dual.beta, evidence).T
+        rates = [
+            measure_rate(precision(key.label), evidence, chances, form.action_space) for key in self.keys
+        ]
+        return np.nan_to_num(np.array(rates), nan=0.5)
+
+    def _state(self, levels: Floats) -> Problem:
+        """The problem at these levels; at its end, overall precisions that are held at theirs."""
+        at = dict(zip(self.keys, levels.tolist(), strict=True))
+        rules, overall = list(self.problem.rules), list[Rule]()
+        for place, family in self.families.items():
+            labels = self._list_labels(family)
+            table = tuple(
+                tuple(at[self._find_key(place, p, y)] for y in labels) for p in range(len(family.attributes))
+            )
+            rules[place] = FamilyAtLevels(**vars(family), common=table)
+        for key, level in at.items():
+            overall += hold_within(precision(key.label), level, level) if key.place < 0 else ()
+        return self.problem.with_rules([*rules, *overall])
+
+    def _solve(self, levels: Floats) -> Solved:
+        return minimize_objective(self._state(levels), self.warm)
+
+    def _evaluate(self, levels: Floats) -> tuple[float, Floats]:
+        """The least cost at these levels, and its derivative."""
+        found = self._solve(levels)
+        if found.infeasible:
+            return _FARTHEST * found.dual.loss_unit, np.zeros(len(levels))
+        form, slopes = found.dual.form, np.zeros(len(levels))
+        prices = form.prices(found.solution.multipliers) * measure_wholes(form, found.moments)
+        for expanded, price in zip(form.rules, prices.tolist(), strict=True):
+            if isinstance(expanded.statement, FamilyAtLevels) or expanded.place >= len(self.problem.rules):
+                key = self._recognize(expanded)
+                slopes[self.keys.index(key)] += -price if expanded.rule.sense == "<=" else price
+        cost = -found.solution.value
+        if self.best is None or cost < self.best[0]:
+            self.best = cost, levels.copy()
+        return cost, slopes
+
+    def _recognize(self, expanded: ExpandedRule) -> _Level:
+        """The level of a single rule."""
+        atom = expanded.rule.left.terms[0][0]
+        if expanded.place not in self.families:
+            return _Level(atom.arguments[0])
+        attributes = self.families[expanded.place].attributes
+        names = {name for name, _ in atom.conditions}
+        partition = next((p for p, one in enumerate(attributes) if set(one) == names), 0)
+        return self._find_key(expanded.place, partition, atom.arguments[0])
+
+    def _scan(self, levels: Floats, steps: Floats) -> Floats:
+        """One level after another, at these steps from it and then at smaller ones: the cost may have several
+        minima, and end where rules conflict."""
+        for k in range(len(levels)):
+            for scale in _SCALES:
+                here = levels[k]
+                for step in (scale * steps).tolist():
+                    self._evaluate(_set(levels, k, float(np.clip(here + step, 0.0, 1.0))))
+                levels = levels if self.best is None else self.best[1]
+        return levels
+
+    def _descend(self, levels: Floats) -> Floats:
+        options, bounds = {"maxiter": _STEPS, "ftol": 1e-10, "gtol": 1e-6}, [(0.0, 1.0)] * len(levels)
+        minimize(self._evaluate, levels, (), "L-BFGS-B", True, bounds=bounds, options=options)
+        return levels if self.best is None else self.best[1]
+
+
+def _set(levels: Floats, place: int, level: float) -> Floats:
+    """With another level at one place."""
+    return np.where(np.arange(len(levels)) == place, level, levels)

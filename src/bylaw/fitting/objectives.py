@@ -1,0 +1,187 @@
+"""Objectives that are not linear, by a sequence of linear problems, each solved from the last.
+
+- A ratio N / D is minimised by Dinkelbach's method: with q and D0 those of the last policy, the next one
+  minimises q + (N - q D) / D0. The ratios fall, faster than geometrically; at the end this is the ratio
+  itself to first order, so that prices are those of the ratio.
+- A geometric mean of K rates is the least of sum_k w_k R_k / K over weights w of product one. So its greatest
+  value is the least over w, a convex problem in log w, of the greatest weighted mean, a linear problem whose
+  rates are the gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import Evidence
+from bylaw.errors import RuleError
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.linear_form import LinearForm, compile_problem, measure_moments
+from bylaw.formulation.row_rates import measure_rate
+from bylaw.formulation.solution import Solution, Status
+from bylaw.language.expressions import Atom, Rate, Ratio
+from bylaw.language.problem import Problem
+from bylaw.solvers.base import Solver, resolve_beta
+
+_ROUNDS = 40  # of Dinkelbach's method; five or six are usual
+SETTLED = 1e-7  # change of an objective, relative to one
+ROUGHLY = 1e-4  # precision of solutions on the way
+VANISHES = 1e-6  # a denominator this small
+_MEAN_STEPS = 60  # of the search for weights
+
+
+class Solved(NamedTuple):
+    """A linear problem and its solution."""
+
+    problem: Problem
+    dual: Dual
+    solution: Solution
+    moments: Floats  # (F, A): E[phi pi']
+
+    @property
+    def infeasible(self) -> bool:
+        return self.solution.status is Status.INFEASIBLE
+
+    def measure(self, rate: Rate) -> float:
+        """A linear rate that the problem refers to."""
+        return measure_moments(self.dual.form, rate, self.moments)
+
+
+@dataclass
+class WarmSolver:
+    """Solves linear problems on the same rows, each from the last."""
+
+    evidence: Evidence
+    solver: Solver
+    beta: float | str
+    tol: float
+    last: Solved | None = None
+    levels: dict[Any, float] = field(default_factory=dict)  # of the last comparison of quotients
+
+    def solve(self, problem: Problem, tol: float | None = None) -> Solved:
+        dual = self._make_dual(problem)
+        alike = self.last is not None and self.last.dual.n_rules == dual.n_rules
+        start = self.last.solution.multipliers if self.last is not None and alike else None
+        solution = self.solver(dual, tol=self.tol if tol is None else tol, start=start)
+        total = replace(dual, all_moments=True).tally(solution.multipliers)
+        found = Solved(problem, dual, solution, total.moments / total.mass)
+        if not found.infeasible:
+            self.last = found
+        return found
+
+    def _make_dual(self, problem: Problem) -> Dual:
+        form = compile_problem(problem, self.evidence, None if self.last is None else self._frequencies)
+        dual = Dual(form, self._find_blocks(form), beta=1.0)
+        return dual.with_beta(resolve_beta(self.beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
+
+    @property
+    def _frequencies(self) -> dict:
+        assert self.last is not None
+        return dict(self.last.dual.form.frequencies)
+
+    def _find_blocks(self, form: LinearForm) -> Sequence:
+        """Those of the last problem, if it has the same features."""
+        last = None if self.last is None else self.last.dual
+        if last is not None and last.form.feature_map.features == form.feature_map.features:
+            return last.blocks
+        return make_blocks(form, self.evidence)
+
+
+def minimize_objective(problem: Problem, warm: WarmSolver, tol: float | None = None) -> Solved:
+    """The problem with a linear objective in place of its own, and its solution."""
+    objective = problem.minimize.resolve(warm.evidence.classes)
+    if objective.is_linear:
+        return warm.solve(problem, tol)
+    if (ratio := objective.split()) is not None:
+        return _minimize_ratio(problem, ratio, warm, tol)
+    assert isinstance(objective, Rate)
+    return _maximize_mean(problem, objective, warm, tol)
+
+
+def _minimize_ratio(problem: Problem, ratio: Ratio, warm: WarmSolver, tol: float | None) -> Solved:
+    last = warm.last
+    if last is None:
+        check_denominator(problem, ratio, warm)
+        whole, value = _measure_evenly(ratio, problem, warm.evidence)
+    else:
+        whole = last.measure(ratio.denominator)
+        value = last.measure(ratio.numerator) / whole
+    target = warm.tol if tol is None else tol
+    precision, moved, round_ = max(ROUGHLY, target), math.inf, 0
+    while True:
+        found = warm.solve(problem.with_objective(expand_ratio(ratio, value, whole)), precision)
+        if found.infeasible:
+            return found
+        whole, before, round_ = found.measure(ratio.denominator), value, round_ + 1
+        value = found.measure(ratio.numerator) / whole
+        moved = abs(value - before) / (1 + abs(value))
+        if precision <= target and (moved <= SETTLED or round_ >= _ROUNDS):
+            return found
+        precision = target if moved <= math.sqrt(SETTLED) or round_ >= _ROUNDS else precision
+
+
+def expand_ratio(ratio: Ratio, value: float, whole: float) -> Rate:
+    """To first order around a policy with this ratio and denominator."""
+    return (ratio.numerator - value * ratio.denominator) / whole + value
+
+
+def _measure_evenly(ratio: Ratio, problem: Problem, evidence: Evidence) -> tuple[float, float]:
+    """The denominator and the ratio of decisions that are all equally likely."""
+    space = problem.action_space(evidence.classes)
+    even = np.full((len(evidence), len(space.actions)), 1 / len(space.actions))
+    whole = measure_rate(ratio.denominator, evidence, even, space)
+    return whole, measure_rate(ratio.numerator, evidence, even, space) / whole
+
+
+def check_denominator(problem: Problem, ratio: Ratio, warm: WarmSolver) -> None:
+    """That no policy which satisfies the rules makes it vanish."""
+    least = replace(warm, last=None).solve(problem.with_objective(ratio.denominator), ROUGHLY)
+    if least.infeasible:
+        return  # which the rules' own problem will show
+    if least.measure(ratio.denominator) <= VANISHES:
+        raise RuleError(
+            f"minimize={problem.minimize}: what it divides by, {_describe(ratio.denominator)}, can be zero "
+            "or less. Add a rule that keeps it up, such as selected('fraud') >= 0.01"
+        )
+
+
+def _describe(rate: Rate) -> str:
+    """In the words of rules."""
+    match rate.terms:
+        case ((Atom(share="whole", decision=decision), 1.0),) if decision is not None:
+            return f"P(decision == {decision!r})"
+    return str(rate)
+
+
+def _maximize_mean(problem: Problem, objective: Rate, warm: WarmSolver, tol: float | None) -> Solved:
+    """For an objective of one geometric mean with a negative factor, and linear rates."""
+    means = [(atom, c) for atom, c in objective.terms if atom.definition.factors is not None]
+    (atom, factor), rest = means[0], objective - sum((Rate((term,)) for term in means), Rate(()))
+    if len(means) > 1 or factor > 0:
+        raise RuleError(f"minimize={problem.minimize}: a geometric mean is maximised, as in 1 - {atom}")
+    rates = atom.list_factors(warm.evidence.classes)
+
+    def solve_at(logs: Floats, precision: float | None) -> tuple[Solved, Floats]:
+        weights = np.exp(logs - logs.mean()) / len(rates)
+        mean = sum((float(w) * rate for w, rate in zip(weights, rates, strict=True)), Rate(()))
+        found = warm.solve(problem.with_objective(rest + factor * mean), precision)
+        return found, weights * np.array([found.measure(rate) for rate in rates])
+
+    def evaluate(logs: Floats) -> tuple[float, Floats]:
+        found, parts = solve_at(logs, tol)
+        return found.solution.value, -factor * (parts - parts.mean())
+
+    begin = np.zeros(len(rates))
+    first, _ = solve_at(begin, ROUGHLY)
+    if first.infeasible:
+        return first
+    options = {"maxiter": _MEAN_STEPS, "ftol": 1e-13, "gtol": 1e-8}
+    found = minimize(evaluate, begin, jac=True, method="L-BFGS-B", options=options)
+    return solve_at(found.x, tol)[0]
