@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         selected,
         size,
     )
+    from bylaw.language.worst import worst
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
 
@@ -116,6 +117,7 @@ __all__ = [
     "sensitivity",
     "size",
     "solve",
+    "worst",
 ]
 
 _MODULES = {
@@ -145,6 +147,7 @@ _MODULES = {
     "bylaw.language.rates": (
         "accepted cost custom disagreement error miscoverage omits rejected selected size"
     ),
+    "bylaw.language.worst": "worst",
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",
 }

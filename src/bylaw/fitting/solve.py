@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve
 from bylaw.fitting.certification import certify
 from bylaw.fitting.diagnosis import examine
 from bylaw.fitting.fitted_policy import count_block, make_corrected_policy, make_policy, warn_of_missed_rules
+from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, add_groups
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
@@ -183,38 +184,54 @@ def solve(
     if calibration is not None:
         evidence = calibration.apply(evidence)
         certifying = calibrate_held_out(calibration, certifying)
+    search = _start_search(problem, evidence, surveyed)
+    if search is not None:
+        problem = search.weigh()
     form = compile_problem(problem, evidence)
     chosen = as_solver(solver)
     dual = _make_dual(form, evidence, surveyed, beta)
-    dual = dual.with_beta(resolve_beta(beta, dual.n_rows, lambda: chosen.auto_beta(dual)))
+    sharpness = 1.0 if search is None else SHARPER
+    dual = dual.with_beta(resolve_beta(beta, dual.n_rows, lambda: sharpness * chosen.auto_beta(dual)))
     generator = None if rng is None else np.random.default_rng(rng)
 
     def run(dual: Dual, begin: Floats | None = None) -> Solution:
         return chosen(dual, tol=tol, start=begin, rng=generator, callback=callback)
+
+    def correct(problem: Problem, dual: Dual) -> Correction:
+        return Correction.prepare(
+            problem,
+            evidence,
+            dual,
+            observe(evidence, labels, groups, seen_weights) if observed is None else observed,
+            tol=tol,
+            rng=generator,
+            callback=callback,
+            soften=full_batch and beta == "auto",
+            run=run,
+            polish=not full_batch,
+        )
 
     if seen_weights is not None and labels is None and groups is None:
         raise OptionError("seen_weights= has no effect without labels= or groups=. Leave it out")
     if certifying and not dual.n_rules:
         raise OptionError("there are no rules to certify; leave out guarantee and held_out")
     observed = None if surveyed is None else surveyed.observed
-    told = labels is not None or groups is not None or observed is not None
-    if not dual.n_rules or not (told or margin or certifying):
-        policy = make_policy(problem, dual, _solve_as_predicted(problem, evidence, dual, run, tol))
-        return _add_source(_add_calibration(policy, calibration), surveyed)
-    full_batch = isinstance(chosen, FullBatch)
-    correction = Correction.prepare(
-        problem,
-        evidence,
-        dual,
-        observe(evidence, labels, groups, seen_weights) if observed is None else observed,
-        tol=tol,
-        rng=generator,
-        callback=callback,
-        soften=full_batch and beta == "auto",
-        run=run,
-        polish=not full_batch,
+    told, full_batch = (
+        labels is not None or groups is not None or observed is not None,
+        isinstance(chosen, FullBatch),
     )
-    return _add_calibration(_solve_as_observed(correction, margin, certifying, confidence), calibration)
+    weighed = None
+    if search is not None:
+        weighed = _weigh_groups(search, dual, tol, correct if told else None)
+        problem, dual = search.apply(dual, weighed.weights)
+    if not dual.n_rules or not (told or margin or certifying):
+        solution = _solve_as_predicted(problem, evidence, dual, run, tol, weighed and weighed.multipliers)
+        policy = _add_source(make_policy(problem, dual, solution), surveyed)
+    else:
+        policy = _solve_as_observed(correct(problem, dual), margin, certifying, confidence)
+    if search is not None and weighed is not None:
+        policy = add_groups(policy, search, weighed, observe(evidence, labels, groups, seen_weights))
+    return _add_calibration(policy, calibration)
 
 
 def _make_dual(
@@ -238,6 +255,37 @@ def _make_dual(
     if plan is not None:
         dual.source.keep(plan, sums)
     return dual
+
+
+def _start_search(
+    problem: Problem, evidence: Evidence, surveyed: SurveyedRows | SurveyedTable | None
+) -> GroupSearch | None:
+    """For the weights of groups, where the worst group's rate is minimised."""
+    if not problem.of_worst_group:
+        return None
+    if surveyed is not None:
+        raise OptionError(
+            f"{problem.minimize} needs all rows in memory: solve with a sample, "
+            "rows.sample(1_000_000).evidence, or minimise a rate over all rows"
+        )
+    return GroupSearch(problem, evidence)
+
+
+def _weigh_groups(
+    search: GroupSearch, dual: Dual, tol: float, correct: Callable[[Problem, Dual], Correction] | None
+) -> GroupWeights:
+    """With which a linear objective has the optimum of the worst group, as observed where that can be. `dual`
+    is that of equal weights, which stay if the rules conflict."""
+
+    def fit(problem: Problem, dual: Dual) -> Floats | None:
+        assert correct is not None
+        found = correct(problem, dual).plain.solution
+        return None if found.status is Status.MISSED else found.multipliers
+
+    found = search.find(dual, tol)
+    if found is None:
+        return GroupWeights(search.equal_weights, np.zeros(dual.n_rules))
+    return found if correct is None else search.find_observed(dual, fit, found) or found
 
 
 def _refuse_columns(**options: Any) -> None:
@@ -301,10 +349,10 @@ def _solve_as_observed(
 
 
 def _solve_as_predicted(
-    problem: Problem, evidence: Evidence, dual: Dual, run: Resolve, tol: float
+    problem: Problem, evidence: Evidence, dual: Dual, run: Resolve, tol: float, begin: Floats | None = None
 ) -> Solution:
     """The solver's answer; an error where the rules conflict, a warning where it is not good enough."""
-    solution = run(dual)
+    solution = run(dual, begin)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         _raise_if_conflicting(problem, evidence, dual, solution, tol)
     converged = solution.status is Status.CONVERGED

@@ -37,6 +37,7 @@ from bylaw.formulation.passes import (
     UnseenRows,
     sum_blocks,
 )
+from bylaw.formulation.simplex import Simplex
 
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset({"support", "places", "_local_support", "local_couplings"})
@@ -87,6 +88,7 @@ class Dual:
     observed_places: Places | None = None  # where observed moments are wanted; None for everywhere
     all_moments: bool = False  # those, too, that neither the objective nor a rule refers to
     source: RowSource | None = None  # all rows, where these live elsewhere
+    simplex: Simplex | None = None  # where the last multipliers are, if they are weights of groups
 
     @property
     def n_rules(self) -> int:

@@ -195,19 +195,23 @@ def has_few(nonzero: int, size: int) -> bool:
 
 
 def compile_problem(
-    problem: Problem, evidence: RowData, frequencies: Frequencies | None = None
+    problem: Problem,
+    evidence: RowData,
+    frequencies: Frequencies | None = None,
+    features: Sequence[Feature] = (),
 ) -> LinearForm:
-    """The linear form of a problem on these rows.
+    """The linear form of a problem on these rows; of the worst group's rate, with that over all rows.
 
     Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
-    unless they are given.
+    unless they are given. `features` are those that come first, used or not.
     """
     if evidence.margins is None and not evidence.row_weights.any():
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
     space = problem.action_space(evidence.classes)
     rules = problem.expand(evidence.classes, evidence.group_values)
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
-    base, base_constant = compiler.rate(problem.minimize)
+    compiler.features = {feature: k for k, feature in enumerate(features)}
+    base, base_constant = compiler.rate(problem.rate)
     rows = [compiler.rate(found.rule.excess) for found in rules]
     shape = (len(compiler.features), len(space.actions))
     feature_map = compiler.feature_map(evidence)

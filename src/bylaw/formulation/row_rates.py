@@ -12,8 +12,9 @@ from bylaw.data.outcomes import Limits
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Atom, CostColumn, Meaning, Rate, Source
+from bylaw.language.expressions import Atom, Conditions, CostColumn, Meaning, Rate, Source
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Worst
 
 _SAME_COST = 1e-12
 
@@ -75,7 +76,7 @@ def _sum_terms(
 def decide_baseline(problem: Problem, evidence: Evidence) -> Floats:
     """The baseline, the model without rules, one-hot (n_rows, n_actions): the label of least cost, of several
     the likeliest; never a rejection, and for sets that label alone."""
-    form = compile_problem(Problem(problem.minimize, decisions=problem.kind, reject=problem.reject), evidence)
+    form = compile_problem(Problem(problem.rate, decisions=problem.kind, reject=problem.reject), evidence)
     costs = (make_block(form, form.feature_map.admit(evidence)).features.T @ form.base)[
         :, : len(evidence.classes)
     ]
@@ -123,6 +124,22 @@ def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]
     if source is None:
         return 1.0, 1.0
     return limits[source.name] if isinstance(source, CostColumn) else (0.0, 1.0)
+
+
+def compute_group_rates(
+    objective: Worst, rows: RowData, probabilities: Floats, space: ActionSpace
+) -> dict[Conditions, float]:
+    """The rate of each group that has rows."""
+    rates = {
+        group: objective.given(group) for group in objective.list_groups(rows.classes, rows.group_values)
+    }
+    return {
+        group: float(
+            np.average(compute_row_rates(rate, rows, probabilities, space), weights=rows.row_weights)
+        )
+        for group, rate in rates.items()
+        if has_rows(rate, rows)
+    }
 
 
 def has_rows(rate: Rate, evidence: RowData) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bylaw._base.typing import Floats
 from bylaw.errors import Remedy
+from bylaw.language.expressions import Conditions
 
 _ROUNDING = 1e-6  # what is missed by less is not missed
 
@@ -288,6 +289,14 @@ class FittedRates:
         return (
             f"{self.describe_fitted_rows()}; on new rows with a chance of {100 * self.chance:.0f} %{enough}"
         )
+
+
+class GroupRate(NamedTuple):
+    """A group of an objective that is the worst group's rate."""
+
+    group: Conditions
+    weight: float  # in the linear objective with the same optimum; all have the sum one, and most are zero
+    rate: float  # on the fitted rows, as observed where labels or groups were given
 
 
 class ExactOptimum(NamedTuple):

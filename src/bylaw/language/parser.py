@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from bylaw.errors import RuleError, RuleSyntaxError
 from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Rule, as_rate
 from bylaw.language.families import FAMILIES, Family
+from bylaw.language.worst import Worst, worst
 
 Statement = Rule | Band | Family
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -27,12 +28,13 @@ _LONGEST = 100_000  # characters; a rule is a line, not a book
 
 
 def list_words() -> dict[str, Callable[..., Any]]:
-    """The public function of every rate and family, by name."""
-    return {name: found.constructor for name, found in {**DEFINITIONS, **FAMILIES}.items()}
+    """The public function of every rate, family and objective, by name."""
+    words = {name: found.constructor for name, found in {**DEFINITIONS, **FAMILIES}.items()}
+    return {**words, "worst": worst}
 
 
-def parse(text: str) -> Rate | Statement:
-    """The rate, rule or family that this text states. Nothing is evaluated.
+def parse(text: str) -> Rate | Worst | Statement:
+    """The rate, rule, family or objective that this text states. Nothing is evaluated.
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ def parse(text: str) -> Rate | Statement:
 
     Returns
     -------
-    Rate, Rule, Band or Family
+    Rate, Rule, Band, Family or Worst
 
     Raises
     ------
@@ -74,7 +76,7 @@ def parse(text: str) -> Rate | Statement:
         value = _Reader(text.strip()).statement(tree.body)
     except RecursionError:
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
-    if not isinstance(value, Rate | Rule | Band | Family):
+    if not isinstance(value, Rate | Rule | Band | Family | Worst):
         raise RuleSyntaxError("this is not a rate or a rule", text.strip())
     return value
 
@@ -111,6 +113,8 @@ class _Reader:
         match node.func:
             case ast.Name(id="abs"):
                 return self._read_abs(node)
+            case ast.Name(id="worst"):
+                return self._read_worst(node)
             case ast.Name(id=word):
                 words = list_words()
                 if word not in words:
@@ -139,11 +143,19 @@ class _Reader:
             self._refuse(node, "abs() takes one rate")
         return abs(rate)
 
+    def _read_worst(self, node: ast.Call) -> Worst:
+        keywords = self._keywords(node)
+        if len(node.args) != 1 or keywords.keys() != {"by"}:
+            self._refuse(node, "write worst(rate, by='race'), with one rate and the groups")
+        return self._call(node, worst, self.read(node.args[0]), **keywords)
+
     def _apply(self, node: ast.expr, op: ast.AST, left: ast.expr, right: ast.expr) -> Any:
         if type(op) not in _OPERATORS:
             self._refuse(node, "rules are written with <= and >=, rates with +, -, * and /")
         a, b = self.read(left), self.read(right)
         for side, value in ((left, a), (right, b)):
+            if isinstance(value, Worst):
+                self._refuse(side, "worst() is what is minimised, alone: it makes no rule and no sum")
             if isinstance(value, str | bool) or value is None:
                 self._refuse(side, "a rate or a number is needed here")
         return self._call(node, _OPERATORS[type(op)], a, b)

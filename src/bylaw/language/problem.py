@@ -21,6 +21,7 @@ from bylaw.language.action_space import (
 from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement, parse
+from bylaw.language.worst import Worst
 
 
 class ExpandedRule(NamedTuple):
@@ -37,8 +38,8 @@ class Problem:
 
     Parameters
     ----------
-    minimize : Rate or str
-        a rate, or its text.
+    minimize : Rate, Worst or str
+        a rate, `worst(rate, by=...)`, or the text of either.
     rules : list of Rule, Band, Family or str
         rules and families, or their texts.
     classes : list, optional
@@ -58,7 +59,7 @@ class Problem:
       rejected() <= 0.1
     """
 
-    minimize: Rate
+    minimize: Rate | Worst
     rules: tuple[Statement, ...] = ()
     classes: tuple[Value, ...] | None = None
     decisions: Kind | Literal["auto"] = "auto"
@@ -66,7 +67,7 @@ class Problem:
 
     def __init__(
         self,
-        minimize: Rate | str,
+        minimize: Rate | Worst | str,
         rules: Sequence[Statement | str] | Statement | str = (),
         classes: Sequence[Any] | None = None,
         decisions: Kind | Literal["auto"] = "auto",
@@ -107,6 +108,7 @@ class Problem:
         named = [
             name for rule in self.rules if isinstance(rule, Family) for p in rule.attributes for name in p
         ]
+        named += [name for name in self.minimize.by if name != LABEL] if self.of_worst_group else []
         named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
         return tuple(dict.fromkeys(named))
 
@@ -127,6 +129,16 @@ class Problem:
         """The costs that Python functions compute."""
         computed = [atom.reads("cost") for atom in self._atoms() if atom.function is not None]
         return tuple(dict.fromkeys(name for name in computed if name is not None))
+
+    @property
+    def of_worst_group(self) -> bool:
+        """Whether what is minimised is the rate of the worst group."""
+        return isinstance(self.minimize, Worst)
+
+    @property
+    def rate(self) -> Rate:
+        """The rate that is minimised, over all rows or in the worst group."""
+        return self.minimize.rate if isinstance(self.minimize, Worst) else self.minimize
 
     def _atoms(self) -> list[Atom]:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
@@ -158,6 +170,10 @@ class Problem:
             return found
         return Problem(self.minimize, rules, self.classes, self.kind, self.reject)
 
+    def with_objective(self, minimize: Rate, rules: Sequence[Statement] = ()) -> Problem:
+        """Another objective, with more rules, and the same kind of decisions."""
+        return Problem(minimize, [*self.rules, *rules], self.classes, self.kind, self.reject)
+
     def expand(self, classes: Sequence[Value], groups: Groups) -> list[ExpandedRule]:
         """Every single rule, with the statement it comes from."""
         expanded: dict[Rule, ExpandedRule] = {}
@@ -179,11 +195,11 @@ class Problem:
     __repr__ = __str__
 
 
-def _objective(minimize: Any) -> Rate:
-    rate = parse(minimize) if isinstance(minimize, str) else minimize
-    if not isinstance(rate, Rate) or not rate.terms:
-        raise RuleError(f"minimize must be a rate such as error(), not {minimize!r}")
-    return rate
+def _objective(minimize: Any) -> Rate | Worst:
+    objective = parse(minimize) if isinstance(minimize, str) else minimize
+    if not isinstance(objective, Rate | Worst) or not objective.terms:
+        raise RuleError(f"minimize must be a rate such as error(), or worst(rate, by=), not {minimize!r}")
+    return objective
 
 
 def _statement(position: int, rule: Any) -> Statement:

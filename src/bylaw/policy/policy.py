@@ -23,11 +23,19 @@ from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
-from bylaw.formulation.row_rates import compute_row_rates
-from bylaw.formulation.solution import Certificate, FittedRates, Guarantee, RulePrice, Solution
+from bylaw.formulation.row_rates import compute_group_rates, compute_row_rates
+from bylaw.formulation.solution import (
+    Certificate,
+    FittedRates,
+    GroupRate,
+    Guarantee,
+    RulePrice,
+    Solution,
+)
 from bylaw.language.action_space import ActionSpace, Sampler
-from bylaw.language.expressions import Rate, shorten
+from bylaw.language.expressions import Rate, format_conditions, shorten
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Worst
 from bylaw.policy import serialization
 from bylaw.policy.fingerprint import Fingerprints
 from bylaw.policy.provenance import Card
@@ -70,6 +78,8 @@ class Policy:
         when, with what and from which columns the policy was made.
     calibration : Calibration or None
         how the model's probabilities are read; the policy applies it by itself.
+    group_rates : tuple of GroupRate
+        where the worst group's rate is minimised: each group's weight and rate on the fitted rows.
 
     Examples
     --------
@@ -98,6 +108,7 @@ class Policy:
     fitted_rates: FittedRates | None = None
     card: Card = field(default_factory=Card.today)
     calibration: Calibration | None = None
+    group_rates: tuple[GroupRate, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "score_matrix", own(self.score_matrix, self.score_matrix))
@@ -167,6 +178,15 @@ class Policy:
         """How far each single rule is beyond its bound as observed on the fitted rows (below zero: it holds
         with room); empty where neither labels nor groups nor a margin were given."""
         return {} if self.fitted_rates is None else {one.rule: one.excess for one in self.fitted_rates.rules}
+
+    @property
+    def linear_problem(self) -> Problem:
+        """The problem with a linear objective and the same optimum: that of the worst group's rate, with the
+        weights of the groups."""
+        if not isinstance(self.problem.minimize, Worst):
+            return self.problem
+        weights = {found.group: found.weight for found in self.group_rates}
+        return self.problem.with_objective(self.problem.minimize.weigh(weights))
 
     @property
     def entropy_cost(self) -> float:
@@ -355,13 +375,15 @@ class Policy:
             return lambda parts, _: (sample_pivotal(part, generator) for part in parts)
         return lambda parts, _: (sample_actions(part, generator.random(part.shape[1])) for part in parts)
 
-    def expected(self, rate: Rate, evidence: RowData, *, probabilities: Floats | None = None) -> float:
+    def expected(
+        self, rate: Rate | Worst, evidence: RowData, *, probabilities: Floats | None = None
+    ) -> float:
         """The expected rate of this policy on these rows, with the randomness integrated out.
 
         Parameters
         ----------
-        rate : Rate
-            such as `error()`.
+        rate : Rate or Worst
+            such as `error()`; of `worst(error(), by="race")`, the rate of the worst group that has rows.
         evidence : Evidence or ObservedRows
             the rate is the one that the evidence predicts, or the observed one.
         probabilities : array of shape (n_rows, n_actions), optional
@@ -381,13 +403,15 @@ class Policy:
         >>> round(policy.expected(rejected(), evidence), 4)
         0.1
         """
-        if not isinstance(rate, Rate):
+        if not isinstance(rate, Rate | Worst):
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
         check_alignment({"probabilities": probabilities}, evidence.index)
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
+        if isinstance(rate, Worst):
+            return max(compute_group_rates(rate, evidence, chances, self.action_space).values())
         per_row = compute_row_rates(rate, evidence, chances, self.action_space)
         return float(np.average(per_row, weights=evidence.weights))
 
@@ -457,9 +481,23 @@ class Policy:
             hold = str(rates) if self.certificate is None else rates.describe_fitted_rows()
         return (
             f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: {hold}"
-            f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
+            f"\nminimize {self.problem.minimize}{self._describe_worst()}"
+            f"{prices and chr(10) + 'subject to' + prices}"
             f"{'' if self.calibration is None else f'{chr(10)}{self.calibration}'}"
             f"{'' if self.certificate is None else f'{chr(10)}{self.certificate}'}"
+        )
+
+    def _describe_worst(self) -> str:
+        """The worst group, where its rate is minimised, and the weights of the groups that have one."""
+        if not self.group_rates:
+            return ""
+        worst = max(self.group_rates, key=lambda found: found.rate)
+        weighed = sorted(self.group_rates, key=lambda found: -found.weight)
+        shown = [
+            f"{format_conditions(one.group)} {one.weight:.3g}" for one in weighed if one.weight > _NOTABLE
+        ]
+        return (
+            f"\n  worst group {format_conditions(worst.group)}, {worst.rate:.4g}; weights {', '.join(shown)}"
         )
 
     def _repr_html_(self) -> str:

@@ -20,6 +20,7 @@ from bylaw.formulation.solution import (
     Certificate,
     FittedRate,
     FittedRates,
+    GroupRate,
     Guarantee,
     RulePrice,
     Solution,
@@ -28,6 +29,7 @@ from bylaw.formulation.solution import (
 from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Worst
 from bylaw.policy.fingerprint import Fingerprint, Fingerprints
 from bylaw.policy.provenance import Card
 
@@ -101,6 +103,8 @@ def to_dict(policy: Policy) -> dict[str, Any]:
             **({"passes": solution.passes} if solution.passes else {}),
         },
     }
+    if policy.group_rates:
+        content["group_rates"] = [{**one._asdict(), "group": dict(one.group)} for one in policy.group_rates]
     if policy.fitted_rates is not None:
         content["fitted_rates"] = _fitted_rates_to_dict(policy.fitted_rates)
     return {**content, "checksum": compute_digest(content)}
@@ -140,8 +144,9 @@ def _fields(root: Node) -> dict[str, Any]:
             raise BadValueError("its beta and weights are too large together")
     calibration = _calibration(root, feature_map)
     fingerprints = tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list())
+    problem = read_problem(root, space)
     content = {
-        "problem": read_problem(root, space),
+        "problem": problem,
         "feature_map": feature_map,
         "score_matrix": score_matrix,
         "rule_prices": tuple(prices),
@@ -153,6 +158,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "fitted_rates": _fitted_rates(root["fitted_rates"]) if "fitted_rates" in root.value else None,
         "card": Card.from_node(root["card"]),
         "calibration": calibration,
+        "group_rates": _group_rates(root, problem, feature_map),
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(rest):
@@ -244,6 +250,26 @@ def _certificate(node: Node) -> Certificate | None:
         tested=node["tested"].count(),
         p_value=node["p_value"].positive(zero=True),
     )
+
+
+def _group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple[GroupRate, ...]:
+    """One for each group, where the worst group's rate is minimised; other files have no such key."""
+    if not isinstance(problem.minimize, Worst):
+        return ()
+    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+    nodes = root["group_rates"].list()
+    found = [
+        GroupRate(
+            tuple((name, node["group"][name].scalar()) for name in problem.minimize.by),
+            node["weight"].positive(zero=True),
+            node["rate"].number(),
+        )
+        for node in nodes
+    ]
+    groups = problem.minimize.list_groups(feature_map.action_space.classes, values)
+    if [one.group for one in found] != list(groups):
+        raise BadValueError("its group_rates are not those of the groups that it minimises the worst of")
+    return tuple(found)
 
 
 def _fitted_rates(node: Node) -> FittedRates:

@@ -21,6 +21,7 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.passes import UnseenRows
+from bylaw.formulation.simplex import Simplex
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.separable import solve_separable
@@ -77,21 +78,22 @@ class FullBatch:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        apart = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
-        if apart is not None:
-            return apart
+        if dual.simplex is None:
+            apart = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
+            if apart is not None:
+                return apart
         trace: list[Step] = []
         if start is not None:
             near = self.refine(dual, start, tol=tol, callback=callback)
             if near.status in (Status.CONVERGED, Status.INFEASIBLE):
                 return near
             trace += near.trace
-        multipliers = np.zeros(dual.n_rules)
+        multipliers = np.zeros(dual.n_rules) if dual.simplex is None else dual.simplex.start(dual.n_rules)
         if dual.n_rules:
             with closing(_stages(dual, rng, tol)) as stages:
                 for stage, stage_tol in stages:
                     multipliers = self._approach(stage, multipliers, stage_tol, trace, callback)
-            if dual.n_rules > _MANY_RULES:
+            if dual.n_rules > _MANY_RULES and dual.simplex is None:
                 multipliers = self._outline(dual, multipliers, _OUTLINED, trace, callback)
         state, status = self._descend(dual, multipliers, tol, trace, callback)
         return state.solution(status, trace)
@@ -116,7 +118,7 @@ class FullBatch:
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> Floats:
         """About the optimum of a stage."""
-        if dual.n_rules > _MANY_RULES:
+        if dual.n_rules > _MANY_RULES and dual.simplex is None:
             return self._outline(dual, multipliers, tol, trace, callback)
         return self._descend(dual, multipliers, tol, trace, callback)[0].multipliers
 
@@ -162,7 +164,7 @@ class FullBatch:
             if state.norm <= tol:
                 return state, Status.CONVERGED
             # Weak duality: -F bounds from below the cost of every policy that satisfies the rules.
-            if -state.value > dual.highest_cost:
+            if -state.value > dual.highest_cost and _proves_conflict(dual, state.multipliers):
                 return state, Status.INFEASIBLE
             if state.multipliers.max() > _CAP * max(dual.loss_unit, 1 / dual.beta):
                 conflict = dual.conflict(state.multipliers) > 0
@@ -206,7 +208,7 @@ class _State:
     ) -> _State:
         total = dual.tally(multipliers, curvature=curvature, rules_alone=True)
         value, gradient = dual.first_order(total, multipliers)
-        norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit)))
+        norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit, dual.simplex)))
         hessian = dual.second_order(total) if curvature else None
         return cls(multipliers, value, gradient, hessian, norm, predicted_decrease)
 
@@ -225,8 +227,10 @@ class _State:
 
     def step(self, dual: Dual, damping: float, *, curvature: bool) -> _State:
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
-        guess = (self.multipliers > 0) | (self.gradient < 0)
-        point = minimize_quadratic(model, model @ self.multipliers - self.gradient, guess)
+        guess, slope = (self.multipliers > 0) | (self.gradient < 0), self.gradient
+        if dual.simplex is not None:
+            guess[-dual.simplex.size :], slope = True, dual.simplex.level(slope, self.multipliers)
+        point = minimize_quadratic(model, model @ self.multipliers - slope, guess, dual.simplex)
         move = point - self.multipliers
         predicted_decrease = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
         return _State.at(dual, point, predicted_decrease, curvature=curvature)
@@ -249,20 +253,33 @@ def first_damping(hessian: Hessian, loss_unit: float) -> float:
     return typical if typical > _NO_DAMPING / loss_unit else 1 / loss_unit
 
 
-def minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Floats:
-    """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free.
+def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
+    """Whether a value beyond every cost proves the rules to conflict. The costs are those of the objective
+    with equal weights of the groups, if they have weights: then the rules alone must prove it."""
+    if dual.simplex is None:
+        return True
+    of_rules = np.arange(dual.n_rules) < dual.n_rules - dual.simplex.size
+    return dual.conflict(np.where(of_rules, multipliers, 0.0)) > 0
+
+
+def minimize_quadratic(
+    model: Hessian, target: Floats, guess: NDArray[np.bool_], simplex: Simplex | None = None
+) -> Floats:
+    """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free; all those
+    on a simplex are.
 
     Few rules bind: the others are left out until their slope asks for them.
     """
     point = np.zeros(len(target))
     while guess.any():
         root = _root(model.restrict(guess))
-        point[guess] = nnls(root, solve_triangular(root, target[guess], trans=1))[0]
+        system = root, solve_triangular(root, target[guess], trans=1)
+        point[guess] = nnls(*(system if simplex is None else simplex.add_equation(*system)))[0]
         missed = ~guess & (model @ point < target)
         if not missed.any():
             break
         guess = guess | missed
-    return point
+    return point if simplex is None else simplex.rescale(point)
 
 
 def _root(matrix: Floats) -> Floats:
@@ -281,6 +298,8 @@ def _stages(
     """Softer duals on fewer rows, each with the precision that its sample deserves."""
     n_rows = dual.n_rows
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
+    if dual.simplex is not None:  # softer than this, all groups are as bad as the worst
+        beta = max(beta, dual.beta / _BETA_GROWTH**2)
     with _sampling(dual, rng) as take:
         while beta < dual.beta or rows < n_rows:
             sample = take(rows, min(beta, dual.beta))
