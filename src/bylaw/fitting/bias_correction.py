@@ -126,6 +126,7 @@ class Correction:
     soften: bool  # whether a smaller beta will do where the rules do not hold otherwise
     run: Resolve  # the solver
     polish: bool  # whether it has the last word
+    spared: int = 0  # of the last rules, which compare groups for the objective and get no margin
 
     @classmethod
     def prepare(
@@ -301,6 +302,7 @@ class Correction:
         test = held_out * observed**2
         sizes = np.sqrt([observed**2 + test, predicted**2 + self.trust * error**2 + test])
         sizes *= self._find_joint_quantile(at) if margin == "auto" else margin
+        sizes[:, len(observed) - self.spared :] = 0.0
         return RuleTarget(self.trust, self.exact, *np.minimum(sizes, _ROOM * self.room))
 
     def _finish(self, found: ObservedSolution, target: RuleTarget) -> CorrectedSolution:

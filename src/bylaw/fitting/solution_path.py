@@ -20,11 +20,12 @@ from bylaw.data.evidence import Evidence
 from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.fitted_policy import fingerprint_rows, make_guarantee
 from bylaw.fitting.solve import as_solver, solve
+from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.passes import Tally
-from bylaw.formulation.solution import Guarantee, Solution, Status
+from bylaw.formulation.solution import GroupRate, Guarantee, Solution, Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.fingerprint import Fingerprint
@@ -89,6 +90,7 @@ class Point:
     levels: tuple[float, ...]
     solution: Solution
     moments: Floats  # (F, A): E[phi pi']
+    group_rates: tuple[GroupRate, ...] = ()  # where the worst group's rate is minimised
 
     @property
     def status(self) -> Status:
@@ -98,6 +100,8 @@ class Point:
     def cost(self) -> float:
         if self.status is Status.INFEASIBLE:
             return math.nan
+        if self.group_rates:
+            return max(found.rate for found in self.group_rates)
         return float((self.form.base * self.moments).sum()) + self.form.base_constant
 
 
@@ -120,9 +124,14 @@ class SolutionPath:
         self.evidence = evidence = read_rows(evidence).evidence
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
-        form = compile_problem(problem, evidence)
+        of_groups = problem.of_worst_group
+        form = compile_problem(GroupSearch(problem, evidence).weigh() if of_groups else problem, evidence)
         dual = Dual(form, make_blocks(form, evidence), beta=1.0, all_moments=True)  # slopes may need any
-        self.whole = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
+        sharpness = SHARPER if of_groups else 1.0
+        self.whole = replace(
+            dual,
+            beta=resolve_beta(beta, dual.n_rows, lambda: sharpness * self.solver.auto_beta(dual)),
+        )
         self.last: list[Point] = []  # the last two points without a conflict
         self.proof: Point | None = None  # the last conflict
         self.screens: list[Screen] = []  # each of the near rows of the one before
@@ -138,13 +147,35 @@ class SolutionPath:
     def advance(self, levels: Sequence[float]) -> Point:
         """The next point: the problem with its levers at these levels."""
         problem = at_levels(self.problem, self.levers, levels)
-        form = self._form(problem, levels)
-        point = Point(problem, form, tuple(levels), *self._solve(self.dual(form), self._guess(form, levels)))
+        if problem.of_worst_group:
+            point = self._weigh_groups(problem, levels)
+        else:
+            form = self._form(problem, levels)
+            found = self._solve(self.dual(form), self._guess(form, levels))
+            point = Point(problem, form, tuple(levels), *found)
         if point.status is Status.INFEASIBLE:
             self.proof = point
         else:
             self.last = [*self.last[-1:], point]
         return point
+
+    def _weigh_groups(self, problem: Problem, levels: Sequence[float]) -> Point:
+        """A point whose objective is the worst group's rate, with weights found from those of the last."""
+        search, known = GroupSearch(problem, self.evidence), self.whole.form
+        form = compile_problem(search.weigh(), self.evidence, known.frequencies, known.feature_map.features)
+        equal, start = self.dual(form), None
+        if self.last:
+            weights = {one.group: one.weight for one in self.last[-1].group_rates}
+            start = GroupWeights(weights, self.last[-1].solution.multipliers)
+        found = search.find(equal, self.tol, start)
+        if found is None:
+            return Point(problem, form, tuple(levels), *self._solve(equal, None))
+        dual = search.apply(equal, found.weights)[1]
+        solution = self.solver(dual, tol=self.tol, start=found.multipliers if dual.n_rules else None)
+        total = dual.tally(solution.multipliers)
+        moments = total.moments / total.mass
+        rates = search.measure(equal, moments, found.weights)
+        return Point(problem, dual.form, tuple(levels), solution, moments, rates)
 
     def start_from(self, point: Point) -> None:
         """The next point is near this one."""

@@ -197,7 +197,7 @@ def solve(
     def run(dual: Dual, begin: Floats | None = None) -> Solution:
         return chosen(dual, tol=tol, start=begin, rng=generator, callback=callback)
 
-    def correct(problem: Problem, dual: Dual) -> Correction:
+    def correct(problem: Problem, dual: Dual, spared: int = 0) -> Correction:
         return Correction.prepare(
             problem,
             evidence,
@@ -209,6 +209,7 @@ def solve(
             soften=full_batch and beta == "auto",
             run=run,
             polish=not full_batch,
+            spared=spared,
         )
 
     if seen_weights is not None and labels is None and groups is None:
@@ -220,12 +221,14 @@ def solve(
         labels is not None or groups is not None or observed is not None,
         isinstance(chosen, FullBatch),
     )
-    weighed = None
+    weighed, begin = None, None
     if search is not None:
-        weighed = _weigh_groups(search, dual, tol, correct if told else None)
+        held = 0.0 if certifying else margin
+        weighed = _weigh_groups(search, dual, tol, correct if told or held else None, held)
         problem, dual = search.apply(dual, weighed.weights)
+        begin = weighed.multipliers if dual.n_rules else None
     if not dual.n_rules or not (told or margin or certifying):
-        solution = _solve_as_predicted(problem, evidence, dual, run, tol, weighed and weighed.multipliers)
+        solution = _solve_as_predicted(problem, evidence, dual, run, tol, begin)
         policy = _add_source(make_policy(problem, dual, solution), surveyed)
     else:
         policy = _solve_as_observed(correct(problem, dual), margin, certifying, confidence)
@@ -272,14 +275,18 @@ def _start_search(
 
 
 def _weigh_groups(
-    search: GroupSearch, dual: Dual, tol: float, correct: Callable[[Problem, Dual], Correction] | None
+    search: GroupSearch,
+    dual: Dual,
+    tol: float,
+    correct: Callable[[Problem, Dual, int], Correction] | None,
+    margin: float | Literal["auto"],
 ) -> GroupWeights:
     """With which a linear objective has the optimum of the worst group, as observed where that can be. `dual`
     is that of equal weights, which stay if the rules conflict."""
 
-    def fit(problem: Problem, dual: Dual) -> Floats | None:
+    def fit(problem: Problem, anchored: Dual) -> Floats | None:
         assert correct is not None
-        found = correct(problem, dual).plain.solution
+        found = correct(problem, anchored, anchored.n_rules - dual.n_rules).fit(margin).solution
         return None if found.status is Status.MISSED else found.multipliers
 
     found = search.find(dual, tol)

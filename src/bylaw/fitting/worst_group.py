@@ -17,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from bylaw._base.matrices import as_dense
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import EvidenceError
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.formulation.simplex import Simplex
 from bylaw.formulation.solution import GroupRate, Status
@@ -104,17 +105,32 @@ class GroupSearch:
 
     def _add_groups(self, dual: Dual) -> Dual:
         """The dual with a multiplier for each group: its rate less the mean of all, in one unit."""
+        form, rates = dual.form, self._compile_rates(dual)
+        unit = float(rates.scales.max())
+        of_groups = as_dense(rates.couplings) * rates.scales[:, None] / unit
+        centred = sparse.csr_array(of_groups - of_groups.mean(axis=0))
+        form = replace(
+            form,
+            couplings=sparse.csr_array(sparse.vstack([form.couplings, centred])),
+            bounds=np.append(form.bounds, np.zeros(len(self.groups))),
+            scales=np.append(form.scales, np.full(len(self.groups), unit)),
+            rules=form.rules + rates.rules,
+        )
+        return replace(dual, form=form, simplex=Simplex(len(self.groups), unit))
+
+    def _compile_rates(self, dual: Dual) -> LinearForm:
+        """The groups' rates, as rules that they are <= 0."""
         rates = [self.objective.given(group) <= 0 for group in self.groups]
-        problem, n_rules = self.weigh().with_rules([*self.problem.rules, *rates]), dual.n_rules
-        form = self._compile(dual, problem).form
-        of_groups = (form.couplings * form.scales[:, None])[n_rules:].toarray()
-        unit = float(form.scales[n_rules:].max())
-        centred = sparse.csr_array((of_groups - of_groups.mean(axis=0)) / unit)
-        scales = np.append(form.scales[:n_rules], np.full(len(rates), unit))
-        couplings = sparse.csr_array(sparse.vstack([form.couplings[:n_rules], centred]))
-        bounds = np.append(form.bounds[:n_rules], np.zeros(len(rates)))
-        form = replace(form, couplings=couplings, bounds=bounds, scales=scales)
-        return replace(dual, form=form, simplex=Simplex(len(rates), unit))
+        return self._compile(dual, self.weigh().with_rules(rates)).form
+
+    def measure(
+        self, dual: Dual, moments: Floats, weights: Mapping[Conditions, float]
+    ) -> tuple[GroupRate, ...]:
+        """The groups with the rates that moments E[phi pi'], (F, A), make."""
+        form = self._compile_rates(dual)
+        rates = (form.couplings @ moments.ravel() - form.bounds) * form.scales
+        found = zip(self.groups, rates.tolist(), strict=True)
+        return tuple(GroupRate(group, weights[group], rate) for group, rate in found)
 
     def find_observed(self, dual: Dual, fit: Fit, about: GroupWeights) -> GroupWeights | None:
         """The weights for rates as a fit holds them, near others; `dual` is that of equal ones."""

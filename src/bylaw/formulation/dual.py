@@ -242,7 +242,7 @@ class Dual:
             apart = np.zeros((n_cells, size, n_cells, size))
             apart[cells[:-1], :, cells[:-1]] = curvature
             return Hessian(
-                self.support[1], places @ apart.reshape(places.shape[1], -1) @ places.T, self.ridge
+                self.support[1], places @ apart.reshape(2 * places.shape[1:]) @ places.T, self.ridge
             )
         apart = sparse.bsr_array((curvature, cells[:-1], cells), shape=(n_cells * size, n_cells * size))
         together = sparse.csr_array(places @ apart.tocsr() @ places.T)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bylaw._base.typing import Floats
 from bylaw.errors import Remedy
-from bylaw.language.expressions import Conditions
+from bylaw.language.expressions import Conditions, format_conditions
 
 _ROUNDING = 1e-6  # what is missed by less is not missed
 
@@ -297,6 +297,13 @@ class GroupRate(NamedTuple):
     group: Conditions
     weight: float  # in the linear objective with the same optimum; all have the sum one, and most are zero
     rate: float  # on the fitted rows, as observed where labels or groups were given
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**self._asdict(), "group": dict(self.group)}
+
+    def __str__(self) -> str:
+        return f"{format_conditions(self.group)}: {self.rate:.4g}, weight {self.weight:.3g}"
 
 
 class ExactOptimum(NamedTuple):

@@ -21,7 +21,7 @@ from bylaw.language.action_space import (
 from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement, parse
-from bylaw.language.worst import Worst
+from bylaw.language.worst import Objective, Worst
 
 
 class ExpandedRule(NamedTuple):
@@ -59,7 +59,7 @@ class Problem:
       rejected() <= 0.1
     """
 
-    minimize: Rate | Worst
+    minimize: Objective
     rules: tuple[Statement, ...] = ()
     classes: tuple[Value, ...] | None = None
     decisions: Kind | Literal["auto"] = "auto"
@@ -67,7 +67,7 @@ class Problem:
 
     def __init__(
         self,
-        minimize: Rate | Worst | str,
+        minimize: Objective | str,
         rules: Sequence[Statement | str] | Statement | str = (),
         classes: Sequence[Any] | None = None,
         decisions: Kind | Literal["auto"] = "auto",
@@ -108,7 +108,8 @@ class Problem:
         named = [
             name for rule in self.rules if isinstance(rule, Family) for p in rule.attributes for name in p
         ]
-        named += [name for name in self.minimize.by if name != LABEL] if self.of_worst_group else []
+        if isinstance(self.minimize, Worst):
+            named += [name for name in self.minimize.by if name != LABEL]
         named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
         return tuple(dict.fromkeys(named))
 
@@ -195,7 +196,7 @@ class Problem:
     __repr__ = __str__
 
 
-def _objective(minimize: Any) -> Rate | Worst:
+def _objective(minimize: Any) -> Objective:
     objective = parse(minimize) if isinstance(minimize, str) else minimize
     if not isinstance(objective, Rate | Worst) or not objective.terms:
         raise RuleError(f"minimize must be a rate such as error(), or worst(rate, by=), not {minimize!r}")

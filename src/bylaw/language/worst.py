@@ -73,6 +73,9 @@ class Worst:
     __repr__ = __str__
 
 
+Objective = Rate | Worst  # what a problem minimises
+
+
 def worst(rate: Rate, by: Any) -> Worst:
     """The rate of the group where it is largest, to be minimised: minimax fairness (Rawls).
 

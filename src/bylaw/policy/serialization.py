@@ -104,7 +104,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         },
     }
     if policy.group_rates:
-        content["group_rates"] = [{**one._asdict(), "group": dict(one.group)} for one in policy.group_rates]
+        content["group_rates"] = [one.to_dict() for one in policy.group_rates]
     if policy.fitted_rates is not None:
         content["fitted_rates"] = _fitted_rates_to_dict(policy.fitted_rates)
     return {**content, "checksum": compute_digest(content)}

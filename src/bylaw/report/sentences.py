@@ -8,6 +8,7 @@ from bylaw.language.action_space import ACTION_SPACES, Kind
 from bylaw.language.expressions import LABEL, Atom, Band, Conditions, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
+from bylaw.language.worst import Objective, Worst
 from bylaw.report.number_format import (
     Unit,
     find_unit,
@@ -37,8 +38,11 @@ def write_sentence(statement: Statement, kind: Kind = "labels") -> str:
     return f"{said[0].upper()}{said[1:]}." if said else str(statement)
 
 
-def describe_rate(rate: Rate, kind: Kind = "labels") -> str:
+def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
     """A noun for a rate: "the share of all cases that are referred"; its own text if there is none."""
+    if isinstance(rate, Worst):
+        where = f"in the worst group by {_write_partition(rate)}"
+        return f"{describe_rate(rate.rate, kind)}, {where},"
     if not all(atom.definition.phrase for atom, _ in rate.terms):
         return str(rate)
     match rate.terms:
@@ -50,18 +54,24 @@ def describe_rate(rate: Rate, kind: Kind = "labels") -> str:
     return str(rate)
 
 
-def name_saving(rate: Rate) -> tuple[str, bool]:
+def _write_partition(objective: Worst) -> str:
+    return join_words(["true label" if name == LABEL else name for name in objective.by])
+
+
+def name_saving(rate: Objective) -> tuple[str, bool]:
     """What a lower rate saves, after its number; and whether the number is a share of cases."""
     return _find_saving(rate) or f"of {rate}", rate.is_probability
 
 
-def name_cost(rate: Rate) -> str:
+def name_cost(rate: Objective) -> str:
     """What is minimised, in a word or two."""
     return _find_saving(rate).removeprefix("of ") or "cost"
 
 
-def _find_saving(rate: Rate) -> str:
+def _find_saving(rate: Objective) -> str:
     """In the definition of a single rate; empty if there is none."""
+    if isinstance(rate, Worst):
+        return f"of the worst group’s {name_cost(rate.rate)}"
     match rate.terms:
         case ((Atom(conditions=()) as atom, 1.0),):
             return atom.definition.saving
@@ -73,7 +83,7 @@ def name_step(unit: Unit) -> str:
     return f"Loosening it by one {'unit' if unit == 'plain' else 'point'}"
 
 
-def write_amount_saved(price: float, unit: Unit, minimize: Rate) -> str:
+def write_amount_saved(price: float, unit: Unit, minimize: Objective) -> str:
     """How much one step of a rule's level, in this unit, saves at this price; empty if next to nothing."""
     saved = price * (1.0 if unit == "plain" else _POINT)
     if saved < _LEAST_SAVING:
@@ -81,7 +91,7 @@ def write_amount_saved(price: float, unit: Unit, minimize: Rate) -> str:
     return format_points(saved) if minimize.is_probability else round_number(saved)
 
 
-def write_saving(price: float, unit: Unit, minimize: Rate) -> str:
+def write_saving(price: float, unit: Unit, minimize: Objective) -> str:
     """The same with what is saved, as in "0.2 points of error"."""
     amount = write_amount_saved(price, unit, minimize)
     return amount and f"{amount} {name_saving(minimize)[0]}"
@@ -104,11 +114,14 @@ def _fill_phrase(atom: Atom, kind: Kind) -> str:
 
 
 def _write_cases(conditions: Conditions) -> str:
-    if not conditions:
-        return "all cases"
+    return f"cases with {describe_group(conditions)}" if conditions else "all cases"
+
+
+def describe_group(conditions: Conditions) -> str:
+    """The conditions that make a group."""
     named = [f"{name} {quote(value)}" for name, value in conditions if name != LABEL]
     named += [f"true label {quote(value)}" for name, value in conditions if name == LABEL]
-    return f"cases with {join_words(named)}"
+    return join_words(named)
 
 
 def _write_noun(atom: Atom, kind: Kind, like: Atom | None = None) -> str:

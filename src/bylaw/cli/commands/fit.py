@@ -208,6 +208,7 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "cost_before": measured.costs.baseline,
             "cost_after": measured.costs.policy,
             "prices": policy.prices,
+            "group_rates": [one.to_dict() for one in policy.group_rates],
             "status": policy.solution.status.name.lower(),
             "violation": policy.guarantee.violation,
             "certificate": policy.certificate and vars(policy.certificate),
@@ -224,6 +225,8 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
     tell(f"{measured.n_rows:,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
     for column, count in rows.seen_rows.items():
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
+    for found in policy.group_rates:
+        tell(f"  {found}")
     if policy.prices:
         prices = [(rule, f"{price:.4g}") for rule, price in policy.prices.items()]
         show_table("", ("rule", "shadow price"), prices)

@@ -43,6 +43,7 @@ def _word_facts(policy: Policy) -> dict[str, str]:
     rows = " + ".join(counts) + " rows" if counts else "an unknown number of rows"
     return {
         "minimize": str(policy.problem.minimize),
+        **({"groups": "; ".join(map(str, policy.group_rates))} if policy.group_rates else {}),
         "decisions": f"{policy.action_space.description}: {shorten(policy.actions, 20)}",
         "made": policy.card.created,
         "fitted on": f"{policy.card.source or 'rows in memory'}, {rows}",
@@ -79,6 +80,7 @@ def _list_facts(policy: Policy) -> dict[str, Any]:
         "certificate": None if policy.certificate is None else asdict(policy.certificate),
         "calibration": None if policy.calibration is None else policy.calibration.to_dict(),
         "prices": policy.prices,
+        "group_rates": [one.to_dict() for one in policy.group_rates],
         "tightened": policy.tightened,
         "hash": policy.digest,
     }
