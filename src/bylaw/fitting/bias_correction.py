@@ -27,7 +27,7 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
 from bylaw.formulation.rate_response import RateResponse
-from bylaw.formulation.solution import Solution, Status
+from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
@@ -104,6 +104,7 @@ class CorrectedSolution:
     solution: Solution
     rates: RateExcess
     target: RuleTarget
+    hard: HardDecisions | None = None  # without chance
 
     @property
     def shift(self) -> Floats:

@@ -60,7 +60,8 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     fitted = describe_rates(correction, found)
     _warn_if_missed(correction, found, fitted)
     tightened = found.shift * found.dual.form.scales
-    return make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
+    policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
+    return policy if found.hard is None else replace(policy, hard=found.hard)
 
 
 def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRates:

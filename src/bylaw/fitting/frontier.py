@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -60,14 +60,14 @@ class LazyPolicies(Sequence[Policy | None]):
         if point.status is Status.INFEASIBLE:
             return None
         if i not in self._made:
-            policy = Policy.from_solution(
+            self._made[i] = Policy.from_solution(
                 point.problem,
                 point.form,
                 point.solution,
                 self._guarantees[i],
                 fingerprints=(self._fingerprint,),
+                group_rates=point.group_rates,
             )
-            self._made[i] = replace(policy, group_rates=point.group_rates)
         return self._made[i]
 
     def __repr__(self) -> str:

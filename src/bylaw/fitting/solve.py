@@ -24,9 +24,10 @@ from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
-from bylaw.fitting.certification import certify
+from bylaw.fitting.certification import Finish, certify
 from bylaw.fitting.diagnosis import examine
 from bylaw.fitting.fitted_policy import count_block, make_corrected_policy, make_policy, warn_of_missed_rules
+from bylaw.fitting.hard_decisions import CONSTANT, harden, make_hard_policy
 from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, add_groups
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
@@ -75,10 +76,12 @@ def solve(
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = _CONFIDENCE,
     held_out: Evidence | HeldOut | Scan | None = None,
+    lottery: bool = True,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Policy:
-    """The randomised policy of least cost that satisfies the rules on these rows.
+    """The policy of least cost that satisfies the rules on these rows: a randomised one, or with
+    `lottery=False` one without chance.
 
     The rules hold for the rates that the evidence's probabilities predict; where the true labels
     or groups of these rows are given too, for the observed rates.
@@ -129,6 +132,11 @@ def solve(
     held_out : Evidence, HeldOut or Scan, optional
         rows that were held out; `HeldOut(evidence, labels, groups)` where rules refer to labels or to
         groups that are known only as probabilities.
+    lottery : bool
+        False for decisions without chance: each row gets the action of largest score, of equal ones the
+        first, and the rules are held, corrected and certified on these decisions. `policy.hard` states what
+        that costs. Rows with the same scores are decided alike; where that makes a rule impossible, a warning
+        names both.
     rng : Generator or int, optional
         the full batch solver shuffles blocks of rows with it, stochastic solvers sample rows (with seed 0
         if none is given).
@@ -150,6 +158,8 @@ def solve(
     -----
     ConvergenceWarning
         when the policy misses rules by more than its solver may; it states which and by how much.
+    GuaranteeWarning
+        when rules are missed without chance, as rows have the same scores.
 
     Examples
     --------
@@ -164,7 +174,14 @@ def solve(
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
     surveyed = None
+    if not isinstance(lottery, bool):
+        raise OptionError(f"lottery must be True or False, not {lottery!r}")
     if isinstance(evidence, Scan):
+        if not lottery:
+            raise OptionError(
+                "lottery=False needs all rows in memory: solve with a sample, rows.sample(1_000_000).evidence, "
+                "or allow lotteries"
+            )
         _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
@@ -187,7 +204,7 @@ def solve(
     search = _start_search(problem, evidence, surveyed)
     if search is not None:
         problem = search.weigh()
-    form = compile_problem(problem, evidence)
+    form = compile_problem(problem, evidence, features=() if lottery else (CONSTANT,))
     chosen = as_solver(solver)
     dual = _make_dual(form, evidence, surveyed, beta)
     sharpness = 1.0 if search is None else SHARPER
@@ -229,9 +246,13 @@ def solve(
         begin = weighed.multipliers if dual.n_rules else None
     if not dual.n_rules or not (told or margin or certifying):
         solution = _solve_as_predicted(problem, evidence, dual, run, tol, begin)
-        policy = _add_source(make_policy(problem, dual, solution), surveyed)
+        if lottery:
+            policy = _add_source(make_policy(problem, dual, solution), surveyed)
+        else:
+            policy = make_hard_policy(problem, evidence, dual, solution, tol)
     else:
-        policy = _solve_as_observed(correct(problem, dual), margin, certifying, confidence)
+        finish = _keep if lottery else harden
+        policy = _solve_as_observed(correct(problem, dual), margin, certifying, confidence, finish)
     if search is not None and weighed is not None:
         policy = add_groups(policy, search, weighed, observe(evidence, labels, groups, seen_weights))
     return _add_calibration(policy, calibration)
@@ -342,17 +363,23 @@ def _solve_as_observed(
     margin: float | Literal["auto"],
     certifying: HeldOut | None,
     confidence: float,
+    finish: Finish,
 ) -> Policy:
     if not (correction.affected.any() or margin or certifying):
         parts = correction.problem, correction.evidence, correction.dual
         solution = _solve_as_predicted(*parts, correction.run, correction.tol)
-        return make_corrected_policy(correction, correction.describe(solution))
+        return make_corrected_policy(correction, finish(correction, correction.describe(solution)))
     found = correction.fit(0.0 if certifying else margin)
     if found.solution.status is Status.MISSED:
         _raise_if_impossible(correction, found)
     if certifying:
-        return certify(correction, found, certifying, confidence)
-    return make_corrected_policy(correction, found)
+        return certify(correction, found, certifying, confidence, finish)
+    return make_corrected_policy(correction, finish(correction, found))
+
+
+def _keep(correction: Correction, found: CorrectedSolution) -> CorrectedSolution:
+    """Randomised, as it was found."""
+    return found
 
 
 def _solve_as_predicted(

@@ -306,6 +306,24 @@ class GroupRate(NamedTuple):
         return f"{format_conditions(self.group)}: {self.rate:.4g}, weight {self.weight:.3g}"
 
 
+class HardDecisions(NamedTuple):
+    """A policy without chance beside the randomised one, on the fitted rows, by the model's probabilities."""
+
+    cost: float
+    randomised_cost: float
+
+    @property
+    def price(self) -> float:
+        """What giving up chance costs."""
+        return self.cost - self.randomised_cost
+
+    def __str__(self) -> str:
+        return (
+            f"decisions without chance: they cost {self.cost:.4g}, {self.price:.2g} more than the randomised "
+            "ones"
+        )
+
+
 class ExactOptimum(NamedTuple):
     """The optimum of the exact linear program on the fitted rows."""
 

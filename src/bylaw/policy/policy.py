@@ -29,6 +29,7 @@ from bylaw.formulation.solution import (
     FittedRates,
     GroupRate,
     Guarantee,
+    HardDecisions,
     RulePrice,
     Solution,
 )
@@ -80,6 +81,8 @@ class Policy:
         how the model's probabilities are read; the policy applies it by itself.
     group_rates : tuple of GroupRate
         where the worst group's rate is minimised: each group's weight and rate on the fitted rows.
+    hard : HardDecisions or None
+        of a policy without chance (`solve(..., lottery=False)`), what giving up chance costs.
 
     Examples
     --------
@@ -109,6 +112,7 @@ class Policy:
     card: Card = field(default_factory=Card.today)
     calibration: Calibration | None = None
     group_rates: tuple[GroupRate, ...] = ()
+    hard: HardDecisions | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "score_matrix", own(self.score_matrix, self.score_matrix))
@@ -123,6 +127,7 @@ class Policy:
         tightened: Floats | None = None,
         fingerprints: Fingerprints = (),
         fitted_rates: FittedRates | None = None,
+        group_rates: tuple[GroupRate, ...] = (),
     ) -> Policy:
         prices = form.prices(solution.multipliers)
         shifts = np.zeros(len(prices)) if tightened is None else tightened
@@ -138,6 +143,7 @@ class Policy:
             frequencies=form.frequencies,
             fingerprints=fingerprints,
             fitted_rates=fitted_rates,
+            group_rates=group_rates,
         )
 
     @property
@@ -187,6 +193,11 @@ class Policy:
             return self.problem
         weights = {found.group: found.weight for found in self.group_rates}
         return self.problem.with_objective(self.problem.minimize.weigh(weights))
+
+    @property
+    def lottery(self) -> bool:
+        """Whether some decisions are drawn at random."""
+        return self.hard is None
 
     @property
     def entropy_cost(self) -> float:
@@ -254,7 +265,8 @@ class Policy:
 
             return answer_rows(self, evidence, columns, decides=False)
         rows = self.calibrate(evidence)
-        return compute_probabilities(self.feature_map, self.score_matrix, self.beta, rows).T
+        found = compute_probabilities(self.feature_map, self.score_matrix, self.beta, rows)
+        return found.T if self.lottery else self.action_space.harden(found).T
 
     def decide(
         self,
@@ -274,7 +286,8 @@ class Policy:
             the rows to decide. Rows elsewhere are named by `scan`, or are a frame of Dask, Spark or Polars
             beside its `columns`.
         rng : Generator or int, optional
-            a generator or a seed; for "sample" and "systematic".
+            a generator or a seed; for "sample" and "systematic". A policy without chance draws nothing, and
+            needs neither `rng` nor `ids`.
         ids : array of shape (n_rows,), optional
             one id per row, strings or whole numbers, for "sample": the same id and policy give the same
             decision in any batch and on any machine. For rows elsewhere, the name of their column of ids, by
@@ -349,6 +362,10 @@ class Policy:
 
     def _make_sampler(self, rng: Any, ids: Any, method: str, key: str | None) -> Sampler:
         """From probabilities (n_actions, n_rows) to positions of actions, (n_rows,)."""
+        if not self.lottery and method in ("sample", "argmax"):
+            if key is not None:
+                check_key(key)
+            return lambda parts, _: (part.argmax(axis=0) for part in parts)
         if method == "argmax":
             if rng is not None or ids is not None or key is not None:
                 raise OptionError("method='argmax' draws nothing; leave out rng, ids and key")
@@ -483,6 +500,7 @@ class Policy:
             f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: {hold}"
             f"\nminimize {self.problem.minimize}{self._describe_worst()}"
             f"{prices and chr(10) + 'subject to' + prices}"
+            f"{'' if self.hard is None else f'{chr(10)}{self.hard}'}"
             f"{'' if self.calibration is None else f'{chr(10)}{self.calibration}'}"
             f"{'' if self.certificate is None else f'{chr(10)}{self.certificate}'}"
         )

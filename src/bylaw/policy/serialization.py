@@ -22,6 +22,7 @@ from bylaw.formulation.solution import (
     FittedRates,
     GroupRate,
     Guarantee,
+    HardDecisions,
     RulePrice,
     Solution,
     Status,
@@ -103,6 +104,8 @@ def to_dict(policy: Policy) -> dict[str, Any]:
             **({"passes": solution.passes} if solution.passes else {}),
         },
     }
+    if policy.hard is not None:
+        content["hard"] = policy.hard._asdict()
     if policy.group_rates:
         content["group_rates"] = [one.to_dict() for one in policy.group_rates]
     if policy.fitted_rates is not None:
@@ -159,6 +162,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "card": Card.from_node(root["card"]),
         "calibration": calibration,
         "group_rates": _group_rates(root, problem, feature_map),
+        "hard": _hard(root),
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(rest):
@@ -250,6 +254,13 @@ def _certificate(node: Node) -> Certificate | None:
         tested=node["tested"].count(),
         p_value=node["p_value"].positive(zero=True),
     )
+
+
+def _hard(root: Node) -> HardDecisions | None:
+    """Files of randomised policies have no such key."""
+    if "hard" not in root.value:
+        return None
+    return HardDecisions(*(root["hard"][name].number() for name in HardDecisions._fields))
 
 
 def _group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple[GroupRate, ...]:
