@@ -83,7 +83,7 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
 
 def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: FittedRates) -> None:
     missed = found.rates.observed > correction.tol
-    if missed[correction.exact].any():
+    if missed[correction.exact].any() and found.hard is None:  # without chance, ties are the reason
         listed = _list_rules(fitted, missed & correction.exact)
         message = (
             f"the observed rates of these rows do not satisfy every rule: {listed}. The scores tell too "

@@ -42,13 +42,14 @@ _ROUNDS = 16
 _LOOSE = 2.0  # rows: a rule with a price that is held further inside is loosened
 _RAISES = 40  # of a price, by factors of two and by halves
 _PRICED = 1e-9  # of the unit of the loss
+_SURE = 0.99  # a decision whose likeliest action has a lower probability is drawn by lot
 
 Excess = Callable[[Dual, Tally], Floats]  # (M,): what must be <= 0, of a policy whose rows were tallied
 
 
 @dataclass(frozen=True)
-class HardPolicy:
-    """Multipliers whose likeliest actions are the decisions."""
+class RulesAt:
+    """The rules and the cost of a policy, as a rule of one whose likeliest actions are the decisions."""
 
     dual: Dual  # with the beta of decisions without chance
     multipliers: Floats
@@ -93,7 +94,7 @@ class Hardening:
     measure: Excess
     tol: float
 
-    def find(self, multipliers: Floats, shift: Floats | None = None) -> HardPolicy:
+    def find(self, multipliers: Floats, shift: Floats | None = None) -> RulesAt:
         """The best policy met: of those that satisfy the rules the cheapest, or the one that misses least.
         `shift` (M,) is how much tighter than stated the randomised one is held."""
         best = self._look(multipliers)
@@ -118,13 +119,17 @@ class Hardening:
         """(M,): how far one row moves each rule, in units of the dual."""
         return measure_resolution(self.dual.form, self.dual.n_rows)
 
-    def _look(self, multipliers: Floats) -> HardPolicy:
-        total = self.hard.tally(multipliers)
-        return HardPolicy(self.hard, multipliers, total, self.measure(self.hard, total), self.tol)
+    def _look(self, multipliers: Floats) -> RulesAt:
+        return self.tally(self.hard, multipliers)
 
-    def _shift_bounds(self, multipliers: Floats, shift: Floats) -> HardPolicy:
+    def tally(self, dual: Dual, multipliers: Floats) -> RulesAt:
+        """The rules and the cost at some multipliers, with or without chance."""
+        total = dual.tally(multipliers)
+        return RulesAt(dual, multipliers, total, self.measure(dual, total), self.tol)
+
+    def _shift_bounds(self, multipliers: Floats, shift: Floats) -> RulesAt:
         """Sharp policies with bounds shifted by what their hard decisions miss."""
-        dual, found = self.dual, list[HardPolicy]()
+        dual, found = self.dual, list[RulesAt]()
         unit, bounds = dual.loss_unit, dual.form.bounds
         sharpest = min(_SHARPEST * dual.beta, max(dual.beta, dual.n_rows / (_ROWS_AT_BOUNDARY * unit)))
         beta = dual.beta
@@ -145,7 +150,7 @@ class Hardening:
             shift = shift + np.where(excess > self.tol, excess + self.resolution / 4, moved)
         return min(found, key=lambda one: one.rank, default=self._look(multipliers))
 
-    def _raise_prices(self, best: HardPolicy) -> HardPolicy:
+    def _raise_prices(self, best: RulesAt) -> RulesAt:
         """The price of the rule that is missed most is raised until it holds, and no further than it must."""
         for _ in range(2 * self.dual.n_rules):
             rule = int(best.excess.argmax())
@@ -157,7 +162,7 @@ class Hardening:
             best = raised
         return best
 
-    def _raise_price(self, best: HardPolicy, rule: int) -> HardPolicy | None:
+    def _raise_price(self, best: RulesAt, rule: int) -> RulesAt | None:
         low, step, found = 0.0, 1e-3 * self.dual.loss_unit / self.dual.n_rows, None
         for _ in range(_RAISES):
             trial = self._look(best.multipliers + np.eye(1, self.dual.n_rules, rule)[0] * step)
@@ -177,74 +182,70 @@ def measure_resolution(form: LinearForm, n_rows: int) -> Floats:
     return 1 / (n_rows * np.array(rarest) * form.scales)
 
 
-def warn_of_ties(policy: HardPolicy, evidence: Evidence) -> None:
-    """Where a rule is missed without chance: which, by how much, and how many rows decide alike."""
-    form = policy.dual.form
-    rule = int((policy.excess * form.scales).argmax())
-    excess, one = policy.excess[rule] * form.scales[rule], measure_resolution(form, policy.dual.n_rows)[rule]
-    tied, scores = _find_ties(policy, evidence)
+def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> None:
+    """Where a rule is missed by more than a row without chance: which, by how much, and whose decisions the
+    randomised policy draws by lot."""
+    form = found.dual.form
+    one_row = measure_resolution(form, found.dual.n_rows) * form.scales
+    excess = found.excess * form.scales
+    missed = excess > one_row + found.tol
+    if not missed.any():
+        return
+    rule = int(np.where(missed, excess, -np.inf).argmax())
+    drawn, tied, scores = _find_ties(randomised, evidence)
+    same = f", {tied:,} of them with the same scores, {scores}" if tied > 1 else ""
     message = (
-        f"without chance, {form.names[rule]!r} is missed by {excess:.3g} (one row is worth "
-        f"{one * form.scales[rule]:.2g} of it)"
+        f"without chance, {form.names[rule]!r} is missed by {excess[rule]:.3g} (one row is worth "
+        f"{one_row[rule]:.2g}): the randomised policy decides {drawn:,} rows by lot{same}. Loosen this rule "
+        f"by {excess[rule]:.3g}, tell such rows apart by a finer score, or allow lotteries (lottery=True; "
+        "with ids=, the same id always gets the same decision)"
     )
-    if tied > 1:
-        message += f". {tied:,} rows have the same scores, {scores}, and are decided alike"
-    message += (
-        f": loosen this rule by {excess:.3g}, tell such rows apart by a finer score, or allow lotteries "
-        "(lottery=True)"
-    )
-    warnings.warn(message, GuaranteeWarning, stacklevel=4)
+    warnings.warn(message, GuaranteeWarning, stacklevel=5)
 
 
-def _find_ties(policy: HardPolicy, evidence: Evidence) -> tuple[int, str]:
-    """The most rows with the same features among those nearest to a boundary, and their probabilities."""
-    form = policy.dual.form
+def _find_ties(randomised: RulesAt, evidence: Evidence) -> tuple[int, int, str]:
+    """How many rows are decided by lot, the most of them that have the same features, and the probabilities
+    of these."""
+    dual, form = randomised.dual, randomised.dual.form
     features = make_block(form, form.feature_map.admit(evidence)).features
-    scores = form.score_matrix(policy.multipliers).T @ features
-    top = np.sort(scores, axis=0)
-    gaps = top[-1] - top[-2] if form.action_space.exclusive else abs(scores).min(axis=0)
-    _, places, counts = np.unique(features, axis=1, return_inverse=True, return_counts=True)
+    chances = dual.beta * (form.score_matrix(randomised.multipliers).T @ features)
+    form.action_space.to_probabilities(chances)
+    drawn = np.flatnonzero(form.action_space.decision_confidence(chances.T) < _SURE)
+    if not len(drawn):
+        return 0, 0, ""
+    _, places, counts = np.unique(features[:, drawn], axis=1, return_inverse=True, return_counts=True)
     together = counts[places.ravel()]
-    nearest = gaps <= np.quantile(gaps, 0.1)
-    row = int(np.flatnonzero(nearest)[together[nearest].argmax()])
-    return int(together[row]), str(evidence.probabilities[row].round(4).tolist())
+    row = int(together.argmax())
+    return len(drawn), int(together[row]), str(evidence.probabilities[drawn[row]].round(4).tolist())
 
 
-def describe_hard(policy: HardPolicy, randomised: Dual, multipliers: Floats) -> HardDecisions:
+def describe_hard(found: RulesAt, randomised: RulesAt) -> HardDecisions:
     """What giving up chance costs."""
-    total = randomised.tally(multipliers)
-    form = randomised.form
-    cost = float((form.base * total.moments).sum()) / total.mass + form.base_constant
-    return HardDecisions(policy.cost, cost)
+    return HardDecisions(found.cost, randomised.cost)
 
 
 def make_hard_policy(
     problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float
 ) -> Policy:
     """Without chance, from a randomised solution for predicted rates; warns of rules that it misses."""
-    found = Hardening(dual, predict_excess, tol).find(solution.multipliers)
-    if not found.holds:
-        warn_of_ties(found, evidence)
+    hardening = Hardening(dual, predict_excess, tol)
+    randomised = hardening.tally(dual, solution.multipliers)
+    found = hardening.find(solution.multipliers)
+    warn_of_ties(found, randomised, evidence)
     policy = make_policy(problem, found.dual, found.solution(solution))
-    return replace(policy, hard=describe_hard(found, dual, solution.multipliers))
+    return replace(policy, hard=describe_hard(found, randomised))
 
 
-def harden(correction: Correction, randomised: CorrectedSolution) -> CorrectedSolution:
+def harden(correction: Correction, solved: CorrectedSolution) -> CorrectedSolution:
     """Without chance, from a randomised solution for rates as observed; warns of rules that it misses."""
-    rates, target = correction.rates, randomised.target
-    hardening = Hardening(
-        randomised.dual, lambda dual, total: target(rates.measure(dual, total)), correction.tol
+    rates, target = correction.rates, solved.target
+    hardening = Hardening(solved.dual, lambda dual, total: target(rates.measure(dual, total)), correction.tol)
+    randomised = hardening.tally(solved.dual, solved.solution.multipliers)
+    found = hardening.find(solved.solution.multipliers, solved.shift)
+    measured = rates.measure(found.dual, found.total)
+    stated = replace(found, excess=target.stated_excess(measured))
+    warn_of_ties(stated, randomised, correction.evidence)
+    hard = describe_hard(found, randomised)
+    return correction.conclude(
+        CorrectedSolution(found.dual, found.solution(solved.solution), measured, target, hard)
     )
-    multipliers = randomised.solution.multipliers
-    found = hardening.find(multipliers, randomised.shift)
-    hard = CorrectedSolution(
-        found.dual,
-        found.solution(randomised.solution),
-        rates.measure(found.dual, found.total),
-        target,
-        describe_hard(found, randomised.dual, multipliers),
-    )
-    stated = target.stated_excess(hard.rates)
-    if (stated > correction.tol).any():
-        warn_of_ties(replace(found, excess=stated), correction.evidence)
-    return correction.conclude(hard)

@@ -179,8 +179,8 @@ def solve(
     if isinstance(evidence, Scan):
         if not lottery:
             raise OptionError(
-                "lottery=False needs all rows in memory: solve with a sample, rows.sample(1_000_000).evidence, "
-                "or allow lotteries"
+                "lottery=False needs all rows in memory: solve with a sample, "
+                "rows.sample(1_000_000).evidence, or allow lotteries"
             )
         _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
         if isinstance(evidence, DatabaseScan):

@@ -247,6 +247,14 @@ def _list_guarantees(context: ReportContext) -> list[str]:
         found.append(describe_certificate(policy.certificate))
     if context.audit is not None and _count(context, Verdict.CERTIFIED) + _count(context, Verdict.VIOLATED):
         found.append(_describe_audit(context))
+    if policy.hard is not None:
+        price = policy.hard.price
+        cost = format_points(price) if policy.problem.minimize.is_probability else round_number(price)
+        found.append(
+            "Decisions are made without chance: each case gets the decision of largest score, and the rules "
+            f"are held on these decisions. By the model’s probabilities, that costs {cost} more than drawing "
+            "some decisions at random."
+        )
     return [*found, "The same policy file, cases and identifiers give the same decisions, to the last bit."]
 
 
