@@ -15,6 +15,7 @@ import time
 import warnings
 
 import numpy as np
+from experiments.fuzz.run import TOL, Outcome, Rows, random_problem, random_rows, report, run
 from scipy import sparse
 from scipy.optimize import LinearConstraint, linprog, milp
 
@@ -33,14 +34,13 @@ from bylaw import (
 from bylaw.formulation.row_rates import compute_row_rates
 from bylaw.language.expressions import Rate
 from bylaw.language.worst import OVERALL, Worst
-from experiments.fuzz.run import TOL, Outcome, Rows, random_problem, random_rows, report, run
 
 GROUPS = ("known", "hidden", "label", ("known", "label"), ("hidden", "label"))
 FEW_ROWS = 12
 
 
 def pay(rate: Rate, rows: Evidence, policy_space) -> tuple[np.ndarray, float]:
-    """What each action on each row adds to a rate, (n, A), and its constant: by decisions that are all alike."""
+    """What each action on each row adds to a rate, (n, A), and its constant: by decisions all alike."""
     n, n_actions = len(rows), len(policy_space.actions)
     nothing = compute_row_rates(rate, rows, np.zeros((n, n_actions)), policy_space)
     shares = rows.row_weights / rows.row_weights.sum()
