@@ -18,7 +18,7 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import RuleExcesses
-from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution, Status
+from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
 from bylaw.policy.policy import Policy, compute_probabilities
@@ -61,7 +61,12 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     _warn_if_missed(correction, found, fitted)
     tightened = found.shift * found.dual.form.scales
     policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
-    return policy if found.hard is None else replace(policy, hard=found.hard)
+    return policy if found.hard is None else add_hard(policy, found.hard)
+
+
+def add_hard(policy: Policy, hard: HardDecisions) -> Policy:
+    """A policy without chance, with what that costs."""
+    return replace(policy, hard=hard, guarantee=replace(policy.guarantee, chance=hard.excess))
 
 
 def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRates:

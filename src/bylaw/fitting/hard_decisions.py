@@ -22,7 +22,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import GuaranteeWarning
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction
-from bylaw.fitting.fitted_policy import make_policy
+from bylaw.fitting.fitted_policy import add_hard, make_guarantee, make_policy
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import Feature, LinearForm
@@ -43,7 +43,6 @@ _LOOSE = 2.0  # rows: a rule with a price that is held further inside is loosene
 _RAISES = 40  # of a price, by factors of two and by halves
 _PRICED = 1e-9  # of the unit of the loss
 _SURE = 0.99  # a decision whose likeliest action has a lower probability is drawn by lot
-
 Excess = Callable[[Dual, Tally], Floats]  # (M,): what must be <= 0, of a policy whose rows were tallied
 
 
@@ -221,7 +220,10 @@ def _find_ties(randomised: RulesAt, evidence: Evidence) -> tuple[int, int, str]:
 
 def describe_hard(found: RulesAt, randomised: RulesAt) -> HardDecisions:
     """What giving up chance costs."""
-    return HardDecisions(found.cost, randomised.cost)
+    mapping = float(np.linalg.norm(np.maximum(randomised.excess, 0.0)))
+    solution = Solution(randomised.multipliers, Status.CONVERGED, mapping, 0.0, 0)
+    excess = make_guarantee(randomised.dual, solution).excess_cost
+    return HardDecisions(found.cost, randomised.cost, excess)
 
 
 def make_hard_policy(
@@ -233,7 +235,7 @@ def make_hard_policy(
     found = hardening.find(solution.multipliers)
     warn_of_ties(found, randomised, evidence)
     policy = make_policy(problem, found.dual, found.solution(solution))
-    return replace(policy, hard=describe_hard(found, randomised))
+    return add_hard(policy, describe_hard(found, randomised))
 
 
 def harden(correction: Correction, solved: CorrectedSolution) -> CorrectedSolution:

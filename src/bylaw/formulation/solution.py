@@ -114,6 +114,9 @@ class Guarantee:
         (E[largest loss of a row] + F(lambda)) / ||lambda||_1: no policy satisfies all rules by more (Slater's
         condition asks for some that is above zero). Infinite if no rule binds, nan if it is not known.
         `diagnose(problem, evidence).slack` is the slack itself.
+    chance : float
+        of decisions without chance, what they cost beyond the bound of the lemma, which is about randomised
+        ones.
     violation, excess_cost : float
         the bounds on the fitted rows.
     sampling : float
@@ -140,6 +143,7 @@ class Guarantee:
     entropy: float  # log|A|, or K log 2 for sets
     rows: float = math.nan  # n
     most_slack: float = math.nan  # of Slater's condition
+    chance: float = 0.0  # what decisions without chance cost beyond the bound of the randomised ones
 
     @property
     def violation(self) -> float:
@@ -172,7 +176,7 @@ class Guarantee:
 
     def _bound_cost(self, mapping: float) -> float:
         reach = self.multiplier_norm + self.alpha * self.mean_norm
-        return reach * mapping + 2 * self.entropy / self.beta
+        return reach * mapping + 2 * self.entropy / self.beta + self.chance
 
     def __str__(self) -> str:
         model = f"2 delta_loss + {self.multiplier_norm:.3g} delta_constr"
@@ -311,6 +315,12 @@ class HardDecisions(NamedTuple):
 
     cost: float
     randomised_cost: float
+    randomised_excess: float  # what the randomised one may cost beyond the best
+
+    @property
+    def excess(self) -> float:
+        """What it may cost beyond the best randomised one."""
+        return max(self.price, 0.0) + self.randomised_excess
 
     @property
     def price(self) -> float:

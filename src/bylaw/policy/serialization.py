@@ -304,15 +304,17 @@ def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
     """Without the number of rows, which the fingerprint has, and without a slack that is not known."""
     terms = asdict(guarantee)
     left_out = ["rows"] if math.isfinite(guarantee.most_slack) else ["rows", "most_slack"]
+    left_out += [] if guarantee.chance else ["chance"]
     return {name: value for name, value in terms.items() if name not in left_out}
 
 
 def read_guarantee(node: Node, beta: float, fingerprints: Fingerprints) -> Guarantee:
     """The first fingerprint is that of the fitted rows."""
-    names = [f.name for f in fields(Guarantee) if f.name not in ("beta", "rows", "most_slack")]
+    names = [f.name for f in fields(Guarantee) if f.name not in ("beta", "rows", "most_slack", "chance")]
     terms = {name: node[name].positive(zero=True) for name in names}
     slack = math.nan if terms["multiplier_norm"] else math.inf
     if "most_slack" in node.value:
         slack = node["most_slack"].positive(zero=True)
     rows = float(fingerprints[0].rows) if fingerprints else math.nan
-    return Guarantee(**terms, beta=beta, rows=rows, most_slack=slack)
+    chance = node["chance"].positive(zero=True) if "chance" in node.value else 0.0
+    return Guarantee(**terms, beta=beta, rows=rows, most_slack=slack, chance=chance)
