@@ -19,6 +19,7 @@ from bylaw import (
     Stream,
     audit,
     cost,
+    custom,
     demographic_parity,
     diagnose,
     error,
@@ -26,6 +27,7 @@ from bylaw import (
     frontier,
     miscoverage,
     rejected,
+    selected,
     sensitivity,
     size,
     solve,
@@ -205,6 +207,30 @@ def test_rates_are_those_that_turned_out():
         assert [one.rate for one in policy.group_rates] == pytest.approx(rates, abs=1e-9)
         weighed = [one.rate for one in policy.group_rates if one.weight > 0.01]
         assert max(weighed) - min(weighed) < 0.01
+
+
+def test_weights_follow_margins():
+    """Margins move parity, and with it the groups' rates: those with a weight stay together."""
+    rng = np.random.default_rng(0)
+    group = rng.choice(3, 3000, p=[0.5, 0.3, 0.2])
+    scores = rng.normal(size=(3000, 3)) * np.array([1.5, 2.3, 3.2])[group][:, None]
+    scores[:, 0] += 0.5 * (group == 1)
+    P = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    labels = (P.cumsum(axis=1) < rng.random((3000, 1))).sum(axis=1)
+    problem = Problem(worst(error(), by="g"), [rejected() <= 0.1, demographic_parity("g", tol=0.05)])
+    policy = solve(problem, Evidence(P, groups={"g": group}), labels=labels, margin=1.0)
+    weighed = [one.rate for one in policy.group_rates if one.weight > 0.05]
+    assert len(weighed) > 1
+    assert max(weighed) - min(weighed) < 0.004
+
+
+def test_a_group_may_be_dearer_than_all_groups_on_average():
+    """The dual's value exceeds every cost of equal weights, and that is no conflict."""
+    costs = np.array([[0.0, 1.0, 2.0]] * 50 + [[10.0, 12.0, 13.0]] * 50)
+    evidence = Evidence([[0.5, 0.5]] * 100, groups={"g": [0] * 50 + [1] * 50}, costs={"fee": costs})
+    policy = solve(Problem(worst(custom("fee"), by="g"), [rejected() <= 0.2, selected(0) <= 0.5]), evidence)
+    assert [one.weight for one in policy.group_rates] == pytest.approx([0.0, 1.0], abs=1e-6)
+    assert max(one.rate for one in policy.group_rates) == pytest.approx(10.0, abs=0.01)
 
 
 def test_a_frontier_has_the_worst_rate_at_each_level():

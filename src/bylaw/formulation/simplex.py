@@ -32,13 +32,6 @@ class Simplex:
         nearest[-self.size :] = np.maximum(last - excess[np.flatnonzero(ordered > excess)[-1]], 0.0)
         return nearest
 
-    def level(self, gradient: Floats, multipliers: Floats) -> Floats:
-        """(M,): the gradient less, on the simplex, its mean by weight: there a constant makes no difference,
-        and at the optimum this one leaves no force on the sum."""
-        level = gradient.copy()
-        level[-self.size :] -= gradient[-self.size :] @ multipliers[-self.size :] / self.total
-        return level
-
     def add_equation(self, root: Floats, target: Floats) -> tuple[Floats, Floats]:
         """A least-squares problem, (n, n) and (n,), whose last unknowns are on the simplex, with its equation
         as one more line."""

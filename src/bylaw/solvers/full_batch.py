@@ -227,10 +227,10 @@ class _State:
 
     def step(self, dual: Dual, damping: float, *, curvature: bool) -> _State:
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
-        guess, slope = (self.multipliers > 0) | (self.gradient < 0), self.gradient
+        guess = (self.multipliers > 0) | (self.gradient < 0)
         if dual.simplex is not None:
-            guess[-dual.simplex.size :], slope = True, dual.simplex.level(slope, self.multipliers)
-        point = minimize_quadratic(model, model @ self.multipliers - slope, guess, dual.simplex)
+            guess[-dual.simplex.size :] = True
+        point = minimize_quadratic(model, model @ self.multipliers - self.gradient, guess, dual.simplex)
         move = point - self.multipliers
         predicted_decrease = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
         return _State.at(dual, point, predicted_decrease, curvature=curvature)
