@@ -32,7 +32,10 @@ from bylaw import (
     worst,
 )
 from bylaw.data.outcomes import observe
-from bylaw.fitting.hard_decisions import _HARDEST, _TIE
+from bylaw.fitting.hard_decisions import _HARDEST, _TIE, CONSTANT, Hardening, predict_excess
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.linear_form import compile_problem
 from helpers.generated_rows import Rows
 from helpers.reference import error_loss, one_hot, parity, rejection
 
@@ -149,6 +152,16 @@ def test_no_assignment_of_few_rows_is_much_better(seed):
     assert policy.expected(error(), evidence) <= best.fun + 3 / n
     if held.max() <= 1e-6:
         assert policy.expected(error(), evidence) >= best.fun - 1e-9
+
+
+def test_a_price_is_raised_until_its_rule_holds_and_no_further():
+    evidence = Rows(n=400, K=2, S=2, seed=4).evidence()
+    form = compile_problem(Problem(error(), [selected(1) <= 0.2]), evidence, features=(CONSTANT,))
+    hardening = Hardening(Dual(form, make_blocks(form, evidence), 1000.0), predict_excess, 1e-6)
+    without = hardening.tally(hardening.hard, np.zeros(1))
+    assert without.excess[0] > 0.1
+    raised = hardening._raise_prices(without)
+    assert -1 / 400 - 1e-9 <= raised.excess[0] <= 1e-6
 
 
 def test_ties_between_actions_go_to_the_first():

@@ -11,6 +11,7 @@ reads this one. Where scores are equal, the first action is taken: the others co
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ _ROWS_AT_BOUNDARY = 8.0  # about as many are left undecided by the sharp policy
 _ROUNDS = 16
 _LOOSE = 2.0  # rows: a rule with a price that is held further inside is loosened
 _RAISES = 40  # of a price, by factors of two and by halves
+_NARROW = 1e-7  # price, in units of the loss: nearer to a boundary, a softmax is not zero or one
+_HIGHEST = 10.0  # price, in units of the loss: beyond, rounding errors would decide equal rows
 _PRICED = 1e-9  # of the unit of the loss
 _SURE = 0.99  # a decision whose likeliest action has a lower probability is drawn by lot
 Excess = Callable[[Dual, Tally], Floats]  # (M,): what must be <= 0, of a policy whose rows were tallied
@@ -162,13 +165,20 @@ class Hardening:
         return best
 
     def _raise_price(self, best: RulesAt, rule: int) -> RulesAt | None:
-        low, step, found = 0.0, 1e-3 * self.dual.loss_unit / self.dual.n_rows, None
+        """Twice as far until the rule holds, then by halves."""
+        low, high, found = 0.0, math.inf, None
+        step = 1e-3 * self.dual.loss_unit / self.dual.n_rows
         for _ in range(_RAISES):
             trial = self._look(best.multipliers + np.eye(1, self.dual.n_rules, rule)[0] * step)
             if trial.excess[rule] <= self.tol:
-                found, step = trial, (low + step) / 2
+                high, found = step, trial
+            elif step > _HIGHEST * self.dual.loss_unit:
+                break
             else:
-                low, step = step, 2 * step if found is None else (step + low) / 2
+                low = step
+            if high - low <= _NARROW * self.dual.loss_unit:
+                break
+            step = 2 * step if found is None else (low + high) / 2
         return found
 
 
