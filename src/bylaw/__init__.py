@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         selected,
         size,
     )
+    from bylaw.language.worst import worst
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
 
@@ -128,6 +129,7 @@ __all__ = [
     "sensitivity",
     "size",
     "solve",
+    "worst",
 ]
 
 _MODULES = {
@@ -158,6 +160,7 @@ _MODULES = {
         "accepted balanced_error cost custom disagreement error f1 g_mean miscoverage omits precision "
         "recall rejected selected size"
     ),
+    "bylaw.language.worst": "worst",
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",
 }

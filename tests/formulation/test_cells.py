@@ -75,7 +75,7 @@ def test_sums_are_those_of_dense_features(name, weighted):
         dual.value_and_gradient(multipliers), dense.value_and_gradient(multipliers), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
-    np.testing.assert_allclose(dual.hessian(multipliers), dense.hessian(multipliers), atol=1e-9)
+    np.testing.assert_allclose(dual.hessian(multipliers), dense.hessian(multipliers), atol=1e-8)
     hessian = dual.second_order(dual.tally(multipliers, curvature=True))
     np.testing.assert_allclose(hessian @ multipliers, dense.hessian(multipliers) @ multipliers, atol=1e-10)
     assert hessian.trace == pytest.approx(np.trace(dense.hessian(multipliers)))

@@ -28,6 +28,7 @@ from bylaw import (
     selected,
     size,
     solve,
+    worst,
 )
 from bylaw.calibration.calibration import Calibration, GroupMap
 from bylaw.calibration.maps import CalibrationMap
@@ -54,10 +55,10 @@ class Case:
         return self.policy.decide(self.evidence, ids=self.frame["id"].to_numpy(), key=key)
 
 
-def case(problem, columns, frame, *, shaken=False, beta=50.0):
+def case(problem, columns, frame, *, shaken=False, beta=50.0, lottery=True):
     """Solved on the rows themselves; or shaken, so that every feature has its own weight."""
     evidence = columns.evidence(frame)
-    policy = solve(problem, evidence, beta=beta)
+    policy = solve(problem, evidence, beta=beta, lottery=lottery)
     if shaken:
         weights = np.random.default_rng(0).normal(size=policy.score_matrix.shape) / 10
         policy = replace(policy, score_matrix=weights)
@@ -292,6 +293,28 @@ def routes():
     return case(Problem(custom("wrong"), rules), columns, frame, shaken=True)
 
 
+@cache
+def worst_group():
+    """Weights of groups in place of an objective's."""
+    frame, columns = _grouped()
+    return case(Problem(worst(error(), by=("sex", "race")), [rejected() <= 0.1]), columns, frame)
+
+
+@cache
+def without_chance():
+    """Every decision is one action's, whatever the id."""
+    frame, columns = _grouped()
+    rules = [rejected() <= 0.1, demographic_parity("sex", tol=0.05)]
+    return case(Problem(error(), rules), columns, frame, beta="auto", lottery=False)
+
+
+def _grouped():
+    rows, names = Rows(n=600, K=3, S=2), list("xyz")
+    sex, race = np.array(["F", "M"])[rows.group], np.random.default_rng(8).integers(0, 2, 600)
+    frame = pandas.DataFrame({"id": np.arange(600), **spread(rows.P, names), "sex": sex, "race": race})
+    return frame, Columns(names, groups={"sex": "sex", "race": "race"})
+
+
 def shaken_map(rng, n_cells, n_bends=0, full=False):
     """A map in which every number has its own part."""
     weights = np.diag(rng.uniform(0.2, 0.8, n_cells))
@@ -373,6 +396,7 @@ AWKWARD_CASES = {
 }
 OPTION_CASES = {f.__name__: f for f in (experts, numbered_experts, truths_or_ask, routes)}
 AWKWARD_CASES |= OPTION_CASES
+AWKWARD_CASES |= {f.__name__: f for f in (worst_group, without_chance)}
 AWKWARD_CASES |= CALIBRATED_CASES
 
 

@@ -77,7 +77,7 @@ def test_another_key(name, database):
     key = "release 'ü' \\ 2"
     distribution, decisions = answers(case, database, key=key)
     check(case, distribution, as_decided(case, decisions), key)
-    assert (case.decisions(key) != case.decisions()).any() or name == "decided"
+    assert (case.decisions(key) != case.decisions()).any() or name in ("decided", "without_chance")
 
 
 def test_decisions_alone():

@@ -32,11 +32,12 @@ from bylaw.data.arrays import as_matrix, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.formulation.row_rates import compute_row_rates, has_rows
+from bylaw.formulation.row_rates import compute_group_rates, compute_row_rates, has_rows
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Rate, Ratio, Rule
+from bylaw.language.expressions import LABEL, Rule, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import RowsAtHand, hash_evidence, shares_rows
 
@@ -79,6 +80,8 @@ class Audit:
     looks : int
         how many audits on held-out rows the policy's card shows, this one included; 0 for an estimate. The
         confidence is that of a single look.
+    group_rates : dict
+        where the worst group's rate is minimised: the rate of each group that has rows, for these decisions.
 
     Examples
     --------
@@ -109,6 +112,7 @@ class Audit:
     seen_rows: Mapping[str, int] = field(default_factory=dict)
     seen_at_random: bool = True
     looks: int = 0
+    group_rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -146,7 +150,7 @@ class Audit:
             for rule in self.rules
         ]
         lines = [line._asdict() for line in self.reliability]
-        fields["seen_rows"] = dict(self.seen_rows)
+        fields["seen_rows"], fields["group_rates"] = dict(self.seen_rows), dict(self.group_rates)
         return _to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
     def __repr__(self) -> str:
@@ -300,6 +304,7 @@ def audit(
         reliability=compute_reliability(evidence, seen, LABEL in seen.observed),
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
+        group_rates=_measure_groups(policy.problem.minimize, seen, rows.probabilities, space),
     )
     if not certificate:
         return result
@@ -387,9 +392,7 @@ def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
     return [found.rule for found in problem.expand(seen.classes, seen.group_values, space.options)]
 
 
-def _check_outcomes(
-    outcomes: Any, rules: Sequence[Rule], objective: Rate | Ratio, evidence: Evidence
-) -> None:
+def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Objective, evidence: Evidence) -> None:
     """No outcome of a cost that there is not."""
     rates = (objective, *(rule.excess for rule in rules))
     known = {*evidence.costs, *(name for rate in rates for name in list_costs(rate))}
@@ -399,7 +402,17 @@ def _check_outcomes(
         )
 
 
-def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Rate | Ratio) -> bool:
+def _measure_groups(
+    objective: Objective, rows: ObservedRows, probabilities: Floats, space: ActionSpace
+) -> dict[str, float]:
+    """The rate of each group, where the worst is minimised."""
+    if not isinstance(objective, Worst):
+        return {}
+    rates = compute_group_rates(objective, rows, probabilities, space)
+    return {format_conditions(group): rate for group, rate in rates.items()}
+
+
+def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Objective) -> bool:
     """Whether a rate reads outcomes of which some are missing."""
     given = [outcomes[name] for name in list_costs(rate) if outcomes is not None and name in outcomes]
     arrays = [cost for cost in given if not isinstance(cost, str)]

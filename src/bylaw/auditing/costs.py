@@ -9,7 +9,8 @@ from bylaw._base.typing import Floats
 from bylaw.data.outcomes import ObservedRows, name_cost
 from bylaw.formulation.row_rates import decide_baseline, has_rows
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Rate, Ratio
+from bylaw.language.expressions import LABEL
+from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy
 
 
@@ -20,17 +21,17 @@ class Costs(NamedTuple):
     policy: float
 
 
-def list_costs(rate: Rate | Ratio) -> list[str]:
+def list_costs(rate: Objective) -> list[str]:
     """The names of costs in `custom` that a rate reads."""
     return list(dict.fromkeys(name for a, _ in rate.terms if (name := a.reads("cost")) is not None))
 
 
-def find_predicted_costs(rate: Rate | Ratio, rows: ObservedRows) -> list[str]:
+def find_predicted_costs(rate: Objective, rows: ObservedRows) -> list[str]:
     """Those of them of which these rows have only predictions."""
     return [name for name in list_costs(rate) if name_cost(name) not in rows.observed]
 
 
-def is_observed(rate: Rate | Ratio, rows: ObservedRows, space: ActionSpace) -> bool:
+def is_observed(rate: Objective, rows: ObservedRows, space: ActionSpace) -> bool:
     """Whether a rate is measured on these rows by what turned out: no label or cost in it is predicted."""
     labelled = LABEL in rows.observed
     needed = not list_costs(rate) or any(atom.needs_label(space) for atom, _ in rate.terms)
@@ -40,7 +41,7 @@ def is_observed(rate: Rate | Ratio, rows: ObservedRows, space: ActionSpace) -> b
 def compare_costs(
     policy: Policy,
     rows: ObservedRows,
-    rate: Rate | Ratio | None = None,
+    rate: Objective | None = None,
     *,
     probabilities: Floats | None = None,
     baseline: Floats | None = None,
@@ -53,7 +54,7 @@ def compare_costs(
     rows : ObservedRows
         from `observe(evidence, labels, groups)`: the costs are observed ones where labels are given, and
         otherwise those that the probabilities predict; see `is_observed`.
-    rate : Rate, optional
+    rate : Rate or Worst, optional
         another rate than the one that the policy minimises.
     probabilities : array of shape (n_rows, n_actions), optional
         of the decisions to compare with the baseline; by default the policy's own.
@@ -76,7 +77,8 @@ def compare_costs(
     (0.0, 0.0)
     """
     evidence, measured = policy.calibrate(rows.predicted), policy.problem.minimize if rate is None else rate
-    if not (has_rows(measured, evidence) and has_rows(measured, rows)):
+    counted = measured.rate if isinstance(measured, Worst) else measured
+    if not (has_rows(counted, evidence) and has_rows(counted, rows)):
         return Costs(math.nan, math.nan)
     before = decide_baseline(policy.problem, evidence) if baseline is None else baseline
     after = policy.probabilities(evidence) if probabilities is None else probabilities

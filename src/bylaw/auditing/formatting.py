@@ -107,6 +107,7 @@ def _list_remarks(audit: Audit) -> list[str]:
         f"{audit.cost_after:.4g} for these decisions{rejected}, {by}",
         f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
+    remarks += [f"  {group}: {rate:.4g}" for group, rate in audit.group_rates.items()][:_SHOWN_RULES]
     if audit.looks:
         again = "" if audit.looks == 1 else ": the confidence is that of a single look"
         remarks.append(f"look {audit.looks:,} at this policy on held-out rows{again}")

@@ -15,7 +15,7 @@ from bylaw.errors import OptionError, RuleError, RuleSyntaxError
 from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
 
-SOLVING = ("solver", "beta", "tol", "margin", "calibrate")
+SOLVING = ("solver", "beta", "tol", "margin", "calibrate", "lottery")
 _TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")
 _TEXT, _TEXTS, _TABLE = "text", "text, or a list of texts", "a table of columns"
 _ADMITTED = {  # what a key may hold, in words and as types
@@ -43,6 +43,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "tol": ("a number", (int, float)),
     "margin": ("a number", (int, float)),
     "calibrate": (_TEXT, (str,)),
+    "lottery": ("true or false", (bool,)),
 }
 _HOLDS_ANYTHING = ("columns", "solve", "classes", "decisions")
 _DEPTH = {"references": 2, "costs": 2, "group_probabilities": 2, "joint": 3}  # of lists and tables of columns

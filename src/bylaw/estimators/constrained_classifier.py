@@ -52,6 +52,7 @@ from bylaw.formulation.linear_form import admit_values
 from bylaw.formulation.row_rates import has_rows
 from bylaw.language.expressions import LABEL, Rate, format_conditions
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
 
@@ -91,7 +92,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     rules : rule, family, str, or list of these, default=()
         what the decisions must satisfy, such as `demographic_parity("sex", tol=0.02)` or
         `"rejected() <= 0.1"`.
-    minimize : Rate or str, default="error()"
+    minimize : Rate, Worst or str, default="error()"
         the cost.
     group_estimator : classifier, dict or None, default=None
         None: groups are known at decision time, and passed to `predict` as `sensitive_features`.
@@ -146,6 +147,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         the inverse temperature of the policy, as in `solve`.
     tol : float, default=1e-6
         of the solver, as in `solve`.
+    lottery : bool, default=True
+        False: decisions without chance, as in `solve`; `predict` then draws nothing.
     method : {"sample", "systematic", "argmax"}, default="sample"
         of `predict`: how decisions are sampled, as in `Policy.decide`.
     random_state : int, numpy Generator, numpy RandomState or None, default=None
@@ -197,7 +200,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         estimator: Any,
         rules: Any = (),
         *,
-        minimize: Rate | str = "error()",
+        minimize: Objective | str = "error()",
         group_estimator: Any = None,
         joint: str = "model",
         calibrator: Any = "auto",
@@ -213,6 +216,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         solver: Any = "auto",
         beta: Any = "auto",
         tol: float = 1e-6,
+        lottery: bool = True,
         method: str = "sample",
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -235,6 +239,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.solver = solver
         self.beta = beta
         self.tol = tol
+        self.lottery = lottery
         self.method = method
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -410,6 +415,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             solver=self.solver,
             beta=self.beta,
             tol=self.tol,
+            lottery=self.lottery,
             rng=None if self.random_state is None else make_generator(self.random_state),
         )
         if not self.correction:
@@ -471,6 +477,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_choice(self.joint, "joint", ("model", "product"))
         check_choice(self.method, "method", ("sample", "systematic", "argmax"))
         check_choice(self.correction, "correction", (True, False))
+        check_choice(self.lottery, "lottery", (True, False))
         check_choice(self.guarantee, "guarantee", (None, "high_probability"))
         if not _is_auto(self.margin):
             check_margin(self.margin)
@@ -504,6 +511,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         margin = not _is_auto(self.margin) and self.margin != 0
         refusals = (
             (margin and not self.correction, "margin", "with correction=False"),
+            (self.method != "sample" and not self.lottery, "method", "with lottery=False"),
             (
                 isinstance(self.calibrator, str) and not _is_auto(self.calibrator) and not self.correction,
                 "calibrator",

@@ -28,7 +28,7 @@ from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
 from bylaw.formulation.passes import Tally
 from bylaw.formulation.rate_response import RateResponse
-from bylaw.formulation.solution import Solution, Status
+from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
@@ -106,6 +106,7 @@ class CorrectedSolution:
     solution: Solution
     rates: RateExcess
     target: RuleTarget
+    hard: HardDecisions | None = None  # without chance
 
     @property
     def shift(self) -> Floats:
@@ -128,6 +129,7 @@ class Correction:
     soften: bool  # whether a smaller beta will do where the rules do not hold otherwise
     run: Resolve  # the solver
     polish: bool  # whether it has the last word
+    spared: int = 0  # of the last rules, which compare groups for the objective and get no margin
 
     @classmethod
     def prepare(
@@ -308,6 +310,7 @@ class Correction:
         test = held_out * observed**2
         sizes = np.sqrt([observed**2 + test, predicted**2 + self.trust * error**2 + test])
         sizes *= self._find_joint_quantile(at) if margin == "auto" else margin
+        sizes[:, len(observed) - self.spared :] = 0.0
         return RuleTarget(self.trust, self.exact, *np.minimum(sizes, _ROOM * self.room))
 
     def _finish(self, found: ObservedSolution, target: RuleTarget) -> CorrectedSolution:

@@ -10,7 +10,7 @@ many were tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -44,6 +44,9 @@ _TIGHTEST = 0.9  # of its level is taken from a ratio rule at most
 _METHOD = "betting"
 
 
+Finish = Callable[[Correction, CorrectedSolution], CorrectedSolution]
+
+
 class _Candidate(NamedTuple):
     margin: float
     correction: Correction  # whose policies `found` is one of
@@ -56,8 +59,11 @@ class _Failure(NamedTuple):
     rows_needed: float
 
 
-def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut, confidence: float) -> Policy:
-    """The least cautious policy that the held-out rows certify."""
+def certify(
+    correction: Correction, begin: CorrectedSolution, held_out: HeldOut, confidence: float, finish: Finish
+) -> Policy:
+    """The least cautious policy that the held-out rows certify; `finish` makes what is tested of what was
+    found, such as decisions without chance."""
     delta, accepted, failure = 1 - confidence, None, None
     feature_map = correction.dual.form.feature_map
     admitted, weights = feature_map.admit(held_out.evidence), held_out.seen_weights
@@ -73,6 +79,7 @@ def certify(correction: Correction, begin: CorrectedSolution, held_out: HeldOut,
     expanded = correction.problem.expand(outcome.classes, outcome.group_values, options)
     rules = [found.rule for found in expanded]
     for tried, candidate in enumerate(_list_candidates(correction, begin, len(outcome), delta)):
+        candidate = candidate._replace(found=finish(candidate.correction, candidate.found))
         sample = HeldOutSample(
             outcome,
             predict_actions(candidate.found, held_out.evidence),

@@ -18,7 +18,7 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, measure_wholes
 from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import RuleExcesses
-from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, Solution, Status
+from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
 from bylaw.language.families import FamilyAtLevels
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
@@ -85,7 +85,13 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     fitted = describe_rates(correction, found)
     _warn_if_missed(correction, found, fitted)
     tightened = found.shift * found.dual.form.scales / _avoid_zero(find_wholes(found.dual, found.solution))
-    return make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
+    policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
+    return policy if found.hard is None else add_hard(policy, found.hard)
+
+
+def add_hard(policy: Policy, hard: HardDecisions) -> Policy:
+    """A policy without chance, with what that costs."""
+    return replace(policy, hard=hard, guarantee=replace(policy.guarantee, chance=hard.excess))
 
 
 def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRates:
@@ -113,7 +119,7 @@ def _avoid_zero(wholes: Floats) -> Floats:
 
 def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: FittedRates) -> None:
     missed = found.rates.observed > correction.tol
-    if missed[correction.exact].any():
+    if missed[correction.exact].any() and found.hard is None:  # without chance, ties are the reason
         listed = _list_rules(fitted, missed & correction.exact)
         message = (
             f"the observed rates of these rows do not satisfy every rule: {listed}. The scores tell too "

@@ -69,6 +69,7 @@ class LazyPolicies(Sequence[Policy | None]):
                 self._guarantees[i],
                 fingerprints=(self._fingerprint,),
                 wholes=measure_wholes(point.form, point.moments) * find_shares(point.form),
+                group_rates=point.group_rates,
             )
         return self._made[i]
 

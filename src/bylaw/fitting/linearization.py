@@ -26,6 +26,7 @@ from bylaw.fitting.objectives import (
     Solved,
     WarmSolver,
     expand_ratio,
+    find_ratio_or_rate,
     minimize_objective,
 )
 from bylaw.formulation.linear_form import measure_wholes
@@ -61,7 +62,7 @@ def solve_linearized(
     if observed is not None:
         found = found._replace(problem=_drop_idle(found, len(problem.rules)))
     policy = solve(found.problem)
-    ratio = problem.minimize.resolve(warm.evidence.classes).split()
+    ratio = find_ratio_or_rate(problem).resolve(warm.evidence.classes).split()
     if ratio is not None:
         policy = _repeat(policy, found, ratio, warm.evidence, solve)
     policy, rows = replace(policy, problem=problem), warm.evidence if observed is None else observed

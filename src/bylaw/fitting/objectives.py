@@ -28,6 +28,7 @@ from bylaw.formulation.row_rates import measure_rate
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import Atom, Rate, Ratio
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Worst
 from bylaw.solvers.base import Solver, resolve_beta
 
 _ROUNDS = 40  # of Dinkelbach's method; five or six are usual
@@ -94,9 +95,19 @@ class WarmSolver:
         return make_blocks(form, self.evidence)
 
 
+def find_ratio_or_rate(problem: Problem) -> Rate | Ratio:
+    """What is minimised, unless that is the rate of the worst group."""
+    if isinstance(problem.minimize, Worst):
+        raise RuleError(
+            f"{problem.minimize} goes with rules on single rates, not with differences of quotients such as "
+            "predictive_parity(): bound each group's, precision('yes').given(sex='F') >= 0.8"
+        )
+    return problem.minimize
+
+
 def minimize_objective(problem: Problem, warm: WarmSolver, tol: float | None = None) -> Solved:
     """The problem with a linear objective in place of its own, and its solution."""
-    objective = problem.minimize.resolve(warm.evidence.classes)
+    objective = find_ratio_or_rate(problem).resolve(warm.evidence.classes)
     if objective.is_linear:
         return warm.solve(problem, tol)
     if (ratio := objective.split()) is not None:

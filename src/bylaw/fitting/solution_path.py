@@ -22,12 +22,13 @@ from bylaw.fitting.fitted_policy import find_shares, fingerprint_rows, make_guar
 from bylaw.fitting.linearization import compares_quotients, linearize, needs_linearization
 from bylaw.fitting.objectives import WarmSolver
 from bylaw.fitting.solve import as_solver, solve
+from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.free_options import check_options_cost
 from bylaw.formulation.linear_form import LinearForm, compile_problem, measure_wholes
 from bylaw.formulation.passes import Tally
-from bylaw.formulation.solution import Guarantee, Solution, Status
+from bylaw.formulation.solution import GroupRate, Guarantee, Solution, Status
 from bylaw.language.expressions import Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
@@ -93,6 +94,7 @@ class Point:
     levels: tuple[float, ...]
     solution: Solution
     moments: Floats  # (F, A): E[phi pi']
+    group_rates: tuple[GroupRate, ...] = ()  # where the worst group's rate is minimised
 
     @property
     def status(self) -> Status:
@@ -102,6 +104,8 @@ class Point:
     def cost(self) -> float:
         if self.status is Status.INFEASIBLE:
             return math.nan
+        if self.group_rates:
+            return max(found.rate for found in self.group_rates)
         return float((self.form.base * self.moments).sum()) + self.form.base_constant
 
 
@@ -125,8 +129,11 @@ class SolutionPath:
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
         self.warm = WarmSolver(evidence, self.solver, beta, tol) if needs_linearization(problem) else None
-        dual = self._make_dual(beta)
-        self.whole = replace(dual, beta=resolve_beta(beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
+        dual, sharpness = self._make_dual(beta), SHARPER if problem.of_worst_group else 1.0
+        self.whole = replace(
+            dual,
+            beta=resolve_beta(beta, dual.n_rows, lambda: sharpness * self.solver.auto_beta(dual)),
+        )
         self.last: list[Point] = []  # the last two points without a conflict
         self.proof: Point | None = None  # the last conflict
         self.screens: list[Screen] = []  # each of the near rows of the one before
@@ -134,10 +141,13 @@ class SolutionPath:
         self.slopes = {lever: self._compile_slopes(lever) for lever in levers}
 
     def _make_dual(self, beta: float | str) -> Dual:
-        """Of the problem itself, or of a linear one around its solution, whose beta serves all points."""
+        """Of the problem itself, or of a linear one around its solution, whose beta serves all points; of the
+        worst group, with equal weights of all groups."""
         if self.warm is None:
-            form = compile_problem(self.problem, self.evidence)
-            check_options_cost(self.problem.minimize, form, self.evidence)
+            of_groups = self.problem.of_worst_group
+            problem = GroupSearch(self.problem, self.evidence).weigh() if of_groups else self.problem
+            form = compile_problem(problem, self.evidence)
+            check_options_cost(problem.minimize, form, self.evidence)
             dual = Dual(form, make_blocks(form, self.evidence), beta=1.0)
         else:
             dual = linearize(self.problem, self.warm).dual
@@ -156,13 +166,36 @@ class SolutionPath:
         if self.warm is not None:
             found = linearize(problem, self.warm)
             return Point(problem, found.dual.form, tuple(levels), found.solution, found.moments)
-        form = self._form(problem, levels)
-        point = Point(problem, form, tuple(levels), *self._solve(self.dual(form), self._guess(form, levels)))
+        if problem.of_worst_group:
+            point = self._weigh_groups(problem, levels)
+        else:
+            form = self._form(problem, levels)
+            found = self._solve(self.dual(form), self._guess(form, levels))
+            point = Point(problem, form, tuple(levels), *found)
         if point.status is Status.INFEASIBLE:
             self.proof = point
         else:
             self.last = [*self.last[-1:], point]
         return point
+
+    def _weigh_groups(self, problem: Problem, levels: Sequence[float]) -> Point:
+        """A point whose objective is the worst group's rate, with weights found from those of the last."""
+        search, known = GroupSearch(problem, self.evidence), self.whole.form
+        features = known.feature_map.features
+        form = compile_problem(search.weigh(), self.evidence, known.frequencies, features=features)
+        equal, start = self.dual(form), None
+        if self.last:
+            weights = {one.group: one.weight for one in self.last[-1].group_rates}
+            start = GroupWeights(weights, self.last[-1].solution.multipliers)
+        found = search.find(equal, self.tol, start)
+        if found is None:
+            return Point(problem, form, tuple(levels), *self._solve(equal, None))
+        dual = search.apply(equal, found.weights)[1]
+        solution = self.solver(dual, tol=self.tol, start=found.multipliers if dual.n_rules else None)
+        total = dual.tally(solution.multipliers)
+        moments = total.moments / total.mass
+        rates = search.measure(equal, moments, found.weights)
+        return Point(problem, dual.form, tuple(levels), solution, moments, rates)
 
     def start_from(self, point: Point) -> None:
         """The next point is near this one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
-from bylaw.fitting.certification import certify
+from bylaw.fitting.certification import Finish, certify
 from bylaw.fitting.diagnosis import examine
 from bylaw.fitting.fitted_policy import (
     count_block,
@@ -33,9 +33,11 @@ from bylaw.fitting.fitted_policy import (
     make_policy,
     warn_of_missed_rules,
 )
+from bylaw.fitting.hard_decisions import CONSTANT, harden, make_hard_policy
 from bylaw.fitting.linearization import needs_linearization, solve_linearized
 from bylaw.fitting.objectives import WarmSolver
 from bylaw.fitting.ratio_rules import RatioRules
+from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, add_groups
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.free_options import check_options_cost
@@ -86,10 +88,12 @@ def solve(
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = _CONFIDENCE,
     held_out: Evidence | HeldOut | Scan | None = None,
+    lottery: bool = True,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Policy:
-    """The randomised policy of least cost that satisfies the rules on these rows.
+    """The policy of least cost that satisfies the rules on these rows: a randomised one, or with
+    `lottery=False` one without chance.
 
     The rules hold for the rates that the evidence's probabilities predict; where the true labels
     or groups of these rows are given too, for the observed rates.
@@ -140,6 +144,11 @@ def solve(
     held_out : Evidence, HeldOut or Scan, optional
         rows that were held out; `HeldOut(evidence, labels, groups)` where rules refer to labels or to
         groups that are known only as probabilities.
+    lottery : bool
+        False for decisions without chance: each row gets the action of largest score, of equal ones the
+        first, and the rules are held, corrected and certified on these decisions. `policy.hard` states what
+        that costs. Rows with the same scores are decided alike; where that makes a rule impossible, a warning
+        names both.
     rng : Generator or int, optional
         the full batch solver shuffles blocks of rows with it, stochastic solvers sample rows (with seed 0
         if none is given).
@@ -161,6 +170,8 @@ def solve(
     -----
     ConvergenceWarning
         when the policy misses rules by more than its solver may; it states which and by how much.
+    GuaranteeWarning
+        when rules are missed without chance, as rows have the same scores.
 
     Examples
     --------
@@ -175,7 +186,14 @@ def solve(
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
     surveyed = None
+    if not isinstance(lottery, bool):
+        raise OptionError(f"lottery must be True or False, not {lottery!r}")
     if isinstance(evidence, Scan):
+        if not lottery:
+            raise OptionError(
+                "lottery=False needs all rows in memory: solve with a sample, "
+                "rows.sample(1_000_000).evidence, or allow lotteries"
+            )
         _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
@@ -210,21 +228,23 @@ def solve(
         margin=margin,
         certifying=certifying,
         confidence=confidence,
+        lottery=lottery,
         rng=None if rng is None else np.random.default_rng(rng),
         callback=callback,
     )
+    if surveyed is not None:
+        _refuse_elsewhere(problem)
     if needs_linearization(problem):
-        _refuse_elsewhere(problem, surveyed)
         warm = WarmSolver(evidence, FullBatch(), beta, tol)
         policy = solve_linearized(problem, warm, flow.solve, observed)
     else:
-        policy = flow.solve(problem)
+        policy = flow.solve_worst(problem) if problem.of_worst_group else flow.solve(problem)
     return _add_source(_add_calibration(policy, calibration), surveyed)
 
 
 @dataclass(frozen=True)
 class _Flow:
-    """How linear problems on some rows become policies."""
+    """How problems on some rows become policies."""
 
     evidence: Evidence
     surveyed: SurveyedRows | SurveyedTable | None
@@ -235,45 +255,79 @@ class _Flow:
     margin: float | Literal["auto"]
     certifying: HeldOut | None
     confidence: float
+    lottery: bool
     rng: np.random.Generator | None
     callback: Callback | None
 
     def solve(self, problem: Problem) -> Policy:
-        form = compile_problem(problem, self.evidence)
+        """With a linear objective."""
+        return self._conclude(problem, *self._make_dual(problem))
+
+    def solve_worst(self, problem: Problem) -> Policy:
+        """With the rate of the worst group: by weights of groups, for which a linear objective has the same
+        optimum."""
+        search = GroupSearch(problem, self.evidence)
+        dual, _ = self._make_dual(search.weigh(), SHARPER)
+        margin = 0.0 if self.certifying else self.margin
+        correct = None if self.observed is None and not margin else self._correct
+        found = _weigh_groups(search, dual, self.tol, correct, margin)
+        linear, dual = search.apply(dual, found.weights)
+        policy = self._conclude(linear, dual, found.multipliers if dual.n_rules else None)
+        return add_groups(policy, search, found, self._outcome)
+
+    @property
+    def _outcome(self) -> ObservedRows:
+        """The rows as they turned out, as far as that is known."""
+        return observe(self.evidence, None, None) if self.observed is None else self.observed
+
+    def _make_dual(self, problem: Problem, sharpness: float = 1.0) -> tuple[Dual, Floats | None]:
+        """And multipliers to begin with, if there are any; an automatic beta is so much larger."""
+        form = compile_problem(problem, self.evidence, features=() if self.lottery else (CONSTANT,))
         check_options_cost(problem.minimize, form, self.evidence)
         dual, near = _make_dual(form, self.evidence, self.surveyed, self.beta)
-        dual = dual.with_beta(resolve_beta(self.beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
         if self.certifying and not dual.n_rules:
             raise OptionError("there are no rules to certify; leave out guarantee and held_out")
-        full_batch = isinstance(self.solver, FullBatch)
-        if not dual.n_rules or not (self.observed is not None or self.margin or self.certifying):
-            rows = problem, self.evidence, dual
-            solution = _solve_as_predicted(*rows, self.run, self.tol, near, trusted=full_batch)
+        beta = resolve_beta(self.beta, dual.n_rows, lambda: sharpness * self.solver.auto_beta(dual))
+        return dual.with_beta(beta), near
+
+    def _conclude(self, problem: Problem, dual: Dual, begin: Floats | None) -> Policy:
+        if dual.n_rules and (self.observed is not None or self.margin or self.certifying):
+            finish, correction = _keep if self.lottery else harden, self._correct(problem, dual)
+            return _solve_as_observed(correction, self.margin, self.certifying, self.confidence, finish)
+        rows, trusted = (problem, self.evidence, dual), isinstance(self.solver, FullBatch)
+        solution = _solve_as_predicted(*rows, self.run, self.tol, begin, trusted=trusted)
+        if self.lottery:
             return make_policy(problem, dual, solution)
-        correction = Correction.prepare(
+        return make_hard_policy(*rows, solution, self.tol)
+
+    def _correct(self, problem: Problem, dual: Dual, spared: int = 0) -> Correction:
+        full_batch = isinstance(self.solver, FullBatch)
+        return Correction.prepare(
             problem,
             self.evidence,
             dual,
-            observe(self.evidence, None, None) if self.observed is None else self.observed,
+            self._outcome,
             tol=self.tol,
             rng=self.rng,
             callback=self.callback,
             soften=full_batch and self.beta == "auto",
             run=self.run,
             polish=not full_batch,
+            spared=spared,
         )
-        return _solve_as_observed(correction, self.margin, self.certifying, self.confidence)
 
     def run(self, dual: Dual, begin: Floats | None = None, tol: float | None = None) -> Solution:
         precision = self.tol if tol is None else tol
         return self.solver(dual, tol=precision, start=begin, rng=self.rng, callback=self.callback)
 
 
-def _refuse_elsewhere(problem: Problem, surveyed: SurveyedRows | SurveyedTable | None) -> None:
-    if surveyed is not None:
-        linear = "a rule of it" if problem.minimize.is_linear else f"minimize={problem.minimize}"
+def _refuse_elsewhere(problem: Problem) -> None:
+    """What takes many passes over the rows."""
+    if problem.of_worst_group or needs_linearization(problem):
+        linear = problem.minimize.is_linear and not problem.of_worst_group
+        what = "a rule of it" if linear else f"minimize={problem.minimize}"
         raise OptionError(
-            f"{linear} is not linear, which takes many passes over rows in memory: solve with a sample, "
+            f"{what} takes many passes, over rows in memory: solve with a sample, "
             "rows.sample(1_000_000).evidence"
         )
 
@@ -319,6 +373,27 @@ def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Float
     about, multipliers = dual.with_beta(near[0].beta), near[1].multipliers
     (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True, rules_alone=True))
     return take_newton_step(about, multipliers, total)
+
+
+def _weigh_groups(
+    search: GroupSearch,
+    dual: Dual,
+    tol: float,
+    correct: Callable[[Problem, Dual, int], Correction] | None,
+    margin: float | Literal["auto"],
+) -> GroupWeights:
+    """With which a linear objective has the optimum of the worst group, as observed where that can be. `dual`
+    is that of equal weights, which stay if the rules conflict."""
+
+    def fit(problem: Problem, anchored: Dual) -> Floats | None:
+        assert correct is not None
+        found = correct(problem, anchored, anchored.n_rules - dual.n_rules).fit(margin).solution
+        return None if found.status is Status.MISSED else found.multipliers
+
+    found = search.find(dual, tol)
+    if found is None:
+        return GroupWeights(search.equal_weights, np.zeros(dual.n_rules))
+    return found if correct is None else search.find_observed(dual, fit, found) or found
 
 
 def _refuse_columns(**options: Any) -> None:
@@ -368,11 +443,12 @@ def _solve_as_observed(
     margin: float | Literal["auto"],
     certifying: HeldOut | None,
     confidence: float,
+    finish: Finish,
 ) -> Policy:
     if not (correction.affected.any() or margin or certifying):
         parts = correction.problem, correction.evidence, correction.dual
         solution = _solve_as_predicted(*parts, correction.run, correction.tol, trusted=not correction.polish)
-        return make_corrected_policy(correction, correction.describe(solution))
+        return make_corrected_policy(correction, finish(correction, correction.describe(solution)))
     found = correction.fit(0.0 if certifying else margin)
     if found.solution.status is Status.MISSED and not certifying:
         ratios = RatioRules.find(correction)
@@ -380,8 +456,13 @@ def _solve_as_observed(
     if found.solution.status is Status.MISSED:
         _raise_if_impossible(correction, found)
     if certifying:
-        return certify(correction, found, certifying, confidence)
-    return make_corrected_policy(correction, found)
+        return certify(correction, found, certifying, confidence, finish)
+    return make_corrected_policy(correction, finish(correction, found))
+
+
+def _keep(correction: Correction, found: CorrectedSolution) -> CorrectedSolution:
+    """Randomised, as it was found."""
+    return found
 
 
 def _solve_as_predicted(

@@ -94,6 +94,11 @@ class Stream:
             )
         if not 1 <= warm_up <= rows:
             raise OptionError(f"warm_up={warm_up} must be between 1 and the {rows} rows of the stream")
+        if isinstance(problem, Problem) and problem.of_worst_group:
+            raise OptionError(
+                f"{problem.minimize} needs all rows at once: use solve() on rows in memory, or minimise a "
+                "rate over all rows"
+            )
         self.problem = problem
         self.rows = rows
         self.optimizer = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer

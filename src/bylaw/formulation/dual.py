@@ -37,6 +37,7 @@ from bylaw.formulation.passes import (
     UnseenRows,
     sum_blocks,
 )
+from bylaw.formulation.simplex import Simplex
 
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
 _OF_RULES = frozenset(
@@ -90,6 +91,7 @@ class Dual:
     observed_places: Places | None = None  # where observed moments are wanted; None for everywhere
     all_moments: bool = False  # those, too, that neither the objective nor a rule refers to
     source: RowSource | None = None  # all rows, where these live elsewhere
+    simplex: Simplex | None = None  # where the last multipliers are, if they are weights of groups
 
     @property
     def n_rules(self) -> int:
@@ -273,7 +275,7 @@ class Dual:
             apart = np.zeros((n_cells, size, n_cells, size))
             apart[cells[:-1], :, cells[:-1]] = curvature
             return Hessian(
-                self.support[1], places @ apart.reshape(places.shape[1], -1) @ places.T, self.ridge
+                self.support[1], places @ apart.reshape(2 * places.shape[1:]) @ places.T, self.ridge
             )
         apart = sparse.bsr_array((curvature, cells[:-1], cells), shape=(n_cells * size, n_cells * size))
         together = sparse.csr_array(places @ apart.tocsr() @ places.T)

@@ -8,17 +8,17 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.errors import RuleError
 from bylaw.formulation.linear_form import LinearForm
-from bylaw.language.expressions import Rate, Ratio
+from bylaw.language.worst import Objective
 
 _NEGLIGIBLE = 1e-9  # by which a rule is not broken
 
 
-def check_options_cost(minimize: Rate | Ratio, form: LinearForm, evidence: RowData) -> None:
+def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData) -> None:
     """That no option takes all rows for nothing: one without a cost, by which no rule would be broken.
 
     Parameters
     ----------
-    minimize : Rate or Ratio
+    minimize : Rate, Ratio or Worst
     form : LinearForm
         of the problem with this objective.
     evidence : RowData

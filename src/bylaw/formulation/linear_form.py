@@ -36,6 +36,7 @@ from bylaw.language.expressions import (
     format_conditions,
 )
 from bylaw.language.problem import ExpandedRule, Problem
+from bylaw.language.worst import Objective, Worst
 
 Frequencies = Mapping[Conditions, float]
 AnyRows = TypeVar("AnyRows", bound=RowData)
@@ -210,11 +211,13 @@ def compile_problem(
     evidence: RowData,
     frequencies: Frequencies | None = None,
     rules: Sequence[ExpandedRule] | None = None,
+    features: Sequence[Feature] = (),
 ) -> LinearForm:
-    """The linear form of a problem on these rows.
+    """The linear form of a problem on these rows; of the worst group's rate, with that over all rows.
 
     Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
-    unless they are given; so are the single rules expanded.
+    unless they are given; so are the single rules expanded. `features` are those that come first, used or
+    not.
     """
     if evidence.margins is None and not evidence.row_weights.any():
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
@@ -222,6 +225,7 @@ def compile_problem(
     if rules is None:
         rules = problem.expand(evidence.classes, evidence.group_values, space.options)
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
+    compiler.features = {feature: k for k, feature in enumerate(features)}
     base, base_constant = compiler.rate(_check_linear(problem.minimize))
     rows = [compiler.rate(found.excess) for found in rules]
     shape = (len(compiler.features), len(space.actions))
@@ -240,10 +244,12 @@ def compile_problem(
     )
 
 
-def _check_linear(minimize: Rate | Ratio) -> Rate:
-    if isinstance(minimize, Ratio) or not minimize.is_linear:
+def _check_linear(minimize: Objective) -> Rate:
+    """The rate that is minimised; of the worst group's, that over all rows."""
+    rate = minimize.rate if isinstance(minimize, Worst) else minimize
+    if isinstance(rate, Ratio) or not rate.is_linear:
         raise RuleError(f"minimize={minimize} is not linear, and only solve() and frontier() minimise it")
-    return minimize
+    return rate
 
 
 @dataclass(frozen=True)

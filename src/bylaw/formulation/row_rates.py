@@ -13,8 +13,9 @@ from bylaw.data.outcomes import Limits
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Atom, CostColumn, Event, Meaning, Rate, Ratio, Source
+from bylaw.language.expressions import Atom, Conditions, CostColumn, Event, Meaning, Rate, Ratio, Source
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Worst
 
 _SAME_COST = 1e-12
 
@@ -189,6 +190,20 @@ def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]
     if source is None:
         return 1.0, 1.0
     return limits[source.name] if isinstance(source, CostColumn) else (0.0, 1.0)
+
+
+def compute_group_rates(
+    objective: Worst, rows: RowData, probabilities: Floats, space: ActionSpace
+) -> dict[Conditions, float]:
+    """The rate of each group that has rows."""
+    rates = {
+        group: objective.given(group) for group in objective.list_groups(rows.classes, rows.group_values)
+    }
+    return {
+        group: measure_rate(rate, rows, probabilities, space)
+        for group, rate in rates.items()
+        if has_rows(rate, rows)
+    }
 
 
 def has_rows(rate: Rate | Ratio, evidence: RowData) -> bool:

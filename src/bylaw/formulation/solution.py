@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bylaw._base.typing import Floats
 from bylaw.errors import Remedy
+from bylaw.language.expressions import Conditions, format_conditions
 
 _ROUNDING = 1e-6  # what is missed by less is not missed
 
@@ -113,6 +114,9 @@ class Guarantee:
         (E[largest loss of a row] + F(lambda)) / ||lambda||_1: no policy satisfies all rules by more (Slater's
         condition asks for some that is above zero). Infinite if no rule binds, nan if it is not known.
         `diagnose(problem, evidence).slack` is the slack itself.
+    chance : float
+        of decisions without chance, what they cost beyond the bound of the lemma, which is about randomised
+        ones.
     violation, excess_cost : float
         the bounds on the fitted rows.
     sampling : float
@@ -139,6 +143,7 @@ class Guarantee:
     entropy: float  # log|A|, or K log 2 for sets
     rows: float = math.nan  # n
     most_slack: float = math.nan  # of Slater's condition
+    chance: float = 0.0  # what decisions without chance cost beyond the bound of the randomised ones
 
     @property
     def violation(self) -> float:
@@ -171,7 +176,7 @@ class Guarantee:
 
     def _bound_cost(self, mapping: float) -> float:
         reach = self.multiplier_norm + self.alpha * self.mean_norm
-        return reach * mapping + 2 * self.entropy / self.beta
+        return reach * mapping + 2 * self.entropy / self.beta + self.chance
 
     def __str__(self) -> str:
         model = f"2 delta_loss + {self.multiplier_norm:.3g} delta_constr"
@@ -287,6 +292,45 @@ class FittedRates:
         )
         return (
             f"{self.describe_fitted_rows()}; on new rows with a chance of {100 * self.chance:.0f} %{enough}"
+        )
+
+
+class GroupRate(NamedTuple):
+    """A group of an objective that is the worst group's rate."""
+
+    group: Conditions
+    weight: float  # in the linear objective with the same optimum; all have the sum one, and most are zero
+    rate: float  # on the fitted rows, as observed where labels or groups were given
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**self._asdict(), "group": dict(self.group)}
+
+    def __str__(self) -> str:
+        return f"{format_conditions(self.group)}: {self.rate:.4g}, weight {self.weight:.3g}"
+
+
+class HardDecisions(NamedTuple):
+    """A policy without chance beside the randomised one, on the fitted rows, by the model's probabilities."""
+
+    cost: float
+    randomised_cost: float
+    randomised_excess: float  # what the randomised one may cost beyond the best
+
+    @property
+    def excess(self) -> float:
+        """What it may cost beyond the best randomised one."""
+        return max(self.price, 0.0) + self.randomised_excess
+
+    @property
+    def price(self) -> float:
+        """What giving up chance costs."""
+        return self.cost - self.randomised_cost
+
+    def __str__(self) -> str:
+        return (
+            f"decisions without chance: they cost {self.cost:.4g}, {self.price:.2g} more than the randomised "
+            "ones"
         )
 
 

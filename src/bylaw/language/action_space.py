@@ -139,6 +139,10 @@ class ActionSpace:
         """The decision of largest score on each row of (n_rows, n_actions): positions, (n_rows,)."""
         return scores.argmax(axis=1)
 
+    def harden(self, probabilities: Floats) -> Floats:
+        """(n_actions, n_rows): one for the likeliest action of each row, of equal ones the first."""
+        return self.best_decision(-probabilities)
+
     def constant_decisions(self) -> Floats:
         """(n_decisions, n_actions): decisions that are the same for every row."""
         return np.eye(len(self.actions))
@@ -261,6 +265,10 @@ class SetSpace(ActionSpace):
     def hard_decision(self, scores: Floats) -> NDArray[Any]:
         """Whether each label is in the set, (n_rows, n_classes)."""
         return scores > 0
+
+    def harden(self, probabilities: Floats) -> Floats:
+        """(n_classes, n_rows): one for labels that are likelier in than out."""
+        return (probabilities > 0.5).astype(np.float64)
 
     def constant_decisions(self) -> Floats:
         count = len(self.classes)

@@ -14,6 +14,7 @@ from bylaw.errors import RuleError, RuleSyntaxError
 from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Ratio, Rule, as_rate
 from bylaw.language.families import FAMILIES, Family
 from bylaw.language.rates import ABBREVIATIONS
+from bylaw.language.worst import Worst, worst
 
 Statement = Rule | Band | Family
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -28,15 +29,15 @@ _LONGEST = 100_000  # characters; a rule is a line, not a book
 
 
 def list_words() -> dict[str, Callable[..., Any]]:
-    """The public function of every rate and family, by name."""
+    """The public function of every rate, family and objective, by name."""
     rates, families = (
         {name: found.constructor for name, found in part.items()} for part in (DEFINITIONS, FAMILIES)
     )
-    return {**rates, **ABBREVIATIONS, **families}
+    return {**rates, **ABBREVIATIONS, **families, "worst": worst}
 
 
-def parse(text: str) -> Rate | Ratio | Statement:
-    """The rate, rule or family that this text states. Nothing is evaluated.
+def parse(text: str) -> Rate | Ratio | Worst | Statement:
+    """The rate, rule, family or objective that this text states. Nothing is evaluated.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def parse(text: str) -> Rate | Ratio | Statement:
 
     Returns
     -------
-    Rate, Ratio, Rule, Band or Family
+    Rate, Ratio, Rule, Band, Family or Worst
 
     Raises
     ------
@@ -78,7 +79,7 @@ def parse(text: str) -> Rate | Ratio | Statement:
         value = _Reader(text.strip()).statement(tree.body)
     except RecursionError:
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
-    if not isinstance(value, Rate | Ratio | Rule | Band | Family):
+    if not isinstance(value, Rate | Ratio | Rule | Band | Family | Worst):
         raise RuleSyntaxError("this is not a rate or a rule", text.strip())
     return value
 
@@ -115,6 +116,8 @@ class _Reader:
         match node.func:
             case ast.Name(id="abs"):
                 return self._read_abs(node)
+            case ast.Name(id="worst"):
+                return self._read_worst(node)
             case ast.Name(id=word):
                 words = list_words()
                 if word not in words:
@@ -143,11 +146,19 @@ class _Reader:
             self._refuse(node, "abs() takes one rate")
         return abs(rate)
 
+    def _read_worst(self, node: ast.Call) -> Worst:
+        keywords = self._keywords(node)
+        if len(node.args) != 1 or keywords.keys() != {"by"}:
+            self._refuse(node, "write worst(rate, by='race'), with one rate and the groups")
+        return self._call(node, worst, self.read(node.args[0]), **keywords)
+
     def _apply(self, node: ast.expr, op: ast.AST, left: ast.expr, right: ast.expr) -> Any:
         if type(op) not in _OPERATORS:
             self._refuse(node, "rules are written with <= and >=, rates with +, -, * and /")
         a, b = self.read(left), self.read(right)
         for side, value in ((left, a), (right, b)):
+            if isinstance(value, Worst):
+                self._refuse(side, "worst() is what is minimised, alone: it makes no rule and no sum")
             if isinstance(value, str | bool) or value is None:
                 self._refuse(side, "a rate or a number is needed here")
         return self._call(node, _OPERATORS[type(op)], a, b)

@@ -23,6 +23,7 @@ from bylaw.language.action_space import (
 from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Ratio, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement, parse
+from bylaw.language.worst import Objective, Worst
 
 
 class ExpandedRule(NamedTuple):
@@ -46,8 +47,9 @@ class Problem:
 
     Parameters
     ----------
-    minimize : Rate, Ratio or str
-        a rate such as `error()` or `1 - f1("fraud")`, a ratio of two rates, or its text.
+    minimize : Rate, Ratio, Worst or str
+        a rate such as `error()` or `1 - f1("fraud")`, a ratio of two rates, `worst(rate, by=...)`, or a
+        text that states one.
     rules : list of Rule, Band, Family or str
         rules and families, or their texts.
     classes : list, optional
@@ -80,7 +82,7 @@ class Problem:
     ('deny', 'approve', 'junior', 'senior')
     """
 
-    minimize: Rate | Ratio
+    minimize: Objective
     rules: tuple[Statement, ...] = ()
     classes: tuple[Value, ...] | None = None
     decisions: Kind | Literal["auto"] | tuple[Value, ...] = "auto"
@@ -88,7 +90,7 @@ class Problem:
 
     def __init__(
         self,
-        minimize: Rate | Ratio | str,
+        minimize: Objective | str,
         rules: Sequence[Statement | str] | Statement | str = (),
         classes: Sequence[Any] | None = None,
         decisions: Kind | Literal["auto"] | Sequence[Any] = "auto",
@@ -135,6 +137,8 @@ class Problem:
         named = [
             name for rule in self.rules if isinstance(rule, Family) for p in rule.attributes for name in p
         ]
+        if isinstance(self.minimize, Worst):
+            named += [name for name in self.minimize.by if name != LABEL]
         named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
         return tuple(dict.fromkeys(named))
 
@@ -155,6 +159,11 @@ class Problem:
         """The costs that Python functions compute."""
         computed = [atom.reads("cost") for atom in self._atoms() if atom.function is not None]
         return tuple(dict.fromkeys(name for name in computed if name is not None))
+
+    @property
+    def of_worst_group(self) -> bool:
+        """Whether what is minimised is the rate of the worst group."""
+        return isinstance(self.minimize, Worst)
 
     def _atoms(self) -> list[Atom]:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
@@ -210,10 +219,10 @@ class Problem:
             )
         return self.rules.index(wanted)
 
-    def with_objective(self, minimize: Rate) -> Problem:
-        """The same rules and decisions, and another objective."""
+    def with_objective(self, minimize: Rate, rules: Sequence[Statement] = ()) -> Problem:
+        """Another objective, with more rules, and the same decisions."""
         kind = self.kind if isinstance(self.decisions, str) else self.decisions
-        return Problem(minimize, self.rules, self.classes, kind, self.reject)
+        return Problem(minimize, [*self.rules, *rules], self.classes, kind, self.reject)
 
     def with_rules(self, rules: Sequence[Statement]) -> Problem:
         """Other rules, and the same kind of decisions, even where nothing else implies it."""
@@ -258,11 +267,11 @@ def _list_decisions(decisions: Any) -> tuple[Value, ...]:
     return listed
 
 
-def _objective(minimize: Any) -> Rate | Ratio:
-    rate = parse(minimize) if isinstance(minimize, str) else minimize
-    if not isinstance(rate, Rate | Ratio) or not rate.terms:
-        raise RuleError(f"minimize must be a rate such as error(), not {minimize!r}")
-    return rate
+def _objective(minimize: Any) -> Objective:
+    objective = parse(minimize) if isinstance(minimize, str) else minimize
+    if not isinstance(objective, Rate | Ratio | Worst) or not objective.terms:
+        raise RuleError(f"minimize must be a rate such as error(), or worst(rate, by=), not {minimize!r}")
+    return objective
 
 
 def _statement(position: int, rule: Any) -> Statement:

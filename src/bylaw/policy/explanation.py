@@ -108,7 +108,7 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     Explanation of 19 rows, 1 of them moved by 1 rules
     """
     admitted = policy.feature_map.admit(policy.calibrate(evidence))
-    form = compile_problem(policy.problem, admitted, policy.frequencies)
+    form = compile_problem(policy.linear_problem, admitted, policy.frequencies)
     features = make_block(form, form.feature_map.admit(admitted)).features
     priced = [(j, price) for j, price in enumerate(policy.rule_prices) if price.multiplier]
     couplings = sparse.csr_array(form.couplings * form.scales[:, None])

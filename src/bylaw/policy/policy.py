@@ -23,11 +23,20 @@ from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
-from bylaw.formulation.row_rates import measure_rate
-from bylaw.formulation.solution import Certificate, FittedRates, Guarantee, RulePrice, Solution
+from bylaw.formulation.row_rates import compute_group_rates, measure_rate
+from bylaw.formulation.solution import (
+    Certificate,
+    FittedRates,
+    GroupRate,
+    Guarantee,
+    HardDecisions,
+    RulePrice,
+    Solution,
+)
 from bylaw.language.action_space import ActionSpace, Sampler
-from bylaw.language.expressions import Rate, Ratio, shorten
+from bylaw.language.expressions import Rate, Ratio, format_conditions, shorten
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective, Worst
 from bylaw.policy import serialization
 from bylaw.policy.fingerprint import Fingerprints
 from bylaw.policy.provenance import Card
@@ -70,6 +79,10 @@ class Policy:
         when, with what and from which columns the policy was made.
     calibration : Calibration or None
         how the model's probabilities are read; the policy applies it by itself.
+    group_rates : tuple of GroupRate
+        where the worst group's rate is minimised: each group's weight and rate on the fitted rows.
+    hard : HardDecisions or None
+        of a policy without chance (`solve(..., lottery=False)`), what giving up chance costs.
 
     Examples
     --------
@@ -98,6 +111,8 @@ class Policy:
     fitted_rates: FittedRates | None = None
     card: Card = field(default_factory=Card.today)
     calibration: Calibration | None = None
+    group_rates: tuple[GroupRate, ...] = ()
+    hard: HardDecisions | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "score_matrix", own(self.score_matrix, self.score_matrix))
@@ -113,6 +128,7 @@ class Policy:
         fingerprints: Fingerprints = (),
         fitted_rates: FittedRates | None = None,
         wholes: Floats | float = 1.0,
+        group_rates: tuple[GroupRate, ...] = (),
     ) -> Policy:
         """`wholes` (M,) are what the quotients in rules divide by, so that prices are of their levels."""
         prices = form.prices(solution.multipliers) * wholes
@@ -129,6 +145,7 @@ class Policy:
             frequencies=form.frequencies,
             fingerprints=fingerprints,
             fitted_rates=fitted_rates,
+            group_rates=group_rates,
         )
 
     @property
@@ -169,6 +186,20 @@ class Policy:
         """How far each single rule is beyond its bound as observed on the fitted rows (below zero: it holds
         with room); empty where neither labels nor groups nor a margin were given."""
         return {} if self.fitted_rates is None else {one.rule: one.excess for one in self.fitted_rates.rules}
+
+    @property
+    def linear_problem(self) -> Problem:
+        """The problem with a linear objective and the same optimum: that of the worst group's rate, with the
+        weights of the groups."""
+        if not isinstance(self.problem.minimize, Worst):
+            return self.problem
+        weights = {found.group: found.weight for found in self.group_rates}
+        return self.problem.with_objective(self.problem.minimize.weigh(weights))
+
+    @property
+    def lottery(self) -> bool:
+        """Whether some decisions are drawn at random."""
+        return self.hard is None
 
     @property
     def entropy_cost(self) -> float:
@@ -236,7 +267,8 @@ class Policy:
 
             return answer_rows(self, evidence, columns, decides=False)
         rows = self.calibrate(evidence)
-        return compute_probabilities(self.feature_map, self.score_matrix, self.beta, rows).T
+        found = compute_probabilities(self.feature_map, self.score_matrix, self.beta, rows)
+        return found.T if self.lottery else self.action_space.harden(found).T
 
     def decide(
         self,
@@ -256,7 +288,8 @@ class Policy:
             the rows to decide. Rows elsewhere are named by `scan`, or are a frame of Dask, Spark or Polars
             beside its `columns`.
         rng : Generator or int, optional
-            a generator or a seed; for "sample" and "systematic".
+            a generator or a seed; for "sample" and "systematic". A policy without chance draws nothing, and
+            needs neither `rng` nor `ids`.
         ids : array of shape (n_rows,), optional
             one id per row, strings or whole numbers, for "sample": the same id and policy give the same
             decision in any batch and on any machine. For rows elsewhere, the name of their column of ids, by
@@ -331,6 +364,10 @@ class Policy:
 
     def _make_sampler(self, rng: Any, ids: Any, method: str, key: str | None) -> Sampler:
         """From probabilities (n_actions, n_rows) to positions of actions, (n_rows,)."""
+        if not self.lottery and method in ("sample", "argmax"):
+            if key is not None:
+                check_key(key)
+            return lambda parts, _: (part.argmax(axis=0) for part in parts)
         if method == "argmax":
             if rng is not None or ids is not None or key is not None:
                 raise OptionError("method='argmax' draws nothing; leave out rng, ids and key")
@@ -357,15 +394,13 @@ class Policy:
             return lambda parts, _: (sample_pivotal(part, generator) for part in parts)
         return lambda parts, _: (sample_actions(part, generator.random(part.shape[1])) for part in parts)
 
-    def expected(
-        self, rate: Rate | Ratio, evidence: RowData, *, probabilities: Floats | None = None
-    ) -> float:
+    def expected(self, rate: Objective, evidence: RowData, *, probabilities: Floats | None = None) -> float:
         """The expected rate of this policy on these rows, with the randomness integrated out.
 
         Parameters
         ----------
-        rate : Rate or Ratio
-            such as `error()`.
+        rate : Rate, Ratio or Worst
+            such as `error()`; of `worst(error(), by="race")`, the rate of the worst group that has rows.
         evidence : Evidence or ObservedRows
             the rate is the one that the evidence predicts, or the observed one.
         probabilities : array of shape (n_rows, n_actions), optional
@@ -385,13 +420,15 @@ class Policy:
         >>> round(policy.expected(rejected(), evidence), 4)
         0.1
         """
-        if not isinstance(rate, Rate | Ratio):
+        if not isinstance(rate, Rate | Ratio | Worst):
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
         check_alignment({"probabilities": probabilities}, evidence.index)
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
+        if isinstance(rate, Worst):
+            return max(compute_group_rates(rate, evidence, chances, self.action_space).values())
         return measure_rate(rate, evidence, chances, self.action_space)
 
     @property
@@ -460,9 +497,24 @@ class Policy:
             hold = str(rates) if self.certificate is None else rates.describe_fitted_rows()
         return (
             f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: {hold}"
-            f"\nminimize {self.problem.minimize}{prices and chr(10) + 'subject to' + prices}"
+            f"\nminimize {self.problem.minimize}{self._describe_worst()}"
+            f"{prices and chr(10) + 'subject to' + prices}"
+            f"{'' if self.hard is None else f'{chr(10)}{self.hard}'}"
             f"{'' if self.calibration is None else f'{chr(10)}{self.calibration}'}"
             f"{'' if self.certificate is None else f'{chr(10)}{self.certificate}'}"
+        )
+
+    def _describe_worst(self) -> str:
+        """The worst group, where its rate is minimised, and the weights of the groups that have one."""
+        if not self.group_rates:
+            return ""
+        worst = max(self.group_rates, key=lambda found: found.rate)
+        weighed = sorted(self.group_rates, key=lambda found: -found.weight)
+        shown = [
+            f"{format_conditions(one.group)} {one.weight:.3g}" for one in weighed if one.weight > _NOTABLE
+        ]
+        return (
+            f"\n  worst group {format_conditions(worst.group)}, {worst.rate:.4g}; weights {', '.join(shown)}"
         )
 
     def _repr_html_(self) -> str:

@@ -20,7 +20,9 @@ from bylaw.formulation.solution import (
     Certificate,
     FittedRate,
     FittedRates,
+    GroupRate,
     Guarantee,
+    HardDecisions,
     RulePrice,
     Solution,
     Status,
@@ -28,6 +30,7 @@ from bylaw.formulation.solution import (
 from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Worst
 from bylaw.policy.fingerprint import Fingerprint, Fingerprints
 from bylaw.policy.provenance import Card
 
@@ -104,6 +107,10 @@ def to_dict(policy: Policy) -> dict[str, Any]:
             **({"passes": solution.passes} if solution.passes else {}),
         },
     }
+    if policy.hard is not None:
+        content["hard"] = policy.hard._asdict()
+    if policy.group_rates:
+        content["group_rates"] = [one.to_dict() for one in policy.group_rates]
     if policy.fitted_rates is not None:
         content["fitted_rates"] = _fitted_rates_to_dict(policy.fitted_rates)
     return {**content, "checksum": compute_digest(content)}
@@ -143,8 +150,9 @@ def _fields(root: Node) -> dict[str, Any]:
             raise BadValueError("its beta and weights are too large together")
     calibration = _calibration(root, feature_map)
     fingerprints = tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list())
+    problem = read_problem(root, space)
     content = {
-        "problem": read_problem(root, space),
+        "problem": problem,
         "feature_map": feature_map,
         "score_matrix": score_matrix,
         "rule_prices": tuple(prices),
@@ -156,6 +164,8 @@ def _fields(root: Node) -> dict[str, Any]:
         "fitted_rates": _fitted_rates(root["fitted_rates"]) if "fitted_rates" in root.value else None,
         "card": Card.from_node(root["card"]),
         "calibration": calibration,
+        "group_rates": _group_rates(root, problem, feature_map),
+        "hard": _hard(root),
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(rest):
@@ -257,6 +267,33 @@ def _certificate(node: Node) -> Certificate | None:
     )
 
 
+def _hard(root: Node) -> HardDecisions | None:
+    """Files of randomised policies have no such key."""
+    if "hard" not in root.value:
+        return None
+    return HardDecisions(*(root["hard"][name].number() for name in HardDecisions._fields))
+
+
+def _group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple[GroupRate, ...]:
+    """One for each group, where the worst group's rate is minimised; other files have no such key."""
+    if not isinstance(problem.minimize, Worst):
+        return ()
+    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+    nodes = root["group_rates"].list()
+    found = [
+        GroupRate(
+            tuple((name, node["group"][name].scalar()) for name in problem.minimize.by),
+            node["weight"].positive(zero=True),
+            node["rate"].number(),
+        )
+        for node in nodes
+    ]
+    groups = problem.minimize.list_groups(feature_map.action_space.classes, values)
+    if [one.group for one in found] != list(groups):
+        raise BadValueError("its group_rates are not those of the groups that it minimises the worst of")
+    return tuple(found)
+
+
 def _fitted_rates(node: Node) -> FittedRates:
     rules = tuple(
         FittedRate(
@@ -278,15 +315,17 @@ def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
     """Without the number of rows, which the fingerprint has, and without a slack that is not known."""
     terms = asdict(guarantee)
     left_out = ["rows"] if math.isfinite(guarantee.most_slack) else ["rows", "most_slack"]
+    left_out += [] if guarantee.chance else ["chance"]
     return {name: value for name, value in terms.items() if name not in left_out}
 
 
 def read_guarantee(node: Node, beta: float, fingerprints: Fingerprints) -> Guarantee:
     """The first fingerprint is that of the fitted rows."""
-    names = [f.name for f in fields(Guarantee) if f.name not in ("beta", "rows", "most_slack")]
+    names = [f.name for f in fields(Guarantee) if f.name not in ("beta", "rows", "most_slack", "chance")]
     terms = {name: node[name].positive(zero=True) for name in names}
     slack = math.nan if terms["multiplier_norm"] else math.inf
     if "most_slack" in node.value:
         slack = node["most_slack"].positive(zero=True)
     rows = float(fingerprints[0].rows) if fingerprints else math.nan
-    return Guarantee(**terms, beta=beta, rows=rows, most_slack=slack)
+    chance = node["chance"].positive(zero=True) if "chance" in node.value else 0.0
+    return Guarantee(**terms, beta=beta, rows=rows, most_slack=slack, chance=chance)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from bylaw.auditing.audit import Audit
 from bylaw.auditing.costs import find_predicted_costs
 from bylaw.auditing.verdicts import Verdict, find_worst
-from bylaw.language.expressions import LABEL, Rate, Ratio
+from bylaw.language.expressions import LABEL
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule
+from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.report.action_words import ActionWords
 from bylaw.report.bounded_rates import BoundedRate
@@ -123,7 +124,7 @@ class ReportContext:
         """What a rule or family demands."""
         return write_sentence(statement, self.policy.action_space.kind)
 
-    def describe_rate(self, rate: Rate | Ratio) -> str:
+    def describe_rate(self, rate: Objective) -> str:
         """A noun for a rate."""
         return describe_rate(rate, self.policy.action_space.kind)
 

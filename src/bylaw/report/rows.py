@@ -17,8 +17,9 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import BylawError
 from bylaw.formulation.row_rates import decide_baseline, measure_rate
-from bylaw.language.expressions import LABEL, Atom, Conditions, Rate, Ratio
+from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
 from bylaw.language.families import Family
+from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.report.action_words import ActionWords, get_words
@@ -92,7 +93,7 @@ class ReportRows:
     def _measured(self) -> dict[Atom, float]:
         return {}
 
-    def compare(self, rate: Rate | Ratio) -> Costs:
+    def compare(self, rate: Objective) -> Costs:
         """A rate of the baseline and of the policy."""
         if rate not in self._compared:
             self._compared[rate] = compare_costs(
@@ -101,7 +102,7 @@ class ReportRows:
         return self._compared[rate]
 
     @cached_property
-    def _compared(self) -> dict[Rate | Ratio, Costs]:
+    def _compared(self) -> dict[Objective, Costs]:
         return {}
 
     def compare_mistakes(self, cell: Cell) -> Costs | None:

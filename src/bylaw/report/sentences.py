@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from bylaw.formulation.solution import Certificate
 from bylaw.language.action_space import ACTION_SPACES, Kind
-from bylaw.language.expressions import DEFINITIONS, LABEL, Atom, Band, Rate, Ratio, Rule
+from bylaw.language.expressions import DEFINITIONS, LABEL, Atom, Band, Conditions, Rate, Ratio, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
+from bylaw.language.worst import Objective, Worst
 from bylaw.report.number_format import (
     Unit,
     find_unit,
@@ -37,8 +38,11 @@ def write_sentence(statement: Statement, kind: Kind = "labels") -> str:
     return f"{said[0].upper()}{said[1:]}." if said else str(statement)
 
 
-def describe_rate(rate: Rate | Ratio, kind: Kind = "labels") -> str:
+def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
     """A noun for a rate: "the share of all cases that are referred"; its own text if there is none."""
+    if isinstance(rate, Worst):
+        where = f"in the worst group by {_write_partition(rate)}"
+        return f"{describe_rate(rate.rate, kind)}, {where},"
     if isinstance(rate, Ratio):
         parts = [describe_rate(part, kind) for part in (rate.numerator, rate.denominator)]
         return f"the ratio of {parts[0]} to {parts[1]}"
@@ -55,18 +59,24 @@ def describe_rate(rate: Rate | Ratio, kind: Kind = "labels") -> str:
     return str(rate)
 
 
-def name_saving(rate: Rate | Ratio) -> tuple[str, bool]:
+def _write_partition(objective: Worst) -> str:
+    return join_words(["true label" if name == LABEL else name for name in objective.by])
+
+
+def name_saving(rate: Objective) -> tuple[str, bool]:
     """What a lower rate saves, after its number; and whether the number is a share of cases."""
     return _find_saving(rate) or f"of {rate}", rate.is_probability
 
 
-def name_cost(rate: Rate | Ratio) -> str:
+def name_cost(rate: Objective) -> str:
     """What is minimised, in a word or two."""
     return _find_saving(rate).removeprefix("of ") or "cost"
 
 
-def _find_saving(rate: Rate | Ratio) -> str:
+def _find_saving(rate: Objective) -> str:
     """In the definition of a single rate; empty if there is none."""
+    if isinstance(rate, Worst):
+        return f"of the worst group’s {name_cost(rate.rate)}"
     if isinstance(rate, Ratio):
         return ""
     match rate.terms:
@@ -80,7 +90,7 @@ def name_step(unit: Unit) -> str:
     return f"Loosening it by one {'unit' if unit == 'plain' else 'point'}"
 
 
-def write_amount_saved(price: float, unit: Unit, minimize: Rate | Ratio) -> str:
+def write_amount_saved(price: float, unit: Unit, minimize: Objective) -> str:
     """How much one step of a rule's level, in this unit, saves at this price; empty if next to nothing."""
     saved = price * (1.0 if unit == "plain" else _POINT)
     if saved < _LEAST_SAVING:
@@ -88,7 +98,7 @@ def write_amount_saved(price: float, unit: Unit, minimize: Rate | Ratio) -> str:
     return format_points(saved) if minimize.is_probability else round_number(saved)
 
 
-def write_saving(price: float, unit: Unit, minimize: Rate | Ratio) -> str:
+def write_saving(price: float, unit: Unit, minimize: Objective) -> str:
     """The same with what is saved, as in "0.2 points of error"."""
     amount = write_amount_saved(price, unit, minimize)
     return amount and f"{amount} {name_saving(minimize)[0]}"
@@ -115,14 +125,19 @@ def _write_cases(atom: Atom, kind: Kind) -> str:
     decided = "" if atom.decided is None else f" {_write_decided(quote(atom.decided), kind)}"
     if not atom.conditions:
         return f"cases{decided}" if decided else "all cases"
-    named = [f"{name} {quote(value)}" for name, value in atom.conditions if name != LABEL]
-    named += [f"true label {quote(value)}" for name, value in atom.conditions if name == LABEL]
-    return f"cases with {join_words(named)}{decided}"
+    return f"cases with {describe_group(atom.conditions)}{decided}"
 
 
 def _write_decided(named: str, kind: Kind) -> str:
     selected = DEFINITIONS["selected"]
     return f"that {ACTION_SPACES[kind].choose_phrase(selected.phrase, selected.set_phrase).format(named)}"
+
+
+def describe_group(conditions: Conditions) -> str:
+    """The conditions that make a group."""
+    named = [f"{name} {quote(value)}" for name, value in conditions if name != LABEL]
+    named += [f"true label {quote(value)}" for name, value in conditions if name == LABEL]
+    return join_words(named)
 
 
 def _write_noun(atom: Atom, kind: Kind, like: Atom | None = None) -> str:

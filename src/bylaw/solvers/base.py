@@ -12,6 +12,7 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import OptionError
 from bylaw.formulation.dual import Dual
+from bylaw.formulation.simplex import Simplex
 from bylaw.formulation.solution import Solution, Step
 
 Callback = Callable[[Step], Any]
@@ -36,8 +37,13 @@ class Solver(Protocol):
     ) -> Solution: ...
 
 
-def gradient_mapping(multipliers: Floats, gradient: Floats, alpha: float) -> Floats:
-    """G_alpha(lambda) = (lambda - (lambda - alpha grad)_+) / alpha, (M,)."""
+def gradient_mapping(
+    multipliers: Floats, gradient: Floats, alpha: float, simplex: Simplex | None = None
+) -> Floats:
+    """G_alpha(lambda) = (lambda - P(lambda - alpha grad)) / alpha, (M,), where P projects on lambda >= 0 and,
+    for weights of groups, on their simplex."""
+    if simplex is not None:
+        return (multipliers - simplex.project(multipliers - alpha * gradient)) / alpha
     return np.minimum(multipliers / alpha, gradient)
 
 

@@ -21,6 +21,7 @@ from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.passes import Tally, UnseenRows
+from bylaw.formulation.simplex import Simplex
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.block_pivoting import pivot_blocks
@@ -87,16 +88,18 @@ class FullBatch:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        apart = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
-        if apart is not None:
-            return apart
+        if dual.simplex is None:
+            apart = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
+            if apart is not None:
+                return apart
         trace: list[Step] = []
         if start is not None:
             near = self.refine(dual, start, tol=tol, callback=callback)
             if near.status in (Status.CONVERGED, Status.INFEASIBLE):
                 return near
             trace += near.trace
-        multipliers, path = np.zeros(dual.n_rules), _Path(_follows_finely(dual))
+        multipliers = np.zeros(dual.n_rules) if dual.simplex is None else dual.simplex.start(dual.n_rules)
+        path = _Path(_follows_finely(dual))
         if dual.n_rules:
             with closing(_stages(dual, rng)) as stages:
                 for stage, stage_tol in stages:
@@ -175,7 +178,7 @@ class FullBatch:
             if state.norm <= tol:
                 return state, Status.CONVERGED
             # Weak duality: -F bounds from below the cost of every policy that satisfies the rules.
-            if -state.value > dual.highest_cost:
+            if -state.value > dual.highest_cost and _proves_conflict(dual, state.multipliers):
                 return state, Status.INFEASIBLE
             if state.multipliers.max() > _CAP * max(dual.loss_unit, 1 / dual.beta):
                 conflict = dual.conflict(state.multipliers) > 0
@@ -207,14 +210,16 @@ class FullBatch:
 
 def _follows_finely(dual: Dual) -> bool:
     """Whether the path to the optimum is followed by small steps of beta: where many cells have rules."""
-    return dual.n_rules >= _MANY_RULES and dual.layout is not None and len(dual.layout.cells) >= _MANY_CELLS
+    many = dual.n_rules >= _MANY_RULES and dual.simplex is None
+    return many and dual.layout is not None and len(dual.layout.cells) >= _MANY_CELLS
 
 
 def _is_outlined(dual: Dual) -> bool:
     """Whether quasi-Newton steps come before those with the curvature: of many rules, unless groups are known
     and most rows decided, so that few add to the curvature."""
     sharp = dual.layout is not None and dual.beta * dual.loss_unit > _SHARP
-    return dual.n_rules >= _MANY_RULES and not (sharp or _follows_finely(dual))
+    many = dual.n_rules >= _MANY_RULES and dual.simplex is None
+    return many and not (sharp or _follows_finely(dual))
 
 
 class _Path:
@@ -253,7 +258,7 @@ class _State:
     ) -> _State:
         total = dual.tally(multipliers, curvature=curvature, rules_alone=True)
         value, gradient = dual.first_order(total, multipliers)
-        norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit)))
+        norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit, dual.simplex)))
         hessian = dual.second_order(total) if curvature else None
         return cls(multipliers, value, gradient, hessian, norm, predicted_decrease)
 
@@ -273,7 +278,9 @@ class _State:
     def step(self, dual: Dual, damping: float, *, curvature: bool) -> _State:
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
         guess = (self.multipliers > 0) | (self.gradient < 0)
-        point = minimize_quadratic(model, model @ self.multipliers - self.gradient, guess)
+        if dual.simplex is not None:
+            guess[-dual.simplex.size :] = True
+        point = minimize_quadratic(model, model @ self.multipliers - self.gradient, guess, dual.simplex)
         move = point - self.multipliers
         predicted_decrease = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
         return _State.at(dual, point, predicted_decrease, curvature=curvature)
@@ -325,32 +332,47 @@ def first_damping(hessian: Hessian, loss_unit: float) -> float:
     return typical if typical > _NO_DAMPING / loss_unit else 1 / loss_unit
 
 
-def minimize_quadratic(model: Hessian, target: Floats, guess: NDArray[np.bool_]) -> Floats:
-    """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free.
+def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
+    """Whether a value beyond every cost proves the rules to conflict. The costs are those of the objective
+    with equal weights of the groups, if they have weights: then the rules alone must prove it."""
+    if dual.simplex is None:
+        return True
+    of_rules = np.arange(dual.n_rules) < dual.n_rules - dual.simplex.size
+    return dual.conflict(np.where(of_rules, multipliers, 0.0)) > 0
+
+
+def minimize_quadratic(
+    model: Hessian, target: Floats, guess: NDArray[np.bool_], simplex: Simplex | None = None
+) -> Floats:
+    """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free; all those
+    on a simplex are.
 
     Few rules bind: the others are left out until their slope asks for them.
     """
-    if model.cells is not None and np.count_nonzero(guess) > _MANY_FREE:
+    if simplex is None and model.cells is not None and np.count_nonzero(guess) > _MANY_FREE:
         found = pivot_blocks(model, target, guess)
         if found is not None:
             return found
     point = np.zeros(len(target))
     while guess.any():
-        point[guess] = _minimize_free(model.restrict(guess), target[guess])
+        point[guess] = _minimize_free(model.restrict(guess), target[guess], simplex)
         missed = ~guess & (model @ point < target)
         if not missed.any():
             break
         guess = guess | missed
-    return point
+    return point if simplex is None else simplex.rescale(point)
 
 
-def _minimize_free(matrix: Floats, target: Floats) -> Floats:
-    """argmin over x >= 0 of x' matrix x / 2 - target' x. Mostly no bound is in the way."""
-    _, point, indefinite = _solve_definite(matrix, target)
-    if not indefinite and point.min() >= 0:
-        return point
+def _minimize_free(matrix: Floats, target: Floats, simplex: Simplex | None) -> Floats:
+    """argmin over x >= 0 of x' matrix x / 2 - target' x, about on a simplex if there is one. Otherwise mostly
+    no bound is in the way."""
+    if simplex is None:
+        _, point, indefinite = _solve_definite(matrix, target)
+        if not indefinite and point.min() >= 0:
+            return point
     root = _root(matrix)
-    return nnls(root, solve_triangular(root, target, trans=1))[0]
+    system = root, solve_triangular(root, target, trans=1)
+    return nnls(*(system if simplex is None else simplex.add_equation(*system)))[0]
 
 
 def _root(matrix: Floats) -> Floats:
@@ -370,6 +392,8 @@ def _stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple[Dual
     growth = _FINE_GROWTH if fine else _BETA_GROWTH
     rows_growth = _ROWS_GROWTH ** math.log(growth, _BETA_GROWTH)
     beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
+    if dual.simplex is not None:  # softer than this, all groups are as bad as the worst
+        beta = max(beta, dual.beta / _BETA_GROWTH**2)
     with _sampling(dual, rng) as take:
         while beta < dual.beta or rows < n_rows:
             sample = take(rows, min(beta, dual.beta))

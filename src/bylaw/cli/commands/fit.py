@@ -51,6 +51,9 @@ def run_fit(
             show_default="none",
         ),
     ] = None,
+    no_lottery: Annotated[
+        bool, typer.Option("--no-lottery", help="Decide without chance: the rules hold on hard decisions.")
+    ] = False,
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
@@ -87,6 +90,8 @@ def run_fit(
         options.refuse_idle(idle, "--certify or --held-out")
     sure = options.check_confidence(confidence)
     file = _set_calibration(_set_margin(read_rules(rules, rule, minimize), margin, certify), calibrate)
+    if no_lottery:
+        file = replace(file, solve={**file.solve, "lottery": False})
     limits = parse_limits(limit, file.problem)
     roles = find_fitting_roles(table, file, flags)
     with show_passes("fitting") as progress:
@@ -208,8 +213,10 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "cost_before": measured.costs.baseline,
             "cost_after": measured.costs.policy,
             "prices": policy.prices,
+            "group_rates": [one.to_dict() for one in policy.group_rates],
             "status": policy.solution.status.name.lower(),
             "violation": policy.guarantee.violation,
+            "hard": policy.hard and policy.hard._asdict(),
             "certificate": policy.certificate and vars(policy.certificate),
             "calibration": policy.calibration and policy.calibration.describe(),
             "columns": policy.card.columns,
@@ -224,9 +231,13 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
     tell(f"{measured.n_rows:,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
     for column, count in rows.seen_rows.items():
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
+    for found in policy.group_rates:
+        tell(f"  {found}")
     if policy.prices:
         prices = [(rule, f"{price:.4g}") for rule, price in policy.prices.items()]
         show_table("", ("rule", "shadow price"), prices)
+    if policy.hard is not None:
+        tell(str(policy.hard))
     if policy.calibration is not None:
         tell(f"calibrated: {policy.calibration.describe()}")
     if policy.certificate is not None:

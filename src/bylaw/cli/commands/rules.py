@@ -46,6 +46,10 @@ EXAMPLES = {
         "selected('yes').given(sex='F') >= 0.8 * selected('yes').given(sex='M')": "the four-fifths rule",
         "abs(error().given(sex='F') - error()) <= 0.02": "within two points of each other",
     },
+    "What to minimise, beside rates": {
+        "worst(error(), by='race')": "the rate of the group where it is largest",
+        "worst(error(), by=('sex', 'race'))": "of intersections; 'label' for the true label",
+    },
     "Families: one rule for each group, label and side": {
         "demographic_parity('sex', tol=0.02)": "each answer as often in every group as overall",
         "demographic_parity(['sex', 'race'], tol=0.02)": "of each attribute; a tuple for intersections",
@@ -84,6 +88,7 @@ id = "id"
 
 # [solve]
 # margin = 1.0                  # standard errors to spare, for new rows
+# lottery = false               # decisions without chance
 """
 
 

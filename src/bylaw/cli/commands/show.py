@@ -43,11 +43,13 @@ def _word_facts(policy: Policy) -> dict[str, str]:
     rows = " + ".join(counts) + " rows" if counts else "an unknown number of rows"
     return {
         "minimize": str(policy.problem.minimize),
+        **({"groups": "; ".join(map(str, policy.group_rates))} if policy.group_rates else {}),
         "decisions": f"{policy.action_space.description}: {shorten(policy.actions, 20)}",
         "made": policy.card.created,
         "fitted on": f"{policy.card.source or 'rows in memory'}, {rows}",
         "versions": ", ".join(f"{name} {number}" for name, number in policy.card.versions.items()),
         "solved to": f"{policy.guarantee.violation:.2g} on the fitted rows{_word_sampling(policy)}",
+        **({} if policy.hard is None else {"chance": str(policy.hard)}),
         "calibration": "none" if policy.calibration is None else policy.calibration.describe(),
         "certificate": "none" if policy.certificate is None else str(policy.certificate),
         "looks": "; ".join(_word_looks(policy)) or "none on record",
@@ -76,9 +78,11 @@ def _list_facts(policy: Policy) -> dict[str, Any]:
         "rows": [part.rows for part in policy.fingerprints],
         "solved_to": policy.guarantee.violation,
         "sampling": None if math.isnan(policy.guarantee.sampling) else policy.guarantee.sampling,
+        "hard": policy.hard and policy.hard._asdict(),
         "certificate": None if policy.certificate is None else asdict(policy.certificate),
         "calibration": None if policy.calibration is None else policy.calibration.to_dict(),
         "prices": policy.prices,
+        "group_rates": [one.to_dict() for one in policy.group_rates],
         "tightened": policy.tightened,
         "hash": policy.digest,
     }

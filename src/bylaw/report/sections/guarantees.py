@@ -18,7 +18,7 @@ from bylaw.auditing.reliability import (
 from bylaw.auditing.verdicts import Verdict
 from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.data.evidence import Evidence
-from bylaw.formulation.solution import Status
+from bylaw.formulation.solution import HardDecisions, Status
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, fold, join, make_list, make_section, make_table, tag
 from bylaw.report.number_format import (
@@ -39,6 +39,10 @@ _LEAST_VIOLATION = 1e-4  # that is worth telling apart
 
 
 def write_randomness(context: ReportContext) -> Html:
+    if context.policy.hard is not None:
+        return make_section(
+            "chance", "Random decisions", tag("p", _describe_hard(context.policy.hard, context))
+        )
     rows = context.judged
     confidence = rows.decision_confidence
     open_ = rows.compute_share(confidence < _LEANING)
@@ -67,6 +71,18 @@ def write_randomness(context: ReportContext) -> Html:
             "in any batch and on any machine, and anyone with the policy’s file can check it. The rules "
             "hold for these random decisions; always taking the likeliest outcome instead is not covered.",
         ),
+    )
+
+
+def _describe_hard(hard: HardDecisions, context: ReportContext) -> str:
+    """Of a policy without chance."""
+    price = max(hard.price, 0.0)
+    shares = context.policy.problem.minimize.is_probability
+    return (
+        "Decisions are made without chance: each case gets the decision of largest score, of equal ones the "
+        "first, and the rules are held on these decisions. Cases with the same scores are decided alike. By "
+        "the model’s probabilities on the cases on which the policy was chosen, that costs "
+        f"{format_points(price) if shares else round_number(price)} more than drawing some of them at random."
     )
 
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 from bylaw.auditing.verdicts import Verdict, is_out_of_reach
+from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.language.parser import Statement
+from bylaw.language.worst import Worst
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.context import ReportContext, make_badge
 from bylaw.report.cost_curves import find_level_unit
@@ -19,12 +21,34 @@ from bylaw.report.number_format import (
     pluralize,
     round_number,
 )
-from bylaw.report.sentences import name_step, write_saving
+from bylaw.report.sentences import describe_group, name_step, write_saving
 from bylaw.report.svg_charts import Scale, choose_ticks, draw_axis, draw_track, fit_scale
 
 _SHOWN = 12  # rates that are drawn
 _MOST_ROWS = 300  # lines of the table of all rules
 _MOST_RULES = 100  # in words
+
+
+def _write_groups(context: ReportContext) -> list[Html]:
+    """Each group's rate, where the worst is minimised."""
+    objective, rows = context.policy.problem.minimize, context.judged
+    if not isinstance(objective, Worst):
+        return []
+    rates = compute_group_rates(objective, rows.seen, rows.probabilities, context.policy.action_space)
+    weights = {found.group: found.weight for found in context.policy.group_rates}
+    unit = "share" if objective.is_probability else "plain"
+    ordered = sorted(rates.items(), key=lambda item: -item[1])
+    lines = [
+        [describe_group(group), format_amount(rate, unit), round_number(weights.get(group, 0.0))]
+        for group, rate in ordered[:_MOST_ROWS]
+    ]
+    said = (
+        f"On {context.judged_name}, {context.measurement}, the worst group is {lines[0][0]}, with "
+        f"{lines[0][1]}. Groups with a weight were the worst together when the policy was chosen: to help "
+        "one of them, another must lose. In groups without, the rate of all cases decided."
+    )
+    title = f"{objective.rate}, group by group"
+    return [tag("p", said), make_table(title, ["Group", "Rate", "Weight"], lines)]
 
 
 def write_rules(context: ReportContext) -> Html:
@@ -45,6 +69,7 @@ def write_rules(context: ReportContext) -> Html:
         "rules",
         "The rules in words",
         tag("p", goal),
+        *_write_groups(context),
         tag("ol", *items, class_="rules") if items else tag("p", "There are no rules."),
         tag("p", f"{pluralize(more, 'more rule')} not shown here.") if more > 0 else None,
         tag(

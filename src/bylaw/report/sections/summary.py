@@ -30,7 +30,11 @@ def write_summary(context: ReportContext) -> Html:
     random = format_percent(context.judged.random_share)
     figures = [
         *context.words.list_figures(context.judged),
-        Figure("Random decisions", random, "repeatable, with stated probabilities"),
+        Figure(
+            "Random decisions",
+            random,
+            "repeatable, with stated probabilities" if context.policy.lottery else "decisions without chance",
+        ),
     ]
     return make_section(
         "summary",

@@ -1,0 +1,263 @@
+"""Decisions without chance: multipliers for which the rules hold on the likeliest action of each row.
+
+At the optimum of the exact program only as many rows as there are rules are decided by lot. So a hard policy
+comes as near to a rule as one row allows, unless many rows have the same scores: these change their decision
+together. Bounds are shifted, by what the hard rates of a sharp policy miss them by, until hard rates satisfy
+the rules; what is left is met by raising the prices of the rules that are missed, one by one.
+
+A hard policy is a policy whose beta is so large that its softmax is zero or one: whatever reads a policy
+reads this one. Where scores are equal, the first action is taken: the others cost a trifle more.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import Evidence
+from bylaw.errors import GuaranteeWarning
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.fitting.fitted_policy import add_hard, make_guarantee, make_policy
+from bylaw.formulation.blocks import make_block
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.linear_form import Feature, LinearForm
+from bylaw.formulation.passes import Tally
+from bylaw.formulation.solution import HardDecisions, Solution, Status
+from bylaw.language.problem import Problem
+from bylaw.policy.policy import Policy
+from bylaw.solvers.full_batch import FullBatch
+
+CONSTANT = Feature(None, ())  # whose weights break ties
+_HARDEST = 1e12  # beta, times the unit of the loss
+_TIE = 1e-9  # of the unit of the loss: what each action costs more than the one before
+_SHARPER = 6.0  # beta, from one stage to the next
+_SHARPEST = 200.0  # times the beta of the randomised policy
+_ROWS_AT_BOUNDARY = 8.0  # about as many are left undecided by the sharp policy
+_ROUNDS = 16
+_LOOSE = 2.0  # rows: a rule with a price that is held further inside is loosened
+_RAISES = 40  # of a price, by factors of two and by halves
+_NARROW = 1e-7  # price, in units of the loss: nearer to a boundary, a softmax is not zero or one
+_HIGHEST = 10.0  # price, in units of the loss: beyond, rounding errors would decide equal rows
+_PRICED = 1e-9  # of the unit of the loss
+_SURE = 0.99  # a decision whose likeliest action has a lower probability is drawn by lot
+Excess = Callable[[Dual, Tally], Floats]  # (M,): what must be <= 0, of a policy whose rows were tallied
+
+
+@dataclass(frozen=True)
+class RulesAt:
+    """The rules and the cost of a policy, as a rule of one whose likeliest actions are the decisions."""
+
+    dual: Dual  # with the beta of decisions without chance
+    multipliers: Floats
+    total: Tally
+    excess: Floats  # (M,), in units of the dual
+    tol: float
+
+    @property
+    def cost(self) -> float:
+        form = self.dual.form
+        return float((form.base * self.total.moments).sum()) / self.total.mass + form.base_constant
+
+    @property
+    def holds(self) -> bool:
+        return bool((self.excess <= self.tol).all())
+
+    @cached_property
+    def rank(self) -> tuple[float, float]:
+        """Rather a rule that holds than a lower cost."""
+        return float(np.maximum(self.excess - self.tol, 0.0).max(initial=0.0)), self.cost
+
+    def solution(self, randomised: Solution) -> Solution:
+        """As that of a randomised policy, with the violations of hard decisions."""
+        missed = float(np.linalg.norm(np.maximum(self.excess, 0.0)))
+        value, _ = self.dual.first_order(self.total, self.multipliers)
+        status = randomised.status if self.holds else Status.MISSED
+        return replace(
+            randomised, multipliers=self.multipliers, gradient_mapping=missed, value=value, status=status
+        )
+
+
+def predict_excess(dual: Dual, total: Tally) -> Floats:
+    """Of the rates that the probabilities predict."""
+    return dual.form.operator @ (total.moments.ravel() / total.mass) - dual.form.bounds
+
+
+@dataclass(frozen=True)
+class Hardening:
+    """From a randomised policy to one without chance, on the rows of a dual."""
+
+    dual: Dual
+    measure: Excess
+    tol: float
+
+    def find(self, multipliers: Floats, shift: Floats | None = None) -> RulesAt:
+        """The best policy met: of those that satisfy the rules the cheapest, or the one that misses least.
+        `shift` (M,) is how much tighter than stated the randomised one is held."""
+        best = self._look(multipliers)
+        if not self.dual.n_rules:
+            return best
+        shift = np.zeros(len(multipliers)) if shift is None else shift
+        best = min(best, self._shift_bounds(multipliers, shift), key=lambda found: found.rank)
+        return best if best.holds else min(best, self._raise_prices(best), key=lambda found: found.rank)
+
+    @cached_property
+    def hard(self) -> Dual:
+        """The dual of decisions without chance; of equal actions, the first is the cheapest."""
+        dual, form = self.dual, self.dual.form
+        base = form.base.copy()
+        base[form.feature_map.features.index(CONSTANT)] += (
+            _TIE * dual.loss_unit * np.arange(1, base.shape[1] + 1)
+        )
+        return dual.with_form(replace(form, base=base)).with_beta(_HARDEST / dual.loss_unit)
+
+    @cached_property
+    def resolution(self) -> Floats:
+        """(M,): how far one row moves each rule, in units of the dual."""
+        return measure_resolution(self.dual.form, self.dual.n_rows)
+
+    def _look(self, multipliers: Floats) -> RulesAt:
+        return self.tally(self.hard, multipliers)
+
+    def tally(self, dual: Dual, multipliers: Floats) -> RulesAt:
+        """The rules and the cost at some multipliers, with or without chance."""
+        total = dual.tally(multipliers)
+        return RulesAt(dual, multipliers, total, self.measure(dual, total), self.tol)
+
+    def _shift_bounds(self, multipliers: Floats, shift: Floats) -> RulesAt:
+        """Sharp policies with bounds shifted by what their hard decisions miss."""
+        dual, found = self.dual, list[RulesAt]()
+        unit, bounds = dual.loss_unit, dual.form.bounds
+        sharpest = min(_SHARPEST * dual.beta, max(dual.beta, dual.n_rows / (_ROWS_AT_BOUNDARY * unit)))
+        beta = dual.beta
+        for _ in range(_ROUNDS):
+            beta = min(_SHARPER * beta, sharpest)
+            sharp = dual.with_beta(beta).with_bounds(bounds - shift)
+            answer = FullBatch().refine(sharp, multipliers, tol=max(self.tol, 1e-2 / dual.n_rows))
+            if answer.status is Status.INFEASIBLE:
+                break
+            multipliers = answer.multipliers
+            here = self._look(multipliers)
+            found.append(here)
+            excess, priced = here.excess, multipliers > _PRICED * unit
+            loose = priced & (excess < -_LOOSE * self.resolution)
+            if here.holds and not loose.any() and beta == sharpest:
+                break
+            moved = np.where(loose, excess / 2, 0.0)
+            shift = shift + np.where(excess > self.tol, excess + self.resolution / 4, moved)
+        return min(found, key=lambda one: one.rank, default=self._look(multipliers))
+
+    def _raise_prices(self, best: RulesAt) -> RulesAt:
+        """The price of the rule that is missed most is raised until it holds, and no further than it must."""
+        for _ in range(2 * self.dual.n_rules):
+            rule = int(best.excess.argmax())
+            if best.excess[rule] <= self.tol:
+                break
+            raised = self._raise_price(best, rule)
+            if raised is None or raised.rank >= best.rank:
+                break
+            best = raised
+        return best
+
+    def _raise_price(self, best: RulesAt, rule: int) -> RulesAt | None:
+        """Twice as far until the rule holds, then by halves."""
+        low, high, found = 0.0, math.inf, None
+        step = 1e-3 * self.dual.loss_unit / self.dual.n_rows
+        for _ in range(_RAISES):
+            trial = self._look(best.multipliers + np.eye(1, self.dual.n_rules, rule)[0] * step)
+            if trial.excess[rule] <= self.tol:
+                high, found = step, trial
+            elif step > _HIGHEST * self.dual.loss_unit:
+                break
+            else:
+                low = step
+            if high - low <= _NARROW * self.dual.loss_unit:
+                break
+            step = 2 * step if found is None else (low + high) / 2
+        return found
+
+
+def measure_resolution(form: LinearForm, n_rows: int) -> Floats:
+    """(M,): how far one row moves each rule, in units of the form."""
+    rarest = [
+        min((form.frequencies.get(c, 1.0) for c in found.rule.excess.by_condition()), default=1.0)
+        for found in form.rules
+    ]
+    return 1 / (n_rows * np.array(rarest) * form.scales)
+
+
+def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> None:
+    """Where a rule is missed by more than a row without chance: which, by how much, and whose decisions the
+    randomised policy draws by lot."""
+    form = found.dual.form
+    one_row = measure_resolution(form, found.dual.n_rows) * form.scales
+    excess = found.excess * form.scales
+    missed = excess > one_row + found.tol
+    if not missed.any():
+        return
+    rule = int(np.where(missed, excess, -np.inf).argmax())
+    drawn, tied, scores = _find_ties(randomised, evidence)
+    same = f", {tied:,} of them with the same scores, {scores}" if tied > 1 else ""
+    message = (
+        f"without chance, {form.names[rule]!r} is missed by {excess[rule]:.3g} (one row is worth "
+        f"{one_row[rule]:.2g}): the randomised policy decides {drawn:,} rows by lot{same}. Loosen this rule "
+        f"by {excess[rule]:.3g}, tell such rows apart by a finer score, or allow lotteries (lottery=True; "
+        "with ids=, the same id always gets the same decision)"
+    )
+    warnings.warn(message, GuaranteeWarning, stacklevel=5)
+
+
+def _find_ties(randomised: RulesAt, evidence: Evidence) -> tuple[int, int, str]:
+    """How many rows are decided by lot, the most of them that have the same features, and the probabilities
+    of these."""
+    dual, form = randomised.dual, randomised.dual.form
+    features = make_block(form, form.feature_map.admit(evidence)).features
+    chances = dual.beta * (form.score_matrix(randomised.multipliers).T @ features)
+    form.action_space.to_probabilities(chances)
+    drawn = np.flatnonzero(form.action_space.decision_confidence(chances.T) < _SURE)
+    if not len(drawn):
+        return 0, 0, ""
+    _, places, counts = np.unique(features[:, drawn], axis=1, return_inverse=True, return_counts=True)
+    together = counts[places.ravel()]
+    row = int(together.argmax())
+    return len(drawn), int(together[row]), str(evidence.probabilities[drawn[row]].round(4).tolist())
+
+
+def describe_hard(found: RulesAt, randomised: RulesAt) -> HardDecisions:
+    """What giving up chance costs."""
+    mapping = float(np.linalg.norm(np.maximum(randomised.excess, 0.0)))
+    solution = Solution(randomised.multipliers, Status.CONVERGED, mapping, 0.0, 0)
+    excess = make_guarantee(randomised.dual, solution).excess_cost
+    return HardDecisions(found.cost, randomised.cost, excess)
+
+
+def make_hard_policy(
+    problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float
+) -> Policy:
+    """Without chance, from a randomised solution for predicted rates; warns of rules that it misses."""
+    hardening = Hardening(dual, predict_excess, tol)
+    randomised = hardening.tally(dual, solution.multipliers)
+    found = hardening.find(solution.multipliers)
+    warn_of_ties(found, randomised, evidence)
+    policy = make_policy(problem, found.dual, found.solution(solution))
+    return add_hard(policy, describe_hard(found, randomised))
+
+
+def harden(correction: Correction, solved: CorrectedSolution) -> CorrectedSolution:
+    """Without chance, from a randomised solution for rates as observed; warns of rules that it misses."""
+    rates, target = correction.rates, solved.target
+    hardening = Hardening(solved.dual, lambda dual, total: target(rates.measure(dual, total)), correction.tol)
+    randomised = hardening.tally(solved.dual, solved.solution.multipliers)
+    found = hardening.find(solved.solution.multipliers, solved.shift)
+    measured = rates.measure(found.dual, found.total)
+    stated = replace(found, excess=target.stated_excess(measured))
+    warn_of_ties(stated, randomised, correction.evidence)
+    hard = describe_hard(found, randomised)
+    return correction.conclude(
+        CorrectedSolution(found.dual, found.solution(solved.solution), measured, target, hard)
+    )

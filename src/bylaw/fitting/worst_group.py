@@ -1,0 +1,168 @@
+"""The weights of groups for which a linear objective has the optimum of the worst group.
+
+min over policies of max_g r_g is the maximum, over weights w of the groups on the simplex, of the least
+sum_g w_g r_g: a dual with multipliers on a simplex (`Simplex`) beside those of the rules. Where rates are
+held as observed, weights are found as multipliers of rules instead: with one group h for reference, minimise
+r_h subject to r_g - r_h <= 0, and w_h is what the others leave of one. Where they leave nothing, w_h is zero
+at the optimum, as the dual is convex, and the search goes on without h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from bylaw._base.matrices import as_dense
+from bylaw._base.typing import Floats
+from bylaw.data.evidence import Evidence
+from bylaw.data.outcomes import ObservedRows
+from bylaw.errors import EvidenceError
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.row_rates import compute_group_rates
+from bylaw.formulation.simplex import Simplex
+from bylaw.formulation.solution import GroupRate, Status
+from bylaw.language.expressions import Conditions, format_conditions
+from bylaw.language.problem import Problem
+from bylaw.language.worst import Worst
+from bylaw.policy.policy import Policy
+from bylaw.solvers.full_batch import FullBatch
+
+SHARPER = 3.0  # times the usual beta: groups that are not the worst are decided by a small part of the loss
+_NEGATIVE = -1e-6  # a weight below this is no rounding error
+
+Fit = Callable[[Problem, Dual], Floats | None]  # multipliers (M,), or None where the rules are missed
+
+
+class GroupWeights(NamedTuple):
+    """Of a linear objective in place of the worst group's."""
+
+    weights: Mapping[Conditions, float]  # of every group, of sum one
+    multipliers: Floats  # (M,), of the problem's own rules
+
+
+@dataclass(frozen=True)
+class GroupSearch:
+    """For the weights of the groups of a problem whose objective is the worst group's rate."""
+
+    problem: Problem
+    evidence: Evidence
+
+    @property
+    def objective(self) -> Worst:
+        assert isinstance(self.problem.minimize, Worst)
+        return self.problem.minimize
+
+    @cached_property
+    def groups(self) -> tuple[Conditions, ...]:
+        """All of them; an error if one has no rows."""
+        groups = self.objective.list_groups(self.evidence.classes, self.evidence.group_values)
+        for group in groups:
+            if not self.evidence.frequency(group) > 0:
+                raise EvidenceError(
+                    f"{self.objective}: no row has {format_conditions(group)}, and a group without rows has "
+                    "no rate. Merge values that are rare, or leave an attribute out of by="
+                )
+        return groups
+
+    @property
+    def equal_weights(self) -> dict[Conditions, float]:
+        return dict.fromkeys(self.groups, 1 / len(self.groups))
+
+    def weigh(self, weights: Mapping[Conditions, float] | None = None) -> Problem:
+        """The problem with a linear objective; by default, all groups count the same."""
+        return self.problem.with_objective(self.objective.weigh(weights or self.equal_weights))
+
+    def apply(self, dual: Dual, weights: Mapping[Conditions, float]) -> tuple[Problem, Dual]:
+        """The problem with these weights, and its dual; `dual` is that of equal ones."""
+        problem = self.weigh(weights)
+        return problem, self._compile(dual, problem)
+
+    def _compile(self, dual: Dual, problem: Problem) -> Dual:
+        """Another problem with the same features on the rows of a dual."""
+        known = dual.form
+        form = compile_problem(problem, self.evidence, known.frequencies, features=known.feature_map.features)
+        return replace(dual, form=form)
+
+    def find(self, dual: Dual, tol: float, start: GroupWeights | None = None) -> GroupWeights | None:
+        """The weights for predicted rates; `dual` is that of equal ones. None if the rules conflict."""
+        minimax, n_rules = self._add_groups(dual), dual.n_rules
+        assert minimax.simplex is not None
+        total, begin = minimax.simplex.total, None
+        if start is not None:
+            begin = np.concatenate([start.multipliers, total * np.array(list(start.weights.values()))])
+        found = FullBatch()(minimax, tol=tol, start=begin)
+        if found.status is Status.INFEASIBLE:
+            return None
+        weights = (found.multipliers[n_rules:] / total).tolist()
+        return GroupWeights(dict(zip(self.groups, weights, strict=True)), found.multipliers[:n_rules])
+
+    def _add_groups(self, dual: Dual) -> Dual:
+        """The dual with a multiplier for each group: its rate less the mean of all, in one unit."""
+        form, rates = dual.form, self._compile_rates(dual)
+        unit = float(rates.scales.max())
+        of_groups = as_dense(rates.couplings) * rates.scales[:, None] / unit
+        centred = sparse.csr_array(of_groups - of_groups.mean(axis=0))
+        form = replace(
+            form,
+            couplings=sparse.csr_array(sparse.vstack([form.couplings, centred])),
+            bounds=np.append(form.bounds, np.zeros(len(self.groups))),
+            scales=np.append(form.scales, np.full(len(self.groups), unit)),
+            rules=form.rules + rates.rules,
+        )
+        return replace(dual, form=form, simplex=Simplex(len(self.groups), unit))
+
+    def _compile_rates(self, dual: Dual) -> LinearForm:
+        """The groups' rates, as rules that they are <= 0."""
+        rates = [self.objective.given(group) <= 0 for group in self.groups]
+        return self._compile(dual, self.weigh().with_rules(rates)).form
+
+    def measure(
+        self, dual: Dual, moments: Floats, weights: Mapping[Conditions, float]
+    ) -> tuple[GroupRate, ...]:
+        """The groups with the rates that moments E[phi pi'], (F, A), make."""
+        form = self._compile_rates(dual)
+        rates = (form.couplings @ moments.ravel() - form.bounds) * form.scales
+        found = zip(self.groups, rates.tolist(), strict=True)
+        return tuple(GroupRate(group, weights[group], rate) for group, rate in found)
+
+    def find_observed(self, dual: Dual, fit: Fit, about: GroupWeights) -> GroupWeights | None:
+        """The weights for rates as a fit holds them, near others; `dual` is that of equal ones."""
+        groups = sorted(self.groups, key=lambda group: -about.weights[group])
+        while len(groups) > 1:
+            reference, *others = groups
+            problem, anchored = self._anchor(dual, reference, others)
+            multipliers = fit(problem, anchored)
+            if multipliers is None:
+                return None
+            found = anchored.form.prices(multipliers)[dual.n_rules :]
+            prices = dict(zip(others, found.tolist(), strict=True))
+            if (left := 1 - sum(prices.values())) >= _NEGATIVE:
+                prices = {**dict.fromkeys(self.groups, 0.0), **prices, reference: max(left, 0.0)}
+                total = sum(prices.values())
+                weights = {group: price / total for group, price in prices.items()}
+                return GroupWeights(weights, multipliers[: dual.n_rules])
+            groups = sorted(others, key=lambda group: -prices[group])
+        return None
+
+    def _anchor(
+        self, dual: Dual, reference: Conditions, others: Sequence[Conditions]
+    ) -> tuple[Problem, Dual]:
+        """The rate of a reference, and the rules that no other group is worse; on the rows of a dual."""
+        rules = self.objective.compare(reference, others)
+        problem = self.problem.with_objective(self.objective.weigh({reference: 1.0}), rules)
+        return problem, self._compile(dual, problem)
+
+
+def add_groups(policy: Policy, search: GroupSearch, found: GroupWeights, rows: ObservedRows) -> Policy:
+    """The policy of the linear objective as one of the problem as stated: with the groups, their weights and
+    their rates on the fitted rows."""
+    chances = policy.probabilities(search.evidence)
+    rates = compute_group_rates(search.objective, rows, chances, policy.action_space)
+    groups = tuple(GroupRate(group, found.weights[group], rates[group]) for group in search.groups)
+    return replace(policy, problem=search.problem, group_rates=groups)

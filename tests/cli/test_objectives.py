@@ -1,0 +1,85 @@
+"""What is minimised, and how, on the command line: the worst group, and decisions without chance."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow.parquet
+
+from bylaw import Evidence, Policy, Problem, rejected, solve, worst
+from bylaw.language.rates import error
+
+WORST = """\
+minimize = "worst(error(), by='sex')"
+rules = ["rejected() <= 0.1"]
+[columns]
+groups = ["sex"]
+"""
+
+
+def test_the_worst_group_from_a_rules_file(folder, bylaw):
+    (folder / "worst.toml").write_text(WORST)
+    answer = bylaw("fit", "scores.parquet", "--rules", "worst.toml", "-o", "p.json", "--report", "r.html")
+    assert answer.code == 0, answer.err
+    table = pyarrow.parquet.read_table("scores.parquet").to_pandas()
+    evidence = Evidence(
+        table[["p_no", "p_yes"]].to_numpy(), classes=["no", "yes"], groups={"sex": table["sex"]}
+    )
+    labels = table["outcome"].to_numpy()
+    own = solve(Problem(worst(error(), by="sex"), [rejected() <= 0.1]), evidence, labels=labels)
+    saved = Policy.load("p.json")
+    assert np.allclose(saved.score_matrix, own.score_matrix)
+    assert saved.group_rates == own.group_rates
+    for one in saved.group_rates:
+        assert str(one) in answer.out
+    page = (folder / "r.html").read_text()
+    assert "in the worst group by sex, as small as these rules allow" in page
+    assert "error(), group by group" in page
+    assert "of the worst group’s error" in page
+    shown = bylaw("show", "p.json")
+    assert "sex='F': " in shown.out
+    facts = json.loads(bylaw("show", "p.json", "--json").out)
+    assert [one["group"] for one in facts["group_rates"]] == [{"sex": "F"}, {"sex": "M"}]
+    audited = bylaw("audit", "p.json", "new.parquet")
+    assert "worst(error(), by='sex')" in audited.out
+    swept = bylaw(
+        "frontier", "scores.parquet", "--rules", "worst.toml",
+        "--sweep", "rejected()<=0.1", "--levels", "0:0.2:3",
+    )  # fmt: skip
+    assert "worst(error(), by='sex')" in swept.out, swept.err
+
+
+def test_a_scan_refuses_it_with_a_sentence(folder, bylaw):
+    (folder / "worst.toml").write_text(WORST)
+    answer = bylaw("fit", "scores.parquet", "--rules", "worst.toml", "-o", "p.json", "--scan")
+    assert answer.code != 0
+    assert "needs all rows in memory" in " ".join(answer.err.split())
+
+
+def test_decisions_without_chance(folder, bylaw):
+    fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--report", "r.html"]
+    answer = bylaw(*fit, "--no-lottery")
+    assert answer.code == 0, answer.err
+    assert "decisions without chance: they cost" in answer.out
+    saved = Policy.load("p.json")
+    assert not saved.lottery
+    assert "Decisions are made without chance" in (folder / "r.html").read_text()
+    assert "without chance" in bylaw("show", "p.json").out
+    for key in ("one key of sixteen characters", "another key of as many characters"):
+        assert bylaw("decide", "p.json", "new.parquet", "-o", "d.csv", "--key", key).code == 0
+        decided = (folder / "d.csv").read_text()
+    assert bylaw("decide", "p.json", "new.parquet", "-o", "e.csv").code == 0
+    assert (folder / "e.csv").read_text() == decided
+    (folder / "hard.toml").write_text((folder / "rules.toml").read_text() + "[solve]\nlottery = false\n")
+    bylaw("fit", "scores.parquet", "--rules", "hard.toml", "-o", "q.json")
+    assert Policy.load("q.json").digest == saved.digest
+    (folder / "bad.toml").write_text("[solve]\nlottery = 'never'\n")
+    refused = bylaw("fit", "scores.parquet", "--rules", "bad.toml", "-o", "q.json")
+    assert "lottery must be true or false" in refused.err
+
+
+def test_rules_lists_it(bylaw):
+    text = bylaw("rules").out
+    assert "worst(error(), by='race')" in text
+    assert "lottery = false" in text

@@ -1,0 +1,216 @@
+"""Decisions without chance: rules on hard decisions, beside every 0-1 assignment of few rows."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import LinearConstraint, milp
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+
+from bylaw import (
+    ConstrainedClassifier,
+    Evidence,
+    GuaranteeWarning,
+    HeldOut,
+    OptionError,
+    Policy,
+    Problem,
+    audit,
+    coverage_parity,
+    demographic_parity,
+    equalized_odds,
+    error,
+    miscoverage,
+    rejected,
+    selected,
+    size,
+    solve,
+    worst,
+)
+from bylaw.data.outcomes import observe
+from bylaw.fitting.hard_decisions import _HARDEST, _TIE, CONSTANT, Hardening, predict_excess
+from bylaw.formulation.blocks import make_blocks
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.linear_form import compile_problem
+from helpers.generated_rows import Rows
+from helpers.reference import error_loss, one_hot, parity, rejection
+
+PARITY = Problem(error(), [rejected() <= 0.1, demographic_parity("known", tol=0.03)])
+
+
+def excesses(policy, rows, problem):
+    """Of every rule on hard decisions, in its own unit."""
+    chances = policy.probabilities(getattr(rows, "predicted", rows))
+    assert np.isin(chances, (0.0, 1.0)).all()
+    rules = problem.expand(rows.classes, rows.group_values)
+    return np.array([policy.expected(one.rule.excess, rows, probabilities=chances) for one in rules])
+
+
+def test_an_answer_by_hand():
+    """Two of ten rows may be rejected: the two hardest are, and the others get their likelier label."""
+    yes = np.array([0.05, 0.12, 0.22, 0.31, 0.41, 0.58, 0.66, 0.77, 0.88, 0.97])
+    evidence = Evidence(np.column_stack([1 - yes, yes]))
+    policy = solve(Problem(error(), [rejected() <= 0.2]), evidence, lottery=False)
+    assert policy.decide(evidence).tolist() == [0, 0, 0, 0, "reject", "reject", 1, 1, 1, 1]
+    assert not policy.lottery
+    assert policy.hard.cost == pytest.approx(np.minimum(yes, 1 - yes)[[0, 1, 2, 3, 6, 7, 8, 9]].sum() / 10)
+    # With a budget of 0.25, half a row more is rejected by lot (0.34 or 0.31); without chance, no more.
+    looser = solve(Problem(error(), [rejected() <= 0.25]), evidence, lottery=False)
+    assert looser.expected(rejected(), evidence) == pytest.approx(0.2)
+    assert looser.hard.price == pytest.approx(0.34 * 0.05, abs=1e-3)
+    assert "without chance" in repr(looser)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("n", [300, 3000])
+def test_rules_hold_on_hard_decisions(n, seed):
+    evidence = Rows(n=n, K=3, S=3, seed=seed).evidence()
+    policy = solve(PARITY, evidence, lottery=False)
+    assert excesses(policy, evidence, PARITY).max() <= 1e-6
+    assert -1e-3 <= policy.hard.price <= 12 / n  # a few rows
+    assert policy.expected(error(), evidence) == pytest.approx(policy.hard.cost, abs=1e-7)
+
+
+def test_rules_hold_as_observed_with_a_margin_and_for_sets():
+    rows = Rows(n=3000, K=3, S=2, seed=0)
+    labels = (rows.P.cumsum(axis=1) < np.random.default_rng(1).random((3000, 1))).sum(axis=1)
+    evidence = rows.evidence()
+    sets = Problem(size(), [miscoverage() <= 0.1, coverage_parity("known", tol=0.02)])
+    for problem in (PARITY, sets):
+        for options in ({"labels": labels}, {"labels": labels, "margin": 1.0}):
+            policy = solve(problem, evidence, lottery=False, **options)
+            assert excesses(policy, observe(evidence, labels), problem).max() <= 1e-6
+            assert max(policy.observed.values()) <= 1e-6
+
+
+def test_a_certificate_is_about_hard_decisions():
+    problem = Problem(error(), [rejected() <= 0.2])
+    new = Evidence(np.random.default_rng(5).dirichlet([1, 1], 4000))
+    policy = solve(
+        problem,
+        Evidence(np.random.default_rng(6).dirichlet([1, 1], 4000)),
+        lottery=False,
+        guarantee="high_probability",
+        held_out=HeldOut(new),
+    )
+    assert policy.certificate is not None
+    assert not policy.lottery
+    assert policy.expected(rejected(), new) <= 0.2
+    found = audit(policy, Evidence(np.random.default_rng(7).dirichlet([1, 1], 4000)))
+    assert found.random == 0.0
+
+
+def test_rows_with_the_same_scores_are_named():
+    """200 rows have the same score, and a band of two points: 40 % are selected, or none."""
+    yes = np.concatenate([np.full(200, 0.4), np.linspace(0.01, 0.2, 300)])
+    evidence = Evidence(np.column_stack([1 - yes, yes]))
+    problem = Problem(error(), [selected(1) >= 0.1, selected(1) <= 0.12])
+    with pytest.warns(GuaranteeWarning, match=r"selected\(1\) .* is missed by .*200 rows") as told:
+        policy = solve(problem, evidence, lottery=False)
+    text = str(told[0].message)
+    assert "[0.6, 0.4]" in text
+    assert "finer score" in text
+    assert "lottery=True" in text
+    share = policy.expected(selected(1), evidence)
+    assert min(abs(share - level) for level in (0.0, 0.4)) < 1e-9
+    solve(problem, evidence)  # by lot, it holds
+
+
+def test_odds_that_take_a_lottery_are_named():
+    rng = np.random.default_rng(0)
+    group, sharp = rng.integers(0, 2, 2000), rng.normal(size=2000)
+    yes = 1 / (1 + np.exp(-sharp * np.where(group, 4.0, 0.5)))
+    evidence = Evidence(np.column_stack([1 - yes, yes]), groups={"g": group})
+    with pytest.warns(GuaranteeWarning, match=r"without chance, .*given\(g=.*rows by lot"):
+        solve(Problem(error(), [equalized_odds("g", tol=0.01)]), evidence, lottery=False)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_assignment_of_few_rows_is_much_better(seed):
+    """Of all 0-1 assignments that satisfy the rules, the best is at most a few rows cheaper."""
+    rows, n = Rows(n=12, K=2, S=2, seed=seed), 12
+    problem = Problem(error(), [rejected() <= 0.3, demographic_parity("known", tol=0.4)])
+    evidence = rows.evidence()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GuaranteeWarning)
+        policy = solve(problem, evidence, lottery=False)
+    loss = error_loss(rows.P, 3)
+    T = one_hot(rows.group, 2)
+    rules = [(rejection(rows.P), 0.3), *parity(T, 2, 0.4, 3)]
+    limits = [
+        LinearConstraint(np.array([cost.ravel() / n for cost, _ in rules]), -np.inf, [b for _, b in rules]),
+        LinearConstraint(sparse.csr_array(sparse.kron(sparse.eye(n), np.ones((1, 3)))), 1, 1),
+    ]
+    best = milp(loss.ravel() / n, constraints=limits, integrality=np.ones(3 * n), bounds=(0, 1))
+    held = excesses(policy, evidence, problem)
+    one_row = np.array([1 / 12, *[1 / rows_of for rows_of in T.sum(axis=0) for _ in range(2)] * 2])
+    assert (held <= one_row + 1e-6).all()
+    assert policy.expected(error(), evidence) <= best.fun + 3 / n
+    if held.max() <= 1e-6:
+        assert policy.expected(error(), evidence) >= best.fun - 1e-9
+
+
+def test_a_price_is_raised_until_its_rule_holds_and_no_further():
+    evidence = Rows(n=400, K=2, S=2, seed=4).evidence()
+    form = compile_problem(Problem(error(), [selected(1) <= 0.2]), evidence, features=(CONSTANT,))
+    hardening = Hardening(Dual(form, make_blocks(form, evidence), 1000.0), predict_excess, 1e-6)
+    without = hardening.tally(hardening.hard, np.zeros(1))
+    assert without.excess[0] > 0.1
+    raised = hardening._raise_prices(without)
+    assert -1 / 400 - 1e-9 <= raised.excess[0] <= 1e-6
+
+
+def test_ties_between_actions_go_to_the_first():
+    evidence = Evidence([[0.5, 0.5], [0.5, 0.5], [0.2, 0.8], [0.9, 0.1]])
+    policy = solve(Problem(error(), [selected(0) <= 0.9]), evidence, lottery=False)
+    assert policy.decide(evidence).tolist() == [0, 0, 1, 0]
+    assert _HARDEST * _TIE > 100  # what breaks a tie is beyond what a softmax spreads
+
+
+def test_it_is_remembered_and_needs_no_ids(tmp_path):
+    evidence = Rows(n=500, K=3, S=2, seed=3).evidence()
+    policy = solve(PARITY, evidence, lottery=False)
+    policy.save(tmp_path / "hard.json")
+    again = Policy.load(tmp_path / "hard.json")
+    assert again.hard == policy.hard
+    assert not again.lottery
+    decided = policy.decide(evidence)
+    assert (again.decide(evidence, ids=range(500)) == decided).all()
+    assert (again.decide(evidence, rng=0) == decided).all()
+    assert (again.decide(evidence, method="argmax") == decided).all()
+    soft = solve(PARITY, evidence)
+    soft.save(tmp_path / "soft.json")
+    assert '"hard"' not in (tmp_path / "soft.json").read_text()
+
+
+def test_the_worst_group_without_chance():
+    evidence = Rows(n=2000, K=2, S=3, seed=1).evidence()
+    problem = Problem(worst(error(), by="known"), [rejected() <= 0.1])
+    hard, soft = (solve(problem, evidence, lottery=lottery) for lottery in (False, True))
+    assert excesses(hard, evidence, problem).max() <= 1e-6
+    assert hard.expected(problem.minimize, evidence) <= soft.expected(problem.minimize, evidence) + 0.01
+
+
+def test_what_is_no_choice_is_refused():
+    evidence = Rows(n=50, K=2, S=2).evidence()
+    with pytest.raises(OptionError, match="lottery must be True or False"):
+        solve(PARITY, evidence, lottery="no")
+
+
+def test_a_classifier_predicts_what_the_policy_decides():
+    X, y = make_classification(600, random_state=0)
+    clf = ConstrainedClassifier(
+        LogisticRegression(), [rejected() <= 0.1], lottery=False, margin=0, random_state=0
+    )
+    clf.fit(X, y)
+    assert not clf.policy_.lottery
+    assert (clf.predict(X) == clf.predict(X, ids=range(600))).all()
+    chances = clf.predict_proba(X)
+    assert np.isin(chances, (0.0, 1.0)).all()
+    assert (clf.predict(X) == clf.actions_[chances.argmax(axis=1)]).all()
+    with pytest.raises(OptionError, match="method"):
+        ConstrainedClassifier(LogisticRegression(), lottery=False, method="argmax").fit(X, y)
