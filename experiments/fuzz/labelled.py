@@ -44,6 +44,7 @@ from bylaw import (
 from bylaw.formulation.linear_form import compile_problem
 
 TOL = 1e-6
+RARE = 1e-3  # share of rows: a quotient over fewer holds as what it is multiplied out to
 NEAR = 0.1  # a reported miss may be off by this part
 MOST_SECONDS = 20.0
 GOOD = ("held", "warned", "infeasible", "predicted conflict", "refused", "unjudged")
@@ -69,7 +70,7 @@ class LabelledProblem:
 
     def _is_observed(self, atom: Any) -> bool:
         names = [name for name, _ in atom.conditions]
-        reads_label = "label" in names or atom.name in ("error", "miscoverage")
+        reads_label = "label" in names or atom.name in ("error", "miscoverage", "precision", "f1")
         return (self.with_labels or not reads_label) and (self.with_groups or "hidden" not in names)
 
 
@@ -216,10 +217,11 @@ def judge_policy(
     missed, worst, silent = 0, 0.0, []
     rules = given.observed_rules()
     for rule in rules:
-        if (linear := linearize(rule, given.outcomes)) is None:
+        if (found := linearize(rule, given.outcomes)) is None:
             continue
-        coefficients, constant, unit = linear
-        excess = float((coefficients * probabilities).sum()) + constant
+        excess, unit, whole = found.measure(probabilities), found.unit, found.divide_by(probabilities)
+        if whole <= RARE and excess * whole <= TOL * max(unit, 1.0):  # next to nothing, over next to nothing
+            continue
         worst = max(worst, excess / max(unit, 1.0))
         if excess <= TOL * max(unit, 1.0):
             continue
