@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -35,16 +36,34 @@ def make_evidence(n_actions):
     )
 
 
+def make_routes(options):
+    rng = np.random.default_rng(1)
+    wrong = np.column_stack([rng.uniform(0, 0.8, 600), rng.uniform(0, 0.3, 600)])
+    return Evidence(costs={"wrong": wrong, "usd": np.tile([0.001, 0.03], (600, 1))}, options=options)
+
+
+def read_options(rules):
+    """The rules, and what else goes with them: `name=value`."""
+    found = {rule: re.fullmatch(r"(decisions|options|lottery)=(.+)", rule) for rule in rules}
+    stated = {match[1]: ast.literal_eval(match[2]) for match in found.values() if match}
+    return [rule for rule in rules if not found[rule]], stated
+
+
 @pytest.mark.parametrize(
     ("minimize", "rules"), [line[1:] for line in read_table()], ids=[w for w, *_ in read_table()]
 )
 def test_each_line_is_solved(minimize, rules):
-    problem = Problem(minimize, rules)
+    rules, stated = read_options(rules)
+    problem = Problem(minimize, rules, decisions=stated.get("decisions", "auto"))
     assert parse(str(problem.minimize)) == problem.minimize
-    evidence = make_evidence(3 if problem.kind == "reject" else 2)
-    policy = solve(problem, evidence)
-    for found in problem.expand(evidence.classes, evidence.group_values):
-        assert not policy.expected(found.rule.excess, evidence) > 1e-4
+    if "options" in stated:
+        evidence = make_routes(stated["options"])
+    else:
+        evidence = make_evidence(3 if problem.kind == "reject" else 2)
+    policy = solve(problem, evidence, lottery=stated.get("lottery", True))
+    for found in problem.expand(evidence.classes, evidence.group_values, policy.action_space.options):
+        one_row = 0.0 if stated.get("lottery", True) else 1 / 250
+        assert not policy.expected(found.rule.excess, evidence) > 1e-4 + one_row
 
 
 def test_the_table_has_every_word():

@@ -308,7 +308,7 @@ def audit(
     )
     if not certificate:
         return result
-    warn_of_copies(hashed, stacklevel=3)
+    warn_of_copies(hashed)
     columns = (labels, groups, seen_weights, unlabelled, decisions)
     given = [column is not None for column in columns]
     question = name_question(stated, given, confidence, method, limits, largest_weight)

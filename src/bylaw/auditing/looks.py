@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from bylaw._base.callers import find_stack_level
 from bylaw.auditing.verdicts import Verdict
 from bylaw.errors import GuaranteeWarning, Remedy
 from bylaw.policy.policy import Policy
@@ -46,12 +47,12 @@ def record_look(policy: Policy, rows: RowsAtHand, verdict: Verdict, question: st
                 "that of a single look, and the chance of a false certificate grows with each",
                 Remedy("plan_looks", planned, (str(len(looks)),)),
             ),
-            stacklevel=3,
+            stacklevel=find_stack_level(),
         )
     return len(looks)
 
 
-def warn_of_copies(rows: RowsAtHand, stacklevel: int) -> None:
+def warn_of_copies(rows: RowsAtHand) -> None:
     """Where rows repeat each other in a way that no sample of independent rows does."""
     if rows.copied:
         warnings.warn(
@@ -60,7 +61,7 @@ def warn_of_copies(rows: RowsAtHand, stacklevel: int) -> None:
                 "an independent one, and with copies a certificate is false more often than is stated",
                 Remedy("drop_copies"),
             ),
-            stacklevel=stacklevel,
+            stacklevel=find_stack_level(),
         )
 
 

@@ -16,6 +16,7 @@ from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_choice, check_fraction, check_margin, check_positive, check_whole
 from bylaw.auditing.audit import Audit, audit
@@ -442,7 +443,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): whether they "
                 "hold there cannot be assessed. Merge small groups, or leave them out of the rules",
                 GuaranteeWarning,
-                stacklevel=4,
+                stacklevel=find_stack_level(),
             )
 
     # Options: the constructor stores them, `fit` checks them.

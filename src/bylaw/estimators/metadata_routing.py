@@ -12,6 +12,7 @@ from sklearn import get_config
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
+from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw.errors import OptionError
 from bylaw.estimators.cross_fitting import is_frozen
@@ -71,7 +72,7 @@ class Routes:
             f"{type(model).__name__} takes no sample_weight: only the policy uses the weights, and not the "
             "training of this model",
             UserWarning,
-            stacklevel=4,
+            stacklevel=find_stack_level(),
         )
         return params
 

@@ -74,7 +74,7 @@ def certify(
             "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
             "rows first"
         )
-    warn_of_copies(hashed, stacklevel=6)
+    warn_of_copies(hashed)
     options = feature_map.action_space.options
     expanded = correction.problem.expand(outcome.classes, outcome.group_values, options)
     rules = [found.rule for found in expanded]

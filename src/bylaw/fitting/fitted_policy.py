@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
@@ -125,7 +126,7 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             f"the observed rates of these rows do not satisfy every rule: {listed}. The scores tell too "
             "little about it: loosen the rule, merge small groups, or give better probabilities"
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=6)
+        warnings.warn(message, ConvergenceWarning, stacklevel=find_stack_level())
     few = correction.conditional & (correction.counts < FEW_ROWS)
     if (named := few | (~correction.exact & missed)).any():
         message = (
@@ -133,7 +134,7 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             f"predicted rates count more there: {_list_rules(fitted, named)}. Merge small groups, loosen "
             "these rules, or add rows"
         )
-        warnings.warn(message, GuaranteeWarning, stacklevel=6)
+        warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 
 
 def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
@@ -148,9 +149,7 @@ def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
     return "; ".join(listed) + (f"; and {more} more, see policy.observed" if more else "")
 
 
-def warn_of_missed_rules(
-    form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0, stacklevel: int = 5
-) -> None:
+def warn_of_missed_rules(form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0) -> None:
     """Where a policy misses rules by more than its solver may: the tolerance and, for a stochastic one, what
     the standard errors of the rates leave open."""
     sampled = solution.status is Status.SAMPLED
@@ -172,7 +171,7 @@ def warn_of_missed_rules(
         message += f" (standard error {errors[worst]:.2g})"
     if missed.sum() > 1:
         message += f"; {missed.sum()} rules are missed in all"
-    warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=stacklevel)
+    warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=find_stack_level())
 
 
 def predict_actions(found: CorrectedSolution, evidence: Evidence) -> Floats:

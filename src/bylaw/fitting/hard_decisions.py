@@ -19,6 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import GuaranteeWarning
@@ -209,7 +210,7 @@ def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> Non
         f"by {excess[rule]:.3g}, tell such rows apart by a finer score, or allow lotteries (lottery=True; "
         "with ids=, the same id always gets the same decision)"
     )
-    warnings.warn(message, GuaranteeWarning, stacklevel=5)
+    warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 
 
 def _find_ties(randomised: RulesAt, evidence: Evidence) -> tuple[int, int, str]:

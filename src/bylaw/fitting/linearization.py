@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats, Value
 from bylaw.data.evidence import Evidence, RowData
 from bylaw.errors import ConvergenceWarning
@@ -72,7 +73,7 @@ def solve_linearized(
             f"of differences of quotients, {len(missed)} are beyond their bounds, {str(worst)!r} by "
             f"{excess:.3g}: loosen the rule, merge small groups, or give better probabilities",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=find_stack_level(),
         )
     return policy
 

@@ -327,7 +327,7 @@ def _refuse_elsewhere(problem: Problem) -> None:
         linear = problem.minimize.is_linear and not problem.of_worst_group
         what = "a rule of it" if linear else f"minimize={problem.minimize}"
         raise OptionError(
-            f"{what} takes many passes, over rows in memory: solve with a sample, "
+            f"{what} needs all rows in memory, over which it takes many passes: solve with a sample, "
             "rows.sample(1_000_000).evidence"
         )
 

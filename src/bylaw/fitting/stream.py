@@ -183,7 +183,7 @@ class Stream:
         fit = self._fitted().flush()
         solution = fit.solution()
         if fit.excesses is not None:
-            warn_of_missed_rules(fit.form, solution, fit.excesses, stacklevel=3)
+            warn_of_missed_rules(fit.form, solution, fit.excesses)
         terms, rows = fit.guarantee, (fit.make_fingerprint(),)
         return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=rows)
 

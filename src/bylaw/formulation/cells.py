@@ -230,7 +230,7 @@ class Layout:
         keys, places = np.unique(
             np.repeat(actions, counts) * len(self.columns) + columns, return_inverse=True
         )
-        rows = np.split(cells * len(keys) + places, np.cumsum(counts)[:-1])
+        rows = np.split(cells * len(keys) + places, np.cumsum(counts)[:-1])[: len(features)]  # maybe none
         return keys % len(self.columns), keys // len(self.columns), _mark(rows, len(self.cells) * len(keys))
 
 

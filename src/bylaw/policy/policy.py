@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.callers import find_stack_level
 from bylaw._base.json_reader import write_json
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import check_key
@@ -375,7 +376,7 @@ class Policy:
                 "argmax decisions are not random, and the rules hold for the randomised policy only: "
                 "audit these decisions by themselves",
                 GuaranteeWarning,
-                stacklevel=3,
+                stacklevel=find_stack_level(),
             )
             return lambda parts, _: (part.argmax(axis=0) for part in parts)
         if method not in ("sample", "systematic"):
