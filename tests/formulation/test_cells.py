@@ -108,7 +108,8 @@ def test_some_rows_keep_their_cells():
     np.testing.assert_allclose(whole, again, atol=1e-12)
 
 
-def test_blocks_have_their_share_of_each_cell():
+def test_blocks_have_their_share_of_each_cell(monkeypatch):
+    monkeypatch.setattr(blocks_module, "_SORTED_VALUES", 0)
     n = 3 * BLOCK_ROWS
     groups = np.sort(RNG.choice(5, n, p=[0.01, 0.09, 0.2, 0.3, 0.4]))
     evidence = Evidence(RNG.dirichlet(np.ones(2), n), groups={"group": groups})
@@ -175,6 +176,7 @@ def solve_many_classes(order, tile, block_rows, monkeypatch):
     groups, weights = rng.integers(3, size=2500), rng.uniform(0.5, 2.0, size=2500)
     monkeypatch.setattr(passes_module, "_TILE", tile)
     monkeypatch.setattr(blocks_module, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(blocks_module, "_SORTED_VALUES", 0)
     rows = Evidence(chances[order], groups={"g": groups[order]}, weights=weights[order])
     policy = solve(Problem(error(), [demographic_parity("g", tol=0.01)]), rows, beta=500.0, tol=1e-10)
     return policy.solution.value, policy.probabilities(Evidence(chances, groups={"g": groups}))

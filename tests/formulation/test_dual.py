@@ -20,6 +20,7 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.formulation import blocks as blocks_module
 from bylaw.formulation.blocks import BLOCK_ROWS, Block, make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem, compute_scores
@@ -266,7 +267,8 @@ def test_blocks_hold_every_row_once_and_each_is_a_fair_sample():
     assert max(abs(block.features[feature].mean() - 0.5) for block in blocks) < 1e-3
 
 
-def test_constants_are_those_of_the_rows_they_are_of():
+def test_constants_are_those_of_the_rows_they_are_of(monkeypatch):
+    monkeypatch.setattr(blocks_module, "_SORTED_VALUES", 0)
     evidence = Rows(n=3 * BLOCK_ROWS, K=3, S=2).evidence()
     form = compile_problem(Problem(error(), [demographic_parity("known", tol=0.05)]), evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=20.0)

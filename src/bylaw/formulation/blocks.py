@@ -16,7 +16,7 @@ from bylaw.formulation.linear_form import LinearForm, compute_scores
 from bylaw.formulation.moments import Places, compute_moments
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
-_BATCH_ROWS = 32_768  # of a block that is looked at once: fewer calls count for more than the cache
+_SORTED_VALUES = 2**18  # of a block that is sorted by cell: fewer calls count for more than the nearest cache
 _CELL_ROWS = 512  # of a cell in a block, on average: each visit to a cell takes as long as so many rows
 
 
@@ -143,7 +143,7 @@ def make_blocks(
     evidence = _admit(form, evidence)
     if like is None:
         cells = Cells.find(form.feature_map, evidence)
-        n_blocks = _count_blocks(evidence, cells, BLOCK_ROWS)
+        n_blocks = _count_blocks(evidence, cells)
     else:
         cells = like[0].cells.layout.cells if like[0].cells else Cells((), ())
         n_blocks = len(like)
@@ -169,7 +169,7 @@ def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -
     """Rows that are some of many, with the cells of all, as blocks of rows that follow each other, which are
     faster to read: these blocks are no samples."""
     batch, cells = _admit(form, batch), Cells((), ()) if layout is None else layout.cells
-    ends = np.linspace(0, len(batch), _count_blocks(batch, cells, _BATCH_ROWS) + 1).astype(np.intp).tolist()
+    ends = np.linspace(0, len(batch), _count_blocks(batch, cells) + 1).astype(np.intp).tolist()
     parts = [slice(*ends[i : i + 2]) for i in range(len(ends) - 1)]
     if layout is None:
         return [make_block(form, batch, part) for part in parts]
@@ -186,9 +186,12 @@ def _admit(form: LinearForm, rows: RowData) -> RowData:
     return rows.rows(np.flatnonzero(rows.weights))
 
 
-def _count_blocks(rows: RowData, cells: Cells, size: int) -> int:
-    """Of about so many rows each, or as many as many cells need."""
-    return -(-len(rows) // max(size, len(cells) * _CELL_ROWS))
+def _count_blocks(rows: RowData, cells: Cells) -> int:
+    """Of rows without cells, as many as a core's cache holds; with cells, as many as each visit is worth."""
+    size = BLOCK_ROWS
+    if cells.names:
+        size = max(size, _SORTED_VALUES // (len(rows.classes) + 1), len(cells) * _CELL_ROWS)
+    return -(-len(rows) // size)
 
 
 def _make_sorted_block(form: LinearForm, evidence: RowData, cells: CellRows) -> Block:
