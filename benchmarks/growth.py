@@ -82,7 +82,7 @@ def grow(quick: bool) -> dict[str, list[Curve]]:
     rows = [10_000, 100_000, 1_000_000, 10_000_000][: 2 if quick else 4]
     classes = [2, 10, 30, 100, 300, 1000][: 3 if quick else 6]
     groups = [2, 5, 20, 50, 100, 200][: 3 if quick else 6]
-    families = [(2, 2), (4, 4), (10, 2), (10, 5), (10, 20)][: 3 if quick else 5]
+    families = [(2, 2), (4, 4), (10, 2), (10, 5), (10, 20), (10, 50)][: 3 if quick else 6]
     return {
         "rows": [Curve("parity, 5 classes x 4 groups", [measure(parity(), known(n), n) for n in rows])],
         "classes": [

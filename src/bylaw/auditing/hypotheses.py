@@ -150,17 +150,20 @@ class HeldOutSample:
             return restricted.make_hypothesis(rule)
         if (obstacle := self._find_obstacle(excess)) is not None:
             return obstacle
-        parts = excess.by_event()
+        parts, sizes = excess.by_event(), list[Floats]()
         for event in parts:
             if self._is_impossible(event.conditions) or not self.among(event.conditions).any():
                 return Untestable(f"there is no row with {format_conditions(event.conditions)}")
-            if self._measure_sizes(event).sum() <= _NEVER:
+            sizes.append(self._measure_sizes(event))
+            if sizes[-1].sum() <= _NEVER:
                 return Untestable(_describe_vacuous(event))
-        samples = [self._sample(part, event) for event, part in parts.items()]
+        samples = [
+            self._sample(part, event, size) for (event, part), size in zip(parts.items(), sizes, strict=True)
+        ]
         disjoint = all(
             _are_disjoint(one.conditions, other.conditions) for one, other in itertools.combinations(parts, 2)
         )
-        rows = min(count_effective(self._measure_sizes(event)) for event in parts)
+        rows = min(map(count_effective, sizes))
         return Hypothesis(tuple(samples), disjoint, rows, excess.constant)
 
     def restrict(self, rate: Rate) -> HeldOutSample:
@@ -185,12 +188,12 @@ class HeldOutSample:
         names |= {name_cost(name) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
         return names | {LABEL for atom, _ in rate.terms if atom.needs_label(self.space)}
 
-    def _sample(self, rate: Rate, event: Event) -> Sample:
-        """The rate without its conditions, on the rows of an event, in the order of betting."""
+    def _sample(self, rate: Rate, event: Event, sizes: Floats) -> Sample:
+        """The rate without its conditions, on the rows of an event, of these sizes, in the order of betting."""
         bound = bound_rate if event.whole is None else bound_quotient
         label = dict(event.conditions).get(LABEL)
         low, high = bound(_drop_conditions(rate), self.space, label, self.limits)
-        sizes = self._measure_sizes(event)[self._order]
+        sizes = sizes[self._order]
         if event.whole is None:
             amounts = sizes * self._order_values(_drop_conditions(rate), low, high)
         else:

@@ -17,6 +17,7 @@ from bylaw.formulation.moments import Places, compute_moments
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _SORTED_VALUES = 2**18  # of a block that is sorted by cell: fewer calls count for more than the nearest cache
+_SORTED_ROWS = 32_768  # at most, unless there are many cells: the first blocks are samples
 _CELL_ROWS = 512  # of a cell in a block, on average: each visit to a cell takes as long as so many rows
 
 
@@ -190,7 +191,8 @@ def _count_blocks(rows: RowData, cells: Cells) -> int:
     """Of rows without cells, as many as a core's cache holds; with cells, as many as each visit is worth."""
     size = BLOCK_ROWS
     if cells.names:
-        size = max(size, _SORTED_VALUES // (len(rows.classes) + 1), len(cells) * _CELL_ROWS)
+        most = min(_SORTED_VALUES // (len(rows.classes) + 1), _SORTED_ROWS)
+        size = max(size, most, len(cells) * _CELL_ROWS)
     return -(-len(rows) // size)
 
 

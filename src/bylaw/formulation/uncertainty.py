@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bylaw._base.matrices import Matrix, add_entries, find_columns
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
-from bylaw.formulation.blocks import BLOCK_ROWS, make_blocks
+from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import (
     Feature,
@@ -29,7 +29,7 @@ from bylaw.formulation.linear_form import (
 from bylaw.formulation.observed_rates import ObservedRates
 from bylaw.formulation.passes import Tally
 
-_MOST_BLOCKS = 16  # of rows that show how much rates vary
+_MOST_ROWS = 2**17  # that show how much rates vary
 _MOST_VALUES = 2**24  # rows times rules, likewise
 
 
@@ -93,7 +93,7 @@ class RateUncertainty:
     @classmethod
     def of(cls, dual: Dual, rates: ObservedRates, evidence: RowData, rows: RowData) -> RateUncertainty:
         """For a dual whose blocks have the features of the evidence and, as observed, of the same `rows`."""
-        most = min(max(_MOST_VALUES // (dual.n_rules * BLOCK_ROWS), 1), _MOST_BLOCKS)
+        most = max(min(_MOST_VALUES // dual.n_rules, _MOST_ROWS) // dual.blocks[0].n_rows, 1)
         sample = dual.with_rows(dual.blocks[:most])
         predicted = _compile(dual, dual.form, dual.form.operator, evidence, most)
         observed = _compile(dual, rates.form, rates.operator, rows, most)
