@@ -189,7 +189,7 @@ class HeldOutSample:
         return names | {LABEL for atom, _ in rate.terms if atom.needs_label(self.space)}
 
     def _sample(self, rate: Rate, event: Event, sizes: Floats) -> Sample:
-        """The rate without its conditions, on the rows of an event, of these sizes, in the order of betting."""
+        """The rate without its conditions, on rows of an event of these sizes, in the order of betting."""
         bound = bound_rate if event.whole is None else bound_quotient
         label = dict(event.conditions).get(LABEL)
         low, high = bound(_drop_conditions(rate), self.space, label, self.limits)
