@@ -108,7 +108,7 @@ def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tup
     """Single rules on differences of quotients that are missed, and by how much. Where one divides by
     nothing, there is no difference."""
     space = policy.action_space
-    for rule, *_ in policy.problem.expand(rows.classes, rows.group_values):
+    for rule, *_ in policy.problem.expand(rows.classes, rows.group_values, policy.action_space.options):
         wholes = [event.whole for event in rule.excess.by_event() if event.whole is not None]
         if len(wholes) < 2:
             continue

@@ -145,7 +145,7 @@ def expand_ratio(ratio: Ratio, value: float, whole: float) -> Rate:
 
 def _measure_evenly(ratio: Ratio, problem: Problem, evidence: Evidence) -> tuple[float, float]:
     """The denominator and the ratio of decisions that are all equally likely."""
-    space = problem.action_space(evidence.classes)
+    space = problem.action_space(evidence.classes, evidence.options)
     even = np.full((len(evidence), len(space.actions)), 1 / len(space.actions))
     whole = measure_rate(ratio.denominator, evidence, even, space)
     return whole, measure_rate(ratio.numerator, evidence, even, space) / whole

@@ -221,15 +221,18 @@ class Problem:
 
     def with_objective(self, minimize: Rate, rules: Sequence[Statement] = ()) -> Problem:
         """Another objective, with more rules, and the same decisions."""
-        kind = self.kind if isinstance(self.decisions, str) else self.decisions
-        return Problem(minimize, [*self.rules, *rules], self.classes, kind, self.reject)
+        return self._state(minimize, [*self.rules, *rules])
 
     def with_rules(self, rules: Sequence[Statement]) -> Problem:
-        """Other rules, and the same kind of decisions, even where nothing else implies it."""
-        found = Problem(self.minimize, rules, self.classes, self.decisions, self.reject)
+        """Other rules, and the same decisions."""
+        return self._state(self.minimize, rules)
+
+    def _state(self, minimize: Objective, rules: Sequence[Statement]) -> Problem:
+        """With the same kind of decisions, even where nothing else implies it."""
+        found = Problem(minimize, rules, self.classes, self.decisions, self.reject)
         if found.kind == self.kind:
             return found
-        return Problem(self.minimize, rules, self.classes, self.kind, self.reject)
+        return Problem(minimize, rules, self.classes, self.kind, self.reject)
 
     def expand(
         self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
