@@ -31,6 +31,7 @@ from bylaw import (
     solve,
     worst,
 )
+from bylaw.fitting.linearization import needs_linearization
 from bylaw.formulation.row_rates import compute_row_rates
 from bylaw.language.expressions import Rate
 from bylaw.language.worst import OVERALL, Worst
@@ -52,8 +53,8 @@ def pay(rate: Rate, rows: Evidence, policy_space) -> tuple[np.ndarray, float]:
 
 
 def constrain(problem: Problem, rows: Evidence, space) -> tuple[np.ndarray, np.ndarray]:
-    """The rules as A x <= b over the probabilities of all actions, (M, n * A)."""
-    paid = [pay(found.rule.excess, rows, space) for found in problem.expand(rows.classes, rows.group_values)]
+    """The rules, multiplied out, as A x <= b over the probabilities of all actions, (M, n * A)."""
+    paid = [pay(found.excess, rows, space) for found in problem.expand(rows.classes, rows.group_values)]
     return np.array([cost.ravel() for cost, _ in paid]), np.array([-constant for _, constant in paid])
 
 
@@ -166,6 +167,8 @@ def _judge_hard_policy(
     chances = policy.probabilities(evidence)
     if not np.isin(chances, (0.0, 1.0)).all():
         return Outcome(seed, "broken", seconds, "a decision is random")
+    if needs_linearization(problem):
+        return Outcome(seed, "unjudged", seconds, "not a linear program")
     matrix, bounds = constrain(problem, evidence, space)
     excess = matrix @ chances.ravel() - bounds
     cost, constant = pay(problem.minimize, evidence, space)

@@ -354,7 +354,7 @@ class Policy:
         >>> from bylaw import Evidence, Problem, error, rejected, solve
         >>> evidence = Evidence([[0.9, 0.1], [0.4, 0.6]])
         >>> policy = solve(Problem(error(), [rejected() <= 0.2]), evidence)
-        >>> policy.decide_positions(evidence, ids=["ann", "bob"])
+        >>> policy.decide_positions(evidence, ids=["ann", "bob"], key="2026")
         array([0, 2])
         """
         return self._sample(evidence, ids, self._make_sampler(None, ids, "sample", key))
