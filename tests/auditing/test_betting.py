@@ -123,6 +123,8 @@ def test_constant_values_and_single_rows():
     assert fixed.bounds(LEVEL) == (0.25, 0.25)
     assert fixed.p_value(0.25, LEVEL) == 0.0
     assert fixed.p_value(0.24, LEVEL) == 1.0
+    assert fixed.p_value(0.25, LEVEL, -1) == 1.0  # a rule that holds exactly is not broken
+    assert mean(np.zeros(100)).p_value(0.0, LEVEL, -1) == 1.0
 
 
 def test_other_units_scale_the_bound():

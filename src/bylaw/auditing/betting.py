@@ -205,8 +205,10 @@ class BettingTest:
         """The game, and the hypotheses that are refuted without one."""
         _, sign, target, level = question
         means, certain = self._split(sign, target, level)
-        goal = -np.log(level - self.spend(level))
-        return self._set_up(sign, means, goal), certain | (target >= self._tops(sign))
+        goal, top = -np.log(level - self.spend(level)), self._tops(sign)
+        # A rule holds at its bound, too: that it is broken is refuted there, that it holds is not.
+        impossible = np.where(sign > 0, target >= top, target > top)
+        return self._set_up(sign, means, goal), certain | impossible
 
     def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Means (n_hypotheses, n_corners, n_events) that add up to the target, and where there are none."""
