@@ -21,6 +21,7 @@ from bylaw import (
     Problem,
     audit,
     coverage_parity,
+    custom,
     demographic_parity,
     equalized_odds,
     error,
@@ -214,3 +215,14 @@ def test_a_classifier_predicts_what_the_policy_decides():
     assert (clf.predict(X) == clf.actions_[chances.argmax(axis=1)]).all()
     with pytest.raises(OptionError, match="method"):
         ConstrainedClassifier(LogisticRegression(), lottery=False, method="argmax").fit(X, y)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-4])
+def test_the_unit_of_a_cost_does_not_matter(unit):
+    """A budget in dollars or in cents: all but what one row costs is spent."""
+    rng = np.random.default_rng(0)
+    wrong, price = rng.uniform(size=(1000, 1)) * [0.9, 0.3], rng.uniform(1, 20, (1000, 1)) * [0.05, 1.0]
+    rows = Evidence(costs={"wrong": wrong, "price": unit * price}, options=["small", "large"])
+    policy = solve(Problem(custom("wrong"), [custom("price") <= 4 * unit]), rows, lottery=False)
+    spent = policy.expected(custom("price"), rows) / unit
+    assert 4 - 3 * 20 / 1000 <= spent <= 4 + 1e-5

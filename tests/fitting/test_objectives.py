@@ -179,7 +179,7 @@ def test_ratios_with_rules_as_observed():
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (Problem(1 - precision("a")), r"P\(decision == 'a'\), can be zero"),
+        (Problem(1 - precision("a")), r"selected\('a'\), can be zero"),
         (Problem(error() / rejected()), r"rejected\(\), can be zero"),
         (Problem(g_mean()), "is maximised"),
         (Problem(error(), [g_mean() >= 0.5]), "no rule can bound it"),

@@ -234,3 +234,17 @@ def test_a_decision_that_is_never_taken_is_vacuous():
     (vacuous,) = [rule for rule in found.rules if "precision" in rule.rule]
     assert vacuous.verdict is Verdict.UNJUDGED
     assert "'c' is never taken, so that it holds as 0/0" in vacuous.reason
+
+
+@pytest.mark.parametrize("rule", [precision("a") >= 90, error().given(decision="a") <= -1])
+def test_percents_are_no_fractions(rule):
+    """They would hold where the decision is never taken, and nowhere else."""
+    rows = Evidence([[0.9, 0.1], [0.2, 0.8]], classes=["a", "b"])
+    with pytest.raises(RuleError, match=r"write 0\.9 for 90 %"):
+        solve(Problem(error(), [rule]), rows)
+
+
+def test_an_objective_of_a_class_that_does_not_exist():
+    rows = Evidence([[0.9, 0.1], [0.2, 0.8]], classes=["a", "b"])
+    with pytest.raises(RuleError, match=r"f1\('A'\): there is no such class"):
+        solve(Problem(1 - f1("A")), rows)

@@ -27,7 +27,7 @@ from bylaw.fitting.bias_correction import CorrectedSolution, Correction
 from bylaw.fitting.fitted_policy import add_hard, make_guarantee, make_policy
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import Feature, LinearForm
+from bylaw.formulation.linear_form import Feature
 from bylaw.formulation.passes import Tally
 from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.language.problem import Problem
@@ -120,7 +120,7 @@ class Hardening:
     @cached_property
     def resolution(self) -> Floats:
         """(M,): how far one row moves each rule, in units of the dual."""
-        return measure_resolution(self.dual.form, self.dual.n_rows)
+        return measure_resolution(self.dual)
 
     def _look(self, multipliers: Floats) -> RulesAt:
         return self.tally(self.hard, multipliers)
@@ -183,20 +183,18 @@ class Hardening:
         return found
 
 
-def measure_resolution(form: LinearForm, n_rows: int) -> Floats:
-    """(M,): how far one row moves each rule, in units of the form."""
-    rarest = [
-        min((form.frequencies.get(c, 1.0) for c in found.rule.excess.by_condition()), default=1.0)
-        for found in form.rules
-    ]
-    return 1 / (n_rows * np.array(rarest) * form.scales)
+def measure_resolution(dual: Dual) -> Floats:
+    """(M,): how far one row can move each rule, in units of the dual."""
+    largest = np.max([np.abs(block.features).max(axis=1) for block in dual.blocks], axis=0)  # (F,)
+    moved = abs(dual.form.couplings).multiply(np.repeat(largest, dual.form.base.shape[1]))
+    return moved.max(axis=1).toarray().ravel() / dual.n_rows
 
 
 def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> None:
     """Where a rule is missed by more than a row without chance: which, by how much, and whose decisions the
     randomised policy draws by lot."""
     form = found.dual.form
-    one_row = measure_resolution(form, found.dual.n_rows) * form.scales
+    one_row = measure_resolution(found.dual) * form.scales
     excess = found.excess * form.scales
     missed = excess > one_row + found.tol
     if not missed.any():

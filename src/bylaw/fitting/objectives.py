@@ -159,7 +159,7 @@ def check_denominator(problem: Problem, ratio: Ratio, warm: WarmSolver) -> None:
     if least.measure(ratio.denominator) <= VANISHES:
         raise RuleError(
             f"minimize={problem.minimize}: what it divides by, {_describe(ratio.denominator)}, can be zero "
-            "or less. Add a rule that keeps it up, such as selected('fraud') >= 0.01"
+            f"or less. Add a rule that keeps it up, such as {_describe(ratio.denominator)} >= 0.01"
         )
 
 
@@ -167,7 +167,7 @@ def _describe(rate: Rate) -> str:
     """In the words of rules."""
     match rate.terms:
         case ((Atom(share="whole", decision=decision), 1.0),) if decision is not None:
-            return f"P(decision == {decision!r})"
+            return f"selected({decision!r})"
     return str(rate)
 
 

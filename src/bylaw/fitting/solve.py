@@ -34,7 +34,7 @@ from bylaw.fitting.fitted_policy import (
     warn_of_missed_rules,
 )
 from bylaw.fitting.hard_decisions import CONSTANT, harden, make_hard_policy
-from bylaw.fitting.linearization import needs_linearization, solve_linearized
+from bylaw.fitting.linearization import compares_quotients, needs_linearization, solve_linearized
 from bylaw.fitting.objectives import WarmSolver
 from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, add_groups
@@ -325,7 +325,8 @@ def _refuse_elsewhere(problem: Problem) -> None:
     """What takes many passes over the rows."""
     if problem.of_worst_group or needs_linearization(problem):
         linear = problem.minimize.is_linear and not problem.of_worst_group
-        what = "a rule of it" if linear else f"minimize={problem.minimize}"
+        rule = next(filter(compares_quotients, problem.rules), None)
+        what = str(rule) if linear else f"minimize={problem.minimize}"
         raise OptionError(
             f"{what} needs all rows in memory, over which it takes many passes: solve with a sample, "
             "rows.sample(1_000_000).evidence"

@@ -328,10 +328,8 @@ class HardDecisions(NamedTuple):
         return self.cost - self.randomised_cost
 
     def __str__(self) -> str:
-        return (
-            f"decisions without chance: they cost {self.cost:.4g}, {self.price:.2g} more than the randomised "
-            "ones"
-        )
+        compared = f"{abs(self.price):.2g} {'less' if self.price < 0 else 'more'} than the randomised ones"
+        return f"decisions without chance: they cost {self.cost:.4g}, {compared}"
 
 
 class ExactOptimum(NamedTuple):

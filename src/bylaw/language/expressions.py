@@ -291,6 +291,11 @@ class Rate:
             return math.inf
         return self.constant + sum(c for _, c in self.terms if c > 0)
 
+    @property
+    def lowest(self) -> float:
+        """No policy makes the rate fall below this."""
+        return -(-self).highest
+
     def given(self, /, **conditions: Any) -> Rate:
         """This rate among the rows with these group values and, with `label=`, this true label; with
         `decision=`, among those that are decided so."""

@@ -247,6 +247,11 @@ class Problem:
                     raise RuleError(
                         f"the rule {rule} can never be broken: rates are fractions, so write 0.1 for 10 %"
                     )
+                if rule.excess.lowest > 0 and not rule.is_linear:
+                    raise RuleError(
+                        f"the rule {rule} holds only where its decision is never taken: rates are fractions, "
+                        "so write 0.9 for 90 %"
+                    )
                 expanded[rule] = ExpandedRule(rule, statement, place, tuple(classes))
         return list(expanded.values())
 

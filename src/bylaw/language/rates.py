@@ -312,6 +312,7 @@ def f1(label: Value) -> Rate:
 
 def _f1_whole(label: Value, *, space: ActionSpace) -> Meaning:
     """P(decision == label) + P(Y == label): exactly one action is taken, and each pays 1{Y == label}."""
+    _check_class("f1", label, space)
     return Meaning([Term(label, 1.0), *(Term(action, 1.0, label=label) for action in space.actions)])
 
 
