@@ -27,7 +27,6 @@ from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve
 from bylaw.fitting.certification import Finish, certify
 from bylaw.fitting.diagnosis import examine
 from bylaw.fitting.fitted_policy import (
-    count_block,
     find_wholes,
     make_corrected_policy,
     make_policy,
@@ -37,22 +36,20 @@ from bylaw.fitting.hard_decisions import CONSTANT, harden, make_hard_policy
 from bylaw.fitting.linearization import compares_quotients, needs_linearization, solve_linearized
 from bylaw.fitting.objectives import WarmSolver
 from bylaw.fitting.ratio_rules import RatioRules
+from bylaw.fitting.row_sources import make_dual
 from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, add_groups
-from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.free_options import check_options_cost
-from bylaw.formulation.linear_form import LinearForm, compile_problem
-from bylaw.formulation.passes import UnseenRows
+from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver, resolve_beta
-from bylaw.solvers.full_batch import FullBatch, take_newton_step
+from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import LinearProgram
 from bylaw.solvers.oracle import Optimizer
-from bylaw.solvers.screening import ScreenedRows, screen_rows
 from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
 from bylaw.solvers.stochastic import Stochastic
@@ -68,9 +65,7 @@ SOLVERS: Mapping[str, Solver] = {
     "sgd": Stochastic(SGD()),
 }
 _CONFIDENCE = 0.95
-_ABOUT = 1e-4  # precision of the optimum of a sample
 _RAREST = 1e-3  # share of rows that a quotient divides by, for it to be held as precisely as other rates
-_SOFTER = 0.98  # of its beta: that of all rows is no smaller
 
 
 def solve(
@@ -284,7 +279,7 @@ class _Flow:
         """And multipliers to begin with, if there are any; an automatic beta is so much larger."""
         form = compile_problem(problem, self.evidence, features=() if self.lottery else (CONSTANT,))
         check_options_cost(problem.minimize, form, self.evidence)
-        dual, near = _make_dual(form, self.evidence, self.surveyed, self.beta)
+        dual, near = make_dual(form, self.evidence, self.surveyed, self.beta)
         if self.certifying and not dual.n_rules:
             raise OptionError("there are no rules to certify; leave out guarantee and held_out")
         beta = resolve_beta(self.beta, dual.n_rows, lambda: sharpness * self.solver.auto_beta(dual))
@@ -331,49 +326,6 @@ def _refuse_elsewhere(problem: Problem) -> None:
             f"{what} needs all rows in memory, over which it takes many passes: solve with a sample, "
             "rows.sample(1_000_000).evidence"
         )
-
-
-def _make_dual(
-    form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | SurveyedTable | None, beta: float | str
-) -> tuple[Dual, Floats | None]:
-    """Of rows in memory; or of rows elsewhere, with their constants, and with what a sample of them leads to:
-    the rows near its optimum, or multipliers to begin with. One walk tells both."""
-    if surveyed is None:
-        return Dual(form, make_blocks(form, evidence), beta=1.0), None
-    dual = surveyed.make_dual(form)
-    if isinstance(dual.source, UnseenRows):
-        return dual, _approach_unseen(dual, dual.source, beta)
-    dual, plan = screen_rows(dual), None
-    assert isinstance(dual.source, ScreenedRows)
-    if dual.n_rules and surveyed.observed is None:
-        near = _solve_sample(dual.sample(dual.blocks, 1.0), dual.n_rows, beta)
-        plan = dual.source.plan(form.score_matrix(near[1].multipliers), near[0].beta)
-    *_, sums = dual.measure_constants(count_block, *([] if plan is None else [plan]))
-    if plan is not None:
-        dual.source.keep(plan, sums)
-    return dual, None
-
-
-def _solve_sample(sample: Dual, n_rows: int, beta: float | str) -> tuple[Dual, Solution]:
-    """A sample of so many rows, with about their beta, and its optimum."""
-    solver = FullBatch()
-    sample = sample.with_beta(resolve_beta(beta, n_rows, lambda: solver.auto_beta(sample)) * _SOFTER)
-    return sample, solver(sample, tol=_ABOUT)
-
-
-def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Floats | None:
-    """Measures the constants of rows that never leave where they are, and all that a Newton step takes from
-    the optimum of a sample; returns where this leads."""
-    near = None
-    if dual.n_rules:
-        with source.sampling() as take:
-            near = _solve_sample(dual.with_sample(take(dual.n_rows)), dual.n_rows, beta)
-    if near is None or near[1].status is not Status.CONVERGED:
-        dual.measure_constants()
-        return None
-    about, multipliers = dual.with_beta(near[0].beta), near[1].multipliers
-    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True, rules_alone=True))
-    return take_newton_step(about, multipliers, total)
 
 
 def _weigh_groups(
