@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         size,
     )
     from bylaw.language.worst import worst
+    from bylaw.monitoring.monitor import Monitor, RuleWatch, Watch
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
 
@@ -83,6 +84,7 @@ __all__ = [
     "GuaranteeWarning",
     "HeldOut",
     "InfeasibleRulesError",
+    "Monitor",
     "OptionError",
     "Policy",
     "PolicyFileError",
@@ -90,6 +92,7 @@ __all__ = [
     "RuleAudit",
     "RuleError",
     "RuleSyntaxError",
+    "RuleWatch",
     "Scan",
     "Sensitivity",
     "Solution",
@@ -98,6 +101,7 @@ __all__ = [
     "Stream",
     "UncertifiedError",
     "Verdict",
+    "Watch",
     "accepted",
     "audit",
     "balanced_error",
@@ -161,6 +165,7 @@ _MODULES = {
         "recall rejected selected size"
     ),
     "bylaw.language.worst": "worst",
+    "bylaw.monitoring.monitor": "Monitor RuleWatch Watch",
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",
 }

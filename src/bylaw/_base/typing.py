@@ -6,4 +6,5 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Value = str | int | float | bool  # a label, or a value of a group

@@ -269,7 +269,7 @@ def audit(
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
     given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
     check_alignment(given, evidence.index)
-    taken = None if decisions is None else _encode_decisions(decisions, space, evidence)
+    taken = None if decisions is None else encode_decisions(decisions, space, evidence)
     seen = observe(evidence, labels, groups, seen_weights, outcomes, taken)
     rows = HeldOutSample(
         seen,
@@ -358,7 +358,7 @@ def _check_held_out(
     return hashed[0], False
 
 
-def _encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floats:
+def encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floats:
     """Decisions that were taken, one-hot, (n_rows, n_actions)."""
     if not space.exclusive:
         membership = np.asarray(taken)

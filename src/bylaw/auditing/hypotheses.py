@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.hashing import order_by_content
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Mask
 from bylaw._base.validation import check_positive
 from bylaw.auditing.betting import BettingTest, find_bounds, find_p_values
 from bylaw.auditing.confidence_bounds import make_test
@@ -37,7 +37,6 @@ from bylaw.formulation.row_rates import (
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Atom, Conditions, Event, Rate, Rule, format_conditions
 
-Mask = NDArray[np.bool_]
 _NEVER = 1e-6  # rows that count in an event: fewer are none
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
 
@@ -137,6 +136,7 @@ class HeldOutSample:
     limits: Limits = field(default_factory=dict)  # of costs in custom()
     largest_weight: float | None = None  # that any row can have
     estimated: bool = False  # rates are estimated and not tested, for which no weight is too large
+    arrived: bool = False  # rows are bet on in the order in which they came, not in one that they fix
 
     @property
     def random(self) -> bool:
@@ -160,17 +160,21 @@ class HeldOutSample:
         samples = [
             self._sample(part, event, size) for (event, part), size in zip(parts.items(), sizes, strict=True)
         ]
-        disjoint = all(
-            _are_disjoint(one.conditions, other.conditions) for one, other in itertools.combinations(parts, 2)
-        )
         rows = min(map(count_effective, sizes))
-        return Hypothesis(tuple(samples), disjoint, rows, excess.constant)
+        return Hypothesis(tuple(samples), are_disjoint(tuple(parts)), rows, excess.constant)
+
+    def make_samples(self, rule: Rule) -> tuple[Sample, ...]:
+        """Of the events of a rule, one each; some may have no rows."""
+        excess = rule.excess.resolve(self.space.classes)
+        return tuple(
+            self._sample(part, event, self._measure_sizes(event)) for event, part in excess.by_event().items()
+        )
 
     def restrict(self, rate: Rate) -> HeldOutSample:
         """The rows that show all that a rate refers to: no test goes by predictions."""
         if not isinstance(self.seen, ObservedRows):
             return self
-        names = self.seen.find_partly_seen(self._list_names(rate))
+        names = self.seen.find_partly_seen(list_names(rate, self.space))
         if names and names not in self._restricted:
             seen, places = self.seen.restrict_with_places(names)
             check_weight(self.largest_weight, seen)
@@ -182,20 +186,14 @@ class HeldOutSample:
     def _restricted(self) -> dict[frozenset[str], HeldOutSample]:
         return {}
 
-    def _list_names(self, rate: Rate) -> set[str]:
-        """The attributes that a rate refers to; "label" may be among them."""
-        names = {name for atom, _ in rate.terms for name, _ in atom.conditions}
-        names |= {name_cost(name) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
-        return names | {LABEL for atom, _ in rate.terms if atom.needs_label(self.space)}
-
     def _sample(self, rate: Rate, event: Event, sizes: Floats) -> Sample:
         """The rate without its conditions, on rows of an event of these sizes, in the order of betting."""
         bound = bound_rate if event.whole is None else bound_quotient
         label = dict(event.conditions).get(LABEL)
-        low, high = bound(_drop_conditions(rate), self.space, label, self.limits)
+        low, high = bound(drop_conditions(rate), self.space, label, self.limits)
         sizes = sizes[self._order]
         if event.whole is None:
-            amounts = sizes * self._order_values(_drop_conditions(rate), low, high)
+            amounts = sizes * self._order_values(drop_conditions(rate), low, high)
         else:
             unit = self.among(event.conditions) * self._relative_weights / self._find_largest(event.whole)
             shares = (unit * self.values(_take_parts(rate)))[self._order]
@@ -263,6 +261,8 @@ class HeldOutSample:
     def _order(self) -> NDArray[np.intp]:
         """(n_rows,): in which rows are bet on. It depends on what is in the rows alone: on scores and
         decisions and, among rows that are alike in these, on all the rest."""
+        if self.arrived:
+            return np.arange(len(self.seen))
         before = self.seen.predicted if isinstance(self.seen, ObservedRows) else self.seen
         first = [*self.probabilities.T, *before.probabilities.T]
         return order_by_content(first, self.seen.list_columns())
@@ -316,7 +316,7 @@ class HeldOutSample:
     def _find_obstacle(self, rate: Rate) -> Untestable | None:
         """What would have to be known to test the rate."""
         if not len(self.seen):
-            names = " and ".join(sorted(self._list_names(rate)))
+            names = " and ".join(sorted(list_names(rate, self.space)))
             return Untestable(f"it refers to {names}, and no row shows all of it")
         if not self.labelled and any(a.needs_label(self.space) for a, _ in rate.terms):
             return Untestable("it refers to labels", Remedy("pass_labels"))
@@ -339,6 +339,13 @@ class HeldOutSample:
             if name is not None and name not in self.limits:
                 return Untestable(f"the range of {name!r} is not known", Remedy("pass_limits", name))
         return None
+
+
+def list_names(rate: Rate, space: ActionSpace) -> set[str]:
+    """The attributes that a rate refers to; "label" and costs may be among them."""
+    names = {name for atom, _ in rate.terms for name, _ in atom.conditions}
+    names |= {name_cost(name) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
+    return names | {LABEL for atom, _ in rate.terms if atom.needs_label(space)}
 
 
 def check_limits(limits: Any, evidence: RowData) -> Limits:
@@ -374,7 +381,7 @@ def check_weight(largest: float | None, evidence: RowData) -> float | None:
     return largest
 
 
-def _drop_conditions(rate: Rate) -> Rate:
+def drop_conditions(rate: Rate) -> Rate:
     """Without conditions on rows."""
     terms = [Rate(((replace(a, conditions=()), c),)) for a, c in rate.terms]
     return sum(terms, Rate((), rate.constant))
@@ -382,7 +389,7 @@ def _drop_conditions(rate: Rate) -> Rate:
 
 def _take_parts(rate: Rate) -> Rate:
     """The parts of quotients, without conditions on rows."""
-    return _drop_conditions(Rate(tuple((atom.part, c) for atom, c in rate.terms)))
+    return drop_conditions(Rate(tuple((atom.part, c) for atom, c in rate.terms)))
 
 
 def _describe_vacuous(event: Event) -> str:
@@ -394,7 +401,11 @@ def _describe_vacuous(event: Event) -> str:
     return f"the decision {event.whole.decided!r} is never taken{among}, so that it holds as 0/0"
 
 
-def _are_disjoint(one: Conditions, other: Conditions) -> bool:
-    """No row is in both."""
-    other_values = dict(other)
-    return any(name in other_values and other_values[name] != value for name, value in one)
+def are_disjoint(events: Sequence[Event]) -> bool:
+    """No row is in two of them."""
+
+    def differ(one: Conditions, other: Conditions) -> bool:
+        other_values = dict(other)
+        return any(name in other_values and other_values[name] != value for name, value in one)
+
+    return all(differ(one.conditions, other.conditions) for one, other in itertools.combinations(events, 2))

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Mask
 from bylaw.data.arrays import as_columns, as_matrix, check_alignment, fill_missing, own
 from bylaw.data.evidence import Evidence, RowData, check_sizes, encode_values
 from bylaw.data.groups import GroupProbabilities, KnownGroup, Part, PartlyKnownGroup, factorize
@@ -36,7 +36,6 @@ from bylaw.language.expressions import LABEL, Conditions, CostColumn
 
 KNOWN = "known"  # in place of an outcome: a cost that does not depend on what turns out, such as a price list
 Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
-Mask = NDArray[np.bool_]
 Names = frozenset[str]
 
 
@@ -281,6 +280,29 @@ def observe(
     >>> partly.event_probability((("label", 1),))  # the second row is as predicted
     array([1.75, 0.75])
     """
+    partly, turned_out = read_seen(evidence, labels, groups, seen_weights, outcomes, taken)
+    rows = partly.view(frozenset())
+    columns = {f.name: getattr(rows, f.name) for f in fields(RowData)}
+    arrays = {name: cost for name, cost in turned_out.items() if not isinstance(cost, str)}
+    labelled = [] if partly.codes is None else [LABEL]
+    return ObservedRows(
+        **{**columns, "costs": {**rows.costs, **arrays}},
+        predicted=evidence,
+        observed=frozenset({*partly.groups, *map(name_cost, turned_out), *labelled}),
+        partly=partly if partly.seen else None,
+    )
+
+
+def read_seen(
+    evidence: Evidence,
+    labels: Any = None,
+    groups: Any = None,
+    seen_weights: Any = None,
+    outcomes: Mapping[str, Any] | None = None,
+    taken: Floats | None = None,
+) -> tuple[PartlySeen, dict[str, Floats | str]]:
+    """What `observe` takes, checked: labels and groups with where they were seen, and what costs turned out
+    to be; those that no row shows are left out."""
     seen: dict[str, Mask] = {}
     columns = as_columns(groups, "groups")
     costs = as_columns(outcomes, "outcomes")
@@ -290,19 +312,9 @@ def observe(
     found = {name: _read_group(evidence, name, column, seen) for name, column in columns.items()}
     known = {name: group for name, group in found.items() if group is not None}
     turned_out = {name: _read_outcome(evidence, name, cost, seen, taken) for name, cost in costs.items()}
-    turned_out = {name: cost for name, cost in turned_out.items() if cost is not None}
     weights = None if seen_weights is None else _read_seen_weights(evidence, seen_weights, seen)
     partly = PartlySeen(_guess_groups(evidence, known, seen), codes, known, seen, weights)
-    rows = partly.view(frozenset())
-    columns = {f.name: getattr(rows, f.name) for f in fields(RowData)}
-    arrays = {name: cost for name, cost in turned_out.items() if not isinstance(cost, str)}
-    seen_names = {*known, *map(name_cost, turned_out), *([] if codes is None else [LABEL])}
-    return ObservedRows(
-        **{**columns, "costs": {**rows.costs, **arrays}},
-        predicted=evidence,
-        observed=frozenset(seen_names),
-        partly=partly if seen else None,
-    )
+    return partly, {name: cost for name, cost in turned_out.items() if cost is not None}
 
 
 def _note_missing(name: str, missing: Mask, seen: dict[str, Mask]) -> None:

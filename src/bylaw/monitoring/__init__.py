@@ -1,0 +1,1 @@
+"""Watching rules in production: evidence that grows with the rows, and may be looked at every day."""

@@ -1,0 +1,197 @@
+"""The state of a monitor as files: JSON, and beside it, where rows have ids, a file of these rows.
+
+The file of rows has a name of its own for each content. It is written first; the JSON that names it takes
+the place of the old one in one step, and only then the old file of rows goes. So whoever is interrupted
+finds the state before the last batch, or after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bylaw._base.atomic_files import write_atomically, write_text
+from bylaw._base.json_reader import BadValueError, Node, read_json
+from bylaw._base.typing import Floats
+from bylaw.errors import PolicyFileError
+from bylaw.monitoring.rounds import RateSums
+from bylaw.monitoring.watched_rows import WatchedRows
+from bylaw.monitoring.watched_rule import Point, RuleState, WatchedRule
+from bylaw.monitoring.wealth import STAKES, Wealth
+from bylaw.policy.policy import Policy
+from bylaw.policy.serialization import compute_digest
+
+if TYPE_CHECKING:
+    from bylaw.monitoring.monitor import Monitor, RowMemory
+
+FORMAT = "bylaw-monitor"
+VERSION = 1
+
+
+def save_state(monitor: Monitor, path: Path) -> None:
+    memory = monitor.memory
+    rows = _pack_rows(memory) if len(memory.seen) else None
+    digest = "" if rows is None else hashlib.sha256(rows).hexdigest()
+    if rows is not None:
+        with write_atomically(_name_rows(path, digest)) as partial:
+            partial.write_bytes(rows)
+    content = {"format": FORMAT, "version": VERSION, **_to_dict(monitor), "row_file": digest}
+    write_text(path, json.dumps({**content, "checksum": compute_digest(content)}, allow_nan=False) + "\n")
+    kept = None if rows is None else _name_rows(path, digest).name
+    for old in path.parent.glob(f"{path.stem}-rows-{'?' * 12}.npz"):
+        if old.name != kept:
+            old.unlink(missing_ok=True)
+
+
+def _name_rows(path: Path, digest: str) -> Path:
+    return path.with_name(f"{path.stem}-rows-{digest[:12]}.npz")
+
+
+def _to_dict(monitor: Monitor) -> dict[str, Any]:
+    own = monitor.problem is monitor.policy.problem
+    return {
+        "policy": monitor.policy.digest,
+        "ever": monitor.ever,
+        "run_length": monitor.run_length,
+        "limits": {name: list(pair) for name, pair in monitor.limits.items()},
+        "rules": None if own else [str(rule) for rule in monitor.problem.rules],
+        "groups": {name: list(values) for name, values in monitor.groups.items()},
+        "rows": monitor.rows,
+        "batches": list(monitor.batches),
+        "log": [list(update) for update in monitor.log],
+        "watched": [
+            _state_to_dict(rule, state) for rule, state in zip(monitor.watched, monitor.states, strict=True)
+        ],
+    }
+
+
+def _state_to_dict(rule: WatchedRule, state: RuleState) -> dict[str, Any]:
+    begun = state.wealth.rounds > 0
+    wealth = {"factors": state.wealth.factors, "ever": state.wealth.ever, "change": state.wealth.change}
+    return {
+        "rule": str(rule.rule),
+        "rows": state.rows,
+        "waiting": state.waiting.tolist(),
+        "rounds": state.wealth.rounds,
+        **({name: array.tolist() for name, array in wealth.items()} if begun else {}),
+        "sums": list(asdict(state.sums).values()),
+        "log_ever": state.log_ever,
+        "log_change": state.log_change if math.isfinite(state.log_change) else None,
+        "broken_at": state.broken_at,
+        "changed_at": state.changed_at,
+        "every": state.every,
+        "history": [list(point) for point in state.history],
+    }
+
+
+def load_state(path: Path, policy: Policy) -> Monitor:
+    return read_json(path, "a monitor", lambda root: _read(root, path, policy))
+
+
+def _read(root: Node, path: Path, policy: Policy) -> Monitor:
+    from bylaw.monitoring.monitor import Monitor, Update
+
+    root.check_version(FORMAT, VERSION)
+    content = {name: value for name, value in root.value.items() if name != "checksum"}
+    if root["checksum"].text() != compute_digest(content):
+        raise BadValueError("its content does not match its checksum")
+    if root["policy"].text() != policy.digest:
+        raise PolicyFileError(
+            f"{path} watches another policy (hash {root['policy'].text()[:12]}, not {policy.digest[:12]}): "
+            "begin a new state for this one"
+        )
+    rules = None if root["rules"].value is None else [rule.text() for rule in root["rules"].list()]
+    monitor = Monitor(
+        policy,
+        ever=root["ever"].positive(),
+        run_length=root["run_length"].positive(),
+        rules=rules,
+        limits={name: tuple(node.vector(2).tolist()) for name, node in root["limits"].items()},
+        groups={name: [value.scalar() for value in node.list()] for name, node in root["groups"].items()},
+    )
+    monitor.rows = root["rows"].count()
+    monitor.batches = tuple(name.text() for name in root["batches"].list())
+    monitor.log = tuple(Update(*update.value) for update in root["log"].list())
+    saved = root["watched"].list()
+    if [node["rule"].text() for node in saved] != [str(rule.rule) for rule in monitor.watched]:
+        raise BadValueError("its rules are not those that it watches")
+    monitor.states = [_read_rule(node, rule) for node, rule in zip(saved, monitor.watched, strict=True)]
+    if digest := root["row_file"].text():
+        _read_memory(_name_rows(path, digest), digest, monitor)
+    return monitor
+
+
+def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
+    n_columns, n_stakes = 2 * rule.events.number, len(STAKES)
+    waiting = node["waiting"].matrix(len(node["waiting"].list()), n_columns)
+    rounds = node["rounds"].count()
+    arrays = [node[name].vector(n_stakes) for name in ("factors", "ever", "change")] if rounds else []
+    if len(waiting) >= rule.events.rows or node["rows"].count() < rounds * rule.events.rows:
+        raise BadValueError("its rounds contradict its rows")
+    return RuleState(
+        waiting=waiting if len(waiting) else np.empty((0, 0)),
+        rows=node["rows"].count(),
+        wealth=Wealth(rounds, *arrays),
+        sums=RateSums(*node["sums"].vector(5).tolist()),
+        log_ever=node["log_ever"].number(),
+        log_change=-math.inf if node["log_change"].value is None else node["log_change"].number(),
+        broken_at=_read_time(node["broken_at"]),
+        changed_at=_read_time(node["changed_at"]),
+        every=node["every"].count(),
+        history=tuple(_read_point(point) for point in node["history"].list()),
+    )
+
+
+def _read_time(node: Node) -> int | None:
+    return None if node.value is None else node.count()
+
+
+def _read_point(node: Node) -> Point:
+    row, *numbers = node.vector(len(Point._fields)).tolist()
+    return Point(int(row), *numbers)
+
+
+def _pack_rows(memory: RowMemory) -> bytes:
+    arrays: dict[str, Any] = {"seen": memory.seen, "waiting_ids": memory.waiting_ids}
+    if memory.waiting is not None:
+        arrays |= {"decisions": memory.waiting.decisions, "labels": memory.waiting.labels}
+        for kind in ("groups", "references", "costs"):
+            arrays |= {f"{kind}/{name}": column for name, column in getattr(memory.waiting, kind).items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
+    from bylaw.monitoring.monitor import RowMemory
+
+    if not path.exists():
+        raise PolicyFileError(f"{path} is missing: it has the ids of the rows that were seen. Restore it")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise PolicyFileError(f"{path} is damaged: its content does not match its checksum. Restore it")
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        found: Mapping[str, Floats] = {name: arrays[name] for name in arrays.files}
+
+    def take(kind: str) -> dict[str, Any]:
+        return {
+            name.removeprefix(f"{kind}/"): column
+            for name, column in found.items()
+            if name.startswith(f"{kind}/")
+        }
+
+    waiting = None
+    if "decisions" in found:
+        parts = (take("groups"), take("references"), take("costs"))
+        waiting = WatchedRows(found["decisions"], found["labels"].astype(np.int64), *parts)
+    monitor.memory = RowMemory(
+        found["seen"].astype(np.uint64), found["waiting_ids"].astype(np.uint64), waiting
+    )

@@ -1,0 +1,184 @@
+"""Rows that were decided, with what is known so far of how they turned out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.typing import Floats, Mask, Value
+from bylaw.auditing.audit import encode_decisions
+from bylaw.data.evidence import Evidence, RowData, as_evidence
+from bylaw.data.groups import KnownGroup, Part
+from bylaw.data.outcomes import ObservedRows, name_cost, read_seen
+from bylaw.errors import EvidenceError
+from bylaw.formulation.linear_form import admit_values, evaluate_cost
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import LABEL
+from bylaw.policy.policy import Policy
+
+Codes = NDArray[np.int64]
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class WatchedRows:
+    """Columns of one set of rows; what is not known yet is `UNKNOWN`, and nan among costs."""
+
+    decisions: Floats  # (n_rows, n_actions): probabilities, or what was decided
+    labels: Codes  # (n_rows,)
+    groups: Mapping[str, Codes]
+    references: Mapping[str, NDArray[Any]]
+    costs: Mapping[str, Floats]  # (n_rows, n_actions) each
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    def take(self, part: Part) -> WatchedRows:
+        return WatchedRows(
+            self.decisions[part],
+            self.labels[part],
+            {name: codes[part] for name, codes in self.groups.items()},
+            {name: column[part] for name, column in self.references.items()},
+            {name: cost[part] for name, cost in self.costs.items()},
+        )
+
+    def find_shown(self, names: frozenset[str]) -> Mask:
+        """(n_rows,): the rows that show all of these attributes."""
+        shown = np.ones(len(self), dtype=bool)
+        for name, codes in {LABEL: self.labels, **self.groups}.items():
+            if name in names:
+                shown &= codes != UNKNOWN
+        for name, cost in self.costs.items():
+            if name_cost(name) in names:
+                shown &= ~np.isnan(cost).any(axis=1)
+        return shown
+
+    def fill(self, later: WatchedRows) -> WatchedRows:
+        """With what was learned later of the same rows. What was known before does not change."""
+        groups = {name: _fill(codes, later.groups[name], name) for name, codes in self.groups.items()}
+        costs = {name: np.where(np.isnan(cost), later.costs[name], cost) for name, cost in self.costs.items()}
+        labels = _fill(self.labels, later.labels, LABEL)
+        return WatchedRows(self.decisions, labels, groups, self.references, costs)
+
+
+def _fill(before: Codes, later: Codes, name: str) -> Codes:
+    changed = (before != UNKNOWN) & (later != UNKNOWN) & (before != later)
+    if changed.any():
+        raise EvidenceError(
+            f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, and was counted. "
+            "Correct the later table"
+        )
+    return np.where(before == UNKNOWN, later, before)
+
+
+def join_rows(parts: Sequence[WatchedRows]) -> WatchedRows:
+    first = parts[0]
+    return WatchedRows(
+        np.concatenate([part.decisions for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        {name: np.concatenate([part.groups[name] for part in parts]) for name in first.groups},
+        {name: np.concatenate([part.references[name] for part in parts]) for name in first.references},
+        {name: np.concatenate([part.costs[name] for part in parts]) for name in first.costs},
+    )
+
+
+@dataclass(frozen=True)
+class WatchedColumns:
+    """What the rules that are watched read of a row."""
+
+    policy: Policy
+    groups: Mapping[str, tuple[Value, ...]]  # with their values
+    references: tuple[str, ...]
+    costs: Mapping[str, Any]  # {name: its function, or None}
+
+    @property
+    def space(self) -> ActionSpace:
+        return self.policy.action_space
+
+    def read(
+        self, evidence: Any, labels: Any, groups: Any, decisions: Any, outcomes: Mapping[str, Any] | None
+    ) -> WatchedRows:
+        """New rows, checked."""
+        rows = as_evidence(evidence)
+        if rows.weights is not None:
+            raise EvidenceError("rows that arrive count alike: pass evidence without weights")
+        rows = self.policy.feature_map.admit(self.policy.calibrate(rows))
+        taken = None if decisions is None else encode_decisions(decisions, self.space, rows)
+        seen, turned_out = read_seen(rows, labels, groups, None, outcomes, taken)
+        if missing := [name for name in self.references if name not in rows.references]:
+            raise EvidenceError(f"a rule refers to the earlier model {missing[0]!r}: pass references=")
+        return WatchedRows(
+            self.policy.probabilities(rows) if taken is None else taken,
+            _hide(np.zeros(len(rows), np.int64) if seen.codes is None else seen.codes, LABEL, seen),
+            {name: self._read_group(name, values, rows, seen) for name, values in self.groups.items()},
+            {name: rows.references[name] for name in self.references},
+            {name: self._read_cost(name, rows, seen, turned_out) for name in self.costs},
+        )
+
+    def read_late(self, n_rows: int, labels: Any, groups: Any, outcomes: Any) -> WatchedRows:
+        """What was learned later of rows that were seen before."""
+        blank = Evidence.without_rows(self.space.classes, {}, options=self.space.named_options)
+        rows = blank.with_columns(probabilities=np.zeros((n_rows, len(self.space.classes))))
+        seen, turned_out = read_seen(rows, labels, groups, None, outcomes)
+        nowhere = np.full(n_rows, UNKNOWN, np.int64)
+        return WatchedRows(
+            np.zeros((n_rows, len(self.space.actions))),
+            nowhere if seen.codes is None else _hide(seen.codes, LABEL, seen),
+            {
+                name: _hide(admit_values(name, seen.groups[name], values).codes, name, seen)
+                if name in seen.groups
+                else nowhere
+                for name, values in self.groups.items()
+            },
+            {},
+            {name: self._read_cost(name, rows, seen, turned_out) for name in self.costs},
+        )
+
+    def _read_group(self, name: str, values: tuple[Value, ...], rows: Evidence, seen: Any) -> Codes:
+        group = seen.groups.get(name, rows.known_groups.get(name))
+        if group is None:
+            return np.full(len(rows), UNKNOWN, np.int64)
+        return _hide(admit_values(name, group, values).codes, name, seen)
+
+    def _read_cost(self, name: str, rows: Evidence, seen: Any, turned_out: Mapping[str, Any]) -> Floats:
+        shape = (len(rows), len(self.space.actions))
+        found = turned_out.get(name)
+        if found is None:
+            return np.full(shape, np.nan)
+        if isinstance(found, str):
+            return evaluate_cost(name, self.costs[name], rows, self.space)
+        if found.shape != shape:
+            raise EvidenceError(
+                f"outcomes[{name!r}] has {found.shape[1]} columns; it needs one per action, "
+                f"{list(self.space.actions)}"
+            )
+        shown = seen.seen.get(name_cost(name), np.ones(len(rows), dtype=bool))
+        return np.where(shown[:, None], found, np.nan)
+
+    def observe(self, rows: WatchedRows) -> ObservedRows:
+        """Rows that show all that is asked of them, as they turned out."""
+        classes = self.space.classes
+        blank = Evidence.without_rows(classes, {}, options=self.space.named_options)
+        known = {
+            name: KnownGroup(self.groups[name], np.maximum(codes, 0)) for name, codes in rows.groups.items()
+        }
+        evidence = blank.with_columns(
+            probabilities=(rows.labels[:, None] == np.arange(len(classes))).astype(np.float64),
+            groups=known,
+            references=dict(rows.references),
+            costs=dict(rows.costs),
+        )
+        columns = {f.name: getattr(evidence, f.name) for f in fields(RowData)}
+        names = frozenset({LABEL, *known, *map(name_cost, rows.costs)})
+        return ObservedRows(**columns, predicted=evidence, observed=names)
+
+
+def _hide(codes: Codes, name: str, seen: Any) -> Codes:
+    """With `UNKNOWN` where the attribute was not seen."""
+    if name == LABEL and seen.codes is None:
+        return np.full(len(codes), UNKNOWN, np.int64)
+    return np.where(seen.seen[name], codes, UNKNOWN) if name in seen.seen else codes

@@ -1,0 +1,203 @@
+"""One rule that is watched: what it reads of rows, and all that is kept of the rows so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.typing import Floats
+from bylaw.auditing.hypotheses import HeldOutSample, are_disjoint, drop_conditions, list_names
+from bylaw.errors import RuleError
+from bylaw.language.expressions import Event, Rate, Rule
+from bylaw.monitoring.confidence_sequences import find_interval
+from bylaw.monitoring.rounds import Events, RateSums
+from bylaw.monitoring.wealth import EPOCH, Course, Wealth
+
+_MOST_POINTS = 40  # of a rule's history; then every second one is dropped
+_FIRST_EVERY = 8  # rounds from one point to the next, at first
+_DIGITS = 5  # of a point
+
+
+class Point(NamedTuple):
+    """A rule at one time of its history."""
+
+    row: int  # how many rows the monitor had seen
+    estimate: float  # of the excess, or, of a `RuleWatch`, of the rate
+    lower: float
+    upper: float
+    ever: float  # log10 of the e-process
+    change: float  # log10 of the e-detector
+
+
+@dataclass(frozen=True)
+class WatchedRule:
+    """A rule, and its copies: of two labels, a rule about one is a rule about the other."""
+
+    rule: Rule
+    copies: tuple[str, ...]  # their texts; its own is the first
+    needs: frozenset[str]  # attributes, "label" and costs that rows must show
+    events: Events
+    constant: float  # with which the sum of means is at most zero
+
+    @classmethod
+    def of(cls, rule: Rule, sample: HeldOutSample) -> WatchedRule:
+        """`sample` has rows with all that rules read; only their limits count."""
+        excess = rule.excess.resolve(sample.space.classes)
+        if any(atom.definition.factors is not None for atom, _ in excess.terms):
+            raise RuleError(f"{rule}: a geometric mean is no mean over rows, and cannot be watched")
+        parts = excess.by_event()
+        samples = sample.make_samples(rule)
+        events = Events.of(samples, are_disjoint(tuple(parts)), _cancels(parts))
+        needs = frozenset(list_names(excess, sample.space))
+        return cls(rule, (str(rule),), needs, events, excess.constant)
+
+    def read(self, sample: HeldOutSample) -> tuple[Floats, NDArray[np.intp]]:
+        """(n_rows, 2 * n_events): weights and amounts of the rows that are in an event; and their places."""
+        samples = sample.make_samples(self.rule)
+        columns = np.column_stack([*(s.sizes for s in samples), *(s.amounts for s in samples)])
+        places = np.flatnonzero(columns[:, : len(samples)].any(axis=1))
+        return (columns if len(places) == len(columns) else columns[places]), places
+
+    def advance(
+        self, state: RuleState, columns: Floats, rows: NDArray[np.int64], limits: AlarmLimits
+    ) -> RuleState:
+        """After more rows of its events, (n_rows, 2 * n_events); `rows` (n_rows,) is how many the monitor had
+        seen with each."""
+        waiting = np.concatenate([state.waiting.reshape(-1, columns.shape[1]), columns])
+        n_rounds = len(waiting) // self.events.rows
+        whole = n_rounds * self.events.rows
+        counted = state.rows + len(columns)
+        if not n_rounds:
+            return replace(state, waiting=waiting, rows=counted)
+        sums = self.events.sum_rounds(waiting[:whole].reshape(n_rounds, self.events.rows, -1))
+        most = self.events.find_largest_loss(self.constant)
+        payments = (sums.amounts + self.constant * sums.weights) / most
+        wealth, course = state.wealth.bet(payments)
+        ends = rows[self.events.rows - len(state.waiting) - 1 :: self.events.rows]  # of each round
+        followed = state.sums.follow(sums, self.events.most_tuples)
+        return RuleState(
+            waiting=waiting[whole:],
+            rows=counted,
+            wealth=wealth,
+            sums=RateSums(*followed[-1].tolist()),
+            log_ever=float(course.ever[-1]),
+            log_change=float(course.change[-1]),
+            broken_at=_find_first(course.ever, limits.log_ever, ends, state.broken_at),
+            changed_at=_find_first(course.change, limits.log_change, ends, state.changed_at),
+            **self._note(state, course, followed[1:], ends, limits.level),
+        )
+
+    def _note(
+        self, state: RuleState, course: Course, sums: Floats, ends: NDArray[np.int64], level: float
+    ) -> dict[str, Any]:
+        """The history, with the points that are due. Which these are depends on the rounds alone."""
+        every, history = state.every, list(state.history)
+        numbers = state.wealth.rounds + 1 + np.arange(len(ends))
+        due = np.flatnonzero(numbers % every == 0)
+        while len(history) + len(due) > _MOST_POINTS:
+            every *= 2
+            history = history[1::2]
+            due = due[numbers[due] % every == 0]
+        if len(due):
+            estimates, lower, upper = self.measure(sums[due], level)
+            logs = np.column_stack([course.ever[due], course.change[due]]) / math.log(10)
+            numbers = np.column_stack([estimates, lower, upper, logs])
+            rounded = [[_round(value) for value in line] for line in numbers.tolist()]
+            history += [Point(int(ends[i]), *line) for i, line in zip(due, rounded, strict=True)]
+        return {"every": every, "history": tuple(history)}
+
+    def measure(self, sums: Floats, level: float) -> tuple[Floats, Floats, Floats]:
+        """The estimate of the excess, which is at most zero where the rule holds, and its bounds, of sums
+        (n_times, 5)."""
+        least, most = find_interval(sums, self.events, level)
+        estimate = np.divide(sums[:, 1], sums[:, 0], out=np.full(len(sums), np.nan), where=sums[:, 0] > 0)
+        return estimate + self.constant, least + self.constant, most + self.constant
+
+
+class AlarmLimits(NamedTuple):
+    """From which on a rule is called broken or changed."""
+
+    log_ever: float
+    log_change: float
+    level: float  # of each end of a confidence sequence
+
+    @classmethod
+    def of(cls, ever: float, run_length: float, n_rules: int, rows: int) -> AlarmLimits:
+        """For several rules together: ever a false alarm with probability `ever`, and a mean number of at
+        least `run_length` rows until one of the detector. `rows` is that of the shortest round."""
+        deposits = run_length / (EPOCH * rows) + 1
+        return cls(math.log(n_rules / ever), math.log(n_rules * deposits), ever / (2 * n_rules))
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """All that is kept of the rows of one rule."""
+
+    waiting: Floats = field(default_factory=lambda: np.empty((0, 0)))  # rows of a round that is not whole
+    rows: int = 0
+    wealth: Wealth = field(default_factory=Wealth)
+    sums: RateSums = field(default_factory=RateSums)
+    log_ever: float = 0.0
+    log_change: float = -math.inf
+    broken_at: int | None = None  # the number of rows that the monitor had seen
+    changed_at: int | None = None
+    every: int = _FIRST_EVERY  # rounds from one point of the history to the next
+    history: tuple[Point, ...] = ()
+
+    def restart(self) -> RuleState:
+        """Without alarms and with new wealth; rates and history stay."""
+        kept = {"rows": self.rows, "sums": self.sums, "every": self.every, "history": self.history}
+        return RuleState(waiting=self.waiting, **kept)
+
+
+def _find_first(course: Floats, limit: float, ends: NDArray[np.int64], before: int | None) -> int | None:
+    """The number of rows at which a course first reached a limit."""
+    if before is not None:
+        return before
+    reached = np.flatnonzero(course >= limit)
+    return int(ends[reached[0]]) if len(reached) else None
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else 0.0
+
+
+def _cancels(parts: Mapping[Event, Rate]) -> bool:
+    """Whether one of two events is a part of the other, and what rows pay there has the opposite sign."""
+    if len(parts) != 2 or any(event.whole is not None for event in parts):
+        return False
+    one, other = (dict(event.conditions).items() for event in parts)
+    total = sum((drop_conditions(rate) for rate in parts.values()), Rate(()))
+    return (one <= other or other <= one) and not total.terms and total.constant == 0
+
+
+def merge_copies(rules: Sequence[Rule], sample: HeldOutSample) -> list[WatchedRule]:
+    """Each hypothesis once: rules that tell the same of any row, such as those about each of two labels.
+    `sample` has random rows."""
+    found: dict[Any, WatchedRule] = {}
+    for rule in rules:
+        watched = WatchedRule.of(rule, sample)
+        key = _describe(watched, sample)
+        if key in found:
+            first = found[key]
+            found[key] = replace(first, copies=(*first.copies, str(rule)))
+        else:
+            found[key] = watched
+    return list(found.values())
+
+
+def _describe(watched: WatchedRule, sample: HeldOutSample) -> tuple[Any, ...]:
+    """What it makes of rows, up to constants that its events exchange."""
+    constant, columns = watched.constant, list[bytes]()
+    for one in sample.make_samples(watched.rule):
+        inside = one.sizes > 0
+        values = one.amounts[inside] / one.sizes[inside]
+        level = float(values[0]) if len(values) else 0.0
+        constant += level
+        columns.append(np.round(one.sizes, 9).tobytes() + (np.round(values - level, 9) + 0.0).tobytes())
+    return (round(constant, 9), *sorted(columns))
