@@ -26,13 +26,19 @@ _HALVINGS = 45
 
 def find_interval(sums: Floats, events: Events, level: float) -> tuple[Floats, Floats]:
     """Lower and upper bounds on the sum of conditional means, each wrong ever with probability `level`, from
-    sums (n_times, 5) over the rounds so far."""
-    estimate = np.divide(sums[:, 1], sums[:, 0], out=np.full(len(sums), np.nan), where=sums[:, 0] > 0)
+    sums (5, n_times) over the rounds so far."""
+    n_times, estimate = sums.shape[1], estimate_rates(sums)
     inside = np.clip(np.nan_to_num(estimate, nan=events.lowest), events.lowest, events.highest)
-    lower = _search(sums, events, level, np.full(len(sums), events.lowest), inside, 1.0)
-    upper = _search(sums, events, level, np.full(len(sums), events.highest), inside, -1.0)
+    lower = _search(sums, events, level, np.full(n_times, events.lowest), inside, 1.0)
+    upper = _search(sums, events, level, np.full(n_times, events.highest), inside, -1.0)
     unseen = np.isnan(estimate)
     return np.where(unseen, events.lowest, lower), np.where(unseen, events.highest, upper)
+
+
+def estimate_rates(sums: Floats) -> Floats:
+    """(n_times,): of the sum of conditional means; nan before there are rows of every event."""
+    weights, amounts = sums[:2]
+    return np.divide(amounts, weights, out=np.full(len(weights), np.nan), where=weights > 0)
 
 
 def _search(sums: Floats, events: Events, level: float, out: Floats, inside: Floats, sign: float) -> Floats:
@@ -48,7 +54,7 @@ def _search(sums: Floats, events: Events, level: float, out: Floats, inside: Flo
 
 def _is_refuted(rate: Floats, sums: Floats, events: Events, level: float, sign: float) -> Mask:
     """Whether the rate is too small (sign 1) or too large (-1) for what was seen."""
-    weights, amounts, squares, products, squared_weights = sums.T
+    weights, amounts, squares, products, squared_weights = sums
     total = sign * (amounts - rate * weights)
     variance = np.maximum(squares - 2 * rate * products + rate**2 * squared_weights, 0.0)
     # The more a round can fall behind, the farther ahead of zero their total can be by chance.

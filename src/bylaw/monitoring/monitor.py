@@ -419,12 +419,18 @@ class Monitor:
     @property
     def status(self) -> tuple[RuleWatch, ...]:
         """Every single rule, in the order of the problem."""
+        self.settle()
         return tuple(self._describe(one) for one in self._expanded)
+
+    def settle(self) -> None:
+        """Compute what histories show of rates, once it is asked for."""
+        pairs = zip(self.watched, self.states, strict=True)
+        self.states = [rule.settle(state, self.alarm_limits.level) for rule, state in pairs]
 
     def _describe(self, one: ExpandedRule) -> RuleWatch:
         place = next(i for i, rule in enumerate(self.watched) if str(one.rule) in rule.copies)
         watched, state = self.watched[place], self.states[place]
-        sums = np.array([list(vars(state.sums).values())])
+        sums = np.array([list(vars(state.sums).values())]).T
         (estimate,), (lower,), (upper,) = watched.measure(sums, self.alarm_limits.level)
         target, sign = describe_rule(one.rule).target, 1.0 if one.rule.sense == "<=" else -1.0
 
@@ -449,7 +455,11 @@ class Monitor:
             status,
             min(times, default=None),
             "" if state.rows else self._explain_silence(watched),
-            tuple(Point(p.row, *convert(*p[1:4]), p.ever, p.change) for p in state.history),
+            tuple(
+                Point(at.row, *convert(at.estimate, at.lower, at.upper), at.ever, at.change)
+                for at in state.history
+                if isinstance(at, Point)
+            ),
         )
 
     def _explain_silence(self, rule: WatchedRule) -> str:

@@ -13,7 +13,6 @@ and so that the most that a round can lose is small.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -56,23 +55,21 @@ class Events:
         return _ROWS if self.number <= 2 else _ROWS_PER_EVENT * self.number
 
     def sum_rounds(self, columns: Floats) -> RoundSums:
-        """Of columns (n_rounds, rows, 2 * number): the weights in each event, then these times the values."""
-        n = self.number
+        """Of columns (2 * number, n_rounds * rows): weights in each event, then these times the values."""
+        n, rows = self.number, self.rows
         if n > 2 and not self.disjoint:
-            columns = columns * np.tile(_deal(self.rows, n), 2)
-        totals = columns.sum(axis=1)
-        weights, amounts = totals[:, :n], totals[:, n:]
-        products = weights.prod(axis=1)
+            dealt = np.tile(_deal(rows, n), (2, columns.shape[1] // rows))
+            columns = columns * dealt
+        weights, amounts = np.split(_sum_each(columns, rows), 2)
         if n == 1:
-            return RoundSums(products, amounts[:, 0])
-        others = np.stack([np.delete(weights, e, axis=1).prod(axis=1) for e in range(n)], axis=1)
-        found = RoundSums(products, (amounts * others).sum(axis=1))
+            return RoundSums(weights[0], amounts[0])
+        others = np.stack([np.delete(weights, e, axis=0).prod(axis=0) for e in range(n)])
+        found = RoundSums(weights.prod(axis=0), (amounts * others).sum(axis=0))
         if n > 2 or self.disjoint:
             return found
-        a, b, y, z = np.moveaxis(columns, 2, 0)  # a row is no pair with itself
-        return RoundSums(
-            found.weights - (a * b).sum(axis=1), found.amounts - (y * b).sum(axis=1) - (z * a).sum(axis=1)
-        )
+        a, b, y, z = columns  # a row is no pair with itself
+        own = _sum_each(np.stack([a * b, y * b + z * a]), rows)
+        return RoundSums(found.weights - own[0], found.amounts - own[1])
 
     @property
     def most_tuples(self) -> float:
@@ -102,9 +99,17 @@ class Events:
         return (pairs + np.multiply.outer(np.maximum(within, 0.0), inside * (inside - 1))).max(axis=-1)
 
 
+def _sum_each(columns: Floats, rows: int) -> Floats:
+    """(n_columns, n_rounds): sums over so many rows each, one after the other."""
+    total = columns[:, ::rows].copy()
+    for place in range(1, rows):
+        total += columns[:, place::rows]
+    return total
+
+
 def _deal(rows: int, events: int) -> Floats:
-    """(rows, events): each row of a round for one event, in turn, so that no row is in two."""
-    return np.eye(events)[np.arange(rows) % events]
+    """(events, rows): each row of a round for one event, in turn, so that no row is in two."""
+    return np.eye(events)[:, np.arange(rows) % events]
 
 
 @dataclass(frozen=True)
@@ -117,14 +122,8 @@ class RateSums:
     products: float = 0.0  # of amounts and weights
     squared_weights: float = 0.0
 
-    @property
-    def estimate(self) -> float:
-        """Of the sum of conditional means; nan before there are rows of every event."""
-        return self.amounts / self.weights if self.weights > 0 else math.nan
-
     def follow(self, sums: RoundSums, unit: float) -> Floats:
-        """(1 + n_rounds, 5): these sums before the rounds and after each, in units of tuples."""
+        """(5, 1 + n_rounds): these sums before the rounds and after each, in units of tuples."""
         w, u = sums.weights / unit, sums.amounts / unit
-        steps = np.column_stack([w, u, u * u, u * w, w * w])
-        before = [[self.weights, self.amounts, self.squared_amounts, self.products, self.squared_weights]]
-        return np.add.accumulate(np.concatenate([before, steps]), axis=0)
+        steps = np.stack([w, u, u * u, u * w, w * w])
+        return np.add.accumulate(np.column_stack([list(vars(self).values()), steps]), axis=1)

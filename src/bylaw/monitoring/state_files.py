@@ -37,6 +37,7 @@ VERSION = 1
 
 
 def save_state(monitor: Monitor, path: Path) -> None:
+    monitor.settle()
     memory = monitor.memory
     rows = _pack_rows(memory) if len(memory.seen) else None
     digest = "" if rows is None else hashlib.sha256(rows).hexdigest()
@@ -79,7 +80,7 @@ def _state_to_dict(rule: WatchedRule, state: RuleState) -> dict[str, Any]:
     return {
         "rule": str(rule.rule),
         "rows": state.rows,
-        "waiting": state.waiting.tolist(),
+        "waiting": state.waiting.tolist() if state.waiting.size else [],
         "rounds": state.wealth.rounds,
         **({name: array.tolist() for name, array in wealth.items()} if begun else {}),
         "sums": list(asdict(state.sums).values()),
@@ -131,13 +132,14 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
 
 def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
     n_columns, n_stakes = 2 * rule.events.number, len(STAKES)
-    waiting = node["waiting"].matrix(len(node["waiting"].list()), n_columns)
+    parts = node["waiting"].list()
+    waiting = node["waiting"].matrix(n_columns if parts else 0, len(parts[0].list()) if parts else 0)
     rounds = node["rounds"].count()
     arrays = [node[name].vector(n_stakes) for name in ("factors", "ever", "change")] if rounds else []
-    if len(waiting) >= rule.events.rows or node["rows"].count() < rounds * rule.events.rows:
+    if waiting.shape[1] >= rule.events.rows or node["rows"].count() < rounds * rule.events.rows:
         raise BadValueError("its rounds contradict its rows")
     return RuleState(
-        waiting=waiting if len(waiting) else np.empty((0, 0)),
+        waiting=waiting,
         rows=node["rows"].count(),
         wealth=Wealth(rounds, *arrays),
         sums=RateSums(*node["sums"].vector(5).tolist()),

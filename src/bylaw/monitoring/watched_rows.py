@@ -69,8 +69,8 @@ def _fill(before: Codes, later: Codes, name: str) -> Codes:
     changed = (before != UNKNOWN) & (later != UNKNOWN) & (before != later)
     if changed.any():
         raise EvidenceError(
-            f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, and was counted. "
-            "Correct the later table"
+            f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, which has been "
+            "counted. Correct the later table"
         )
     return np.where(before == UNKNOWN, later, before)
 

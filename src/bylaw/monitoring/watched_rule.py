@@ -14,7 +14,7 @@ from bylaw._base.typing import Floats
 from bylaw.auditing.hypotheses import HeldOutSample, are_disjoint, drop_conditions, list_names
 from bylaw.errors import RuleError
 from bylaw.language.expressions import Event, Rate, Rule
-from bylaw.monitoring.confidence_sequences import find_interval
+from bylaw.monitoring.confidence_sequences import estimate_rates, find_interval
 from bylaw.monitoring.rounds import Events, RateSums
 from bylaw.monitoring.wealth import EPOCH, Course, Wealth
 
@@ -32,6 +32,15 @@ class Point(NamedTuple):
     upper: float
     ever: float  # log10 of the e-process
     change: float  # log10 of the e-detector
+
+
+class Moment(NamedTuple):
+    """The same, before its rate and bounds were asked for."""
+
+    row: int
+    ever: float
+    change: float
+    sums: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -57,66 +66,64 @@ class WatchedRule:
         return cls(rule, (str(rule),), needs, events, excess.constant)
 
     def read(self, sample: HeldOutSample) -> tuple[Floats, NDArray[np.intp]]:
-        """(n_rows, 2 * n_events): weights and amounts of the rows that are in an event; and their places."""
+        """(2 * n_events, n_rows): weights and amounts of the rows that are in an event; and their places."""
         samples = sample.make_samples(self.rule)
-        columns = np.column_stack([*(s.sizes for s in samples), *(s.amounts for s in samples)])
-        places = np.flatnonzero(columns[:, : len(samples)].any(axis=1))
-        return (columns if len(places) == len(columns) else columns[places]), places
+        columns = np.stack([*(s.sizes for s in samples), *(s.amounts for s in samples)])
+        places = np.flatnonzero(columns[: len(samples)].any(axis=0))
+        return (columns if len(places) == columns.shape[1] else columns[:, places]), places
 
     def advance(
         self, state: RuleState, columns: Floats, rows: NDArray[np.int64], limits: AlarmLimits
     ) -> RuleState:
-        """After more rows of its events, (n_rows, 2 * n_events); `rows` (n_rows,) is how many the monitor had
+        """After more rows of its events, (2 * n_events, n_rows); `rows` (n_rows,) is how many the monitor had
         seen with each."""
-        waiting = np.concatenate([state.waiting.reshape(-1, columns.shape[1]), columns])
-        n_rounds = len(waiting) // self.events.rows
-        whole = n_rounds * self.events.rows
-        counted = state.rows + len(columns)
+        waited = state.waiting.size // len(columns)
+        waiting = np.column_stack([state.waiting.reshape(-1, waited), columns]) if waited else columns
+        n_rounds = waiting.shape[1] // self.events.rows
+        whole, counted = n_rounds * self.events.rows, state.rows + len(rows)
         if not n_rounds:
             return replace(state, waiting=waiting, rows=counted)
-        sums = self.events.sum_rounds(waiting[:whole].reshape(n_rounds, self.events.rows, -1))
+        sums = self.events.sum_rounds(waiting[:, :whole])
         most = self.events.find_largest_loss(self.constant)
-        payments = (sums.amounts + self.constant * sums.weights) / most
-        wealth, course = state.wealth.bet(payments)
-        ends = rows[self.events.rows - len(state.waiting) - 1 :: self.events.rows]  # of each round
+        wealth, course = state.wealth.bet((sums.amounts + self.constant * sums.weights) / most)
+        ends = rows[self.events.rows - waited - 1 :: self.events.rows]  # of each round
         followed = state.sums.follow(sums, self.events.most_tuples)
+        every, history = _note(state, course, followed[:, 1:], ends)
         return RuleState(
-            waiting=waiting[whole:],
+            waiting=waiting[:, whole:].copy(),
             rows=counted,
             wealth=wealth,
-            sums=RateSums(*followed[-1].tolist()),
+            sums=RateSums(*followed[:, -1].tolist()),
             log_ever=float(course.ever[-1]),
             log_change=float(course.change[-1]),
             broken_at=_find_first(course.ever, limits.log_ever, ends, state.broken_at),
             changed_at=_find_first(course.change, limits.log_change, ends, state.changed_at),
-            **self._note(state, course, followed[1:], ends, limits.level),
+            every=every,
+            history=history,
         )
 
-    def _note(
-        self, state: RuleState, course: Course, sums: Floats, ends: NDArray[np.int64], level: float
-    ) -> dict[str, Any]:
-        """The history, with the points that are due. Which these are depends on the rounds alone."""
-        every, history = state.every, list(state.history)
-        numbers = state.wealth.rounds + 1 + np.arange(len(ends))
-        due = np.flatnonzero(numbers % every == 0)
-        while len(history) + len(due) > _MOST_POINTS:
-            every *= 2
-            history = history[1::2]
-            due = due[numbers[due] % every == 0]
-        if len(due):
-            estimates, lower, upper = self.measure(sums[due], level)
-            logs = np.column_stack([course.ever[due], course.change[due]]) / math.log(10)
-            numbers = np.column_stack([estimates, lower, upper, logs])
-            rounded = [[_round(value) for value in line] for line in numbers.tolist()]
-            history += [Point(int(ends[i]), *line) for i, line in zip(due, rounded, strict=True)]
-        return {"every": every, "history": tuple(history)}
+    def settle(self, state: RuleState, level: float) -> RuleState:
+        """With rates and bounds at all times of its history."""
+        moments = [moment for moment in state.history if isinstance(moment, Moment)]
+        if not moments:
+            return state
+        found = np.stack(self.measure(np.array([moment.sums for moment in moments]).T, level), axis=1)
+        points = iter(found.tolist())
+        return replace(
+            state,
+            history=tuple(
+                Point(at.row, *map(_round, (*next(points), at.ever, at.change)))
+                if isinstance(at, Moment)
+                else at
+                for at in state.history
+            ),
+        )
 
     def measure(self, sums: Floats, level: float) -> tuple[Floats, Floats, Floats]:
         """The estimate of the excess, which is at most zero where the rule holds, and its bounds, of sums
-        (n_times, 5)."""
+        (5, n_times)."""
         least, most = find_interval(sums, self.events, level)
-        estimate = np.divide(sums[:, 1], sums[:, 0], out=np.full(len(sums), np.nan), where=sums[:, 0] > 0)
-        return estimate + self.constant, least + self.constant, most + self.constant
+        return estimate_rates(sums) + self.constant, least + self.constant, most + self.constant
 
 
 class AlarmLimits(NamedTuple):
@@ -147,12 +154,28 @@ class RuleState:
     broken_at: int | None = None  # the number of rows that the monitor had seen
     changed_at: int | None = None
     every: int = _FIRST_EVERY  # rounds from one point of the history to the next
-    history: tuple[Point, ...] = ()
+    history: tuple[Point | Moment, ...] = ()
 
     def restart(self) -> RuleState:
         """Without alarms and with new wealth; rates and history stay."""
         kept = {"rows": self.rows, "sums": self.sums, "every": self.every, "history": self.history}
         return RuleState(waiting=self.waiting, **kept)
+
+
+def _note(
+    state: RuleState, course: Course, sums: Floats, ends: NDArray[np.int64]
+) -> tuple[int, tuple[Point | Moment, ...]]:
+    """The history with the moments that are due, and how many rounds are between them. That depends on the
+    rounds alone."""
+    every, history = state.every, list(state.history)
+    numbers = state.wealth.rounds + 1 + np.arange(len(ends))
+    due = np.flatnonzero(numbers % every == 0)
+    while len(history) + len(due) > _MOST_POINTS:
+        every, history = 2 * every, history[1::2]
+        due = due[numbers[due] % every == 0]
+    logs = np.stack([course.ever[due], course.change[due]]) / math.log(10)
+    lines = zip(ends[due].tolist(), *logs.tolist(), map(tuple, sums[:, due].T.tolist()), strict=True)
+    return every, (*history, *(Moment(*line) for line in lines))
 
 
 def _find_first(course: Floats, limit: float, ends: NDArray[np.int64], before: int | None) -> int | None:

@@ -48,17 +48,16 @@ class Wealth:
         """After rounds with these payments (n_rounds,), in order; and the course of it."""
         numbers = self.rounds + np.arange(float(len(payments)))
         deposits = numbers % EPOCH == 0
-        gains = np.log1p(np.multiply.outer(payments, STAKES))
-        factors = np.add.accumulate(np.concatenate([self.factors[None], gains]), axis=0)
+        gains = np.log1p(np.multiply.outer(STAKES, payments))
+        factors = np.add.accumulate(np.column_stack([self.factors, gains]), axis=1)
         place, paid = np.cumsum(deposits), numbers[deposits] // EPOCH + 1
-        before = factors[:-1][deposits]
-        ever = _add_deposits(self.ever, np.log(weigh_deposit(paid))[:, None] - before)
+        before = factors[:, :-1][:, deposits]
+        ever = _add_deposits(self.ever, np.log(weigh_deposit(paid)) - before)
         change = _add_deposits(self.change, -before)
         left = np.log(weigh_rest(numbers // EPOCH + 1))
-        course = Course(
-            np.logaddexp(_mix(factors[1:] + ever[place]), left), _mix(factors[1:] + change[place])
-        )
-        return Wealth(self.rounds + len(payments), factors[-1], ever[-1], change[-1]), course
+        after = factors[:, 1:]
+        course = Course(np.logaddexp(_mix(after + ever[:, place]), left), _mix(after + change[:, place]))
+        return Wealth(self.rounds + len(payments), factors[:, -1], ever[:, -1], change[:, -1]), course
 
 
 def weigh_deposit(number: Floats) -> Floats:
@@ -72,11 +71,11 @@ def weigh_rest(number: Floats) -> Floats:
 
 
 def _add_deposits(log_total: Floats, deposits: Floats) -> Floats:
-    """(1 + n_deposits, n_stakes): totals before the deposits and after each, all in logarithms."""
-    return np.logaddexp.accumulate(np.concatenate([log_total[None], deposits]), axis=0)
+    """(n_stakes, 1 + n_deposits): totals before the deposits and after each, all in logarithms."""
+    return np.logaddexp.accumulate(np.column_stack([log_total, deposits]), axis=1)
 
 
 def _mix(logs: Floats) -> Floats:
     """Of equal money on each stake."""
-    top = logs.max(axis=1)
-    return top + np.log(np.exp(logs - top[:, None]).mean(axis=1))
+    top = logs.max(axis=0)
+    return top + np.log(np.exp(logs - top).mean(axis=0))
