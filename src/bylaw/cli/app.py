@@ -23,6 +23,7 @@ from bylaw.cli.commands.frontier import run_frontier
 from bylaw.cli.commands.report import run_report
 from bylaw.cli.commands.rules import run_rules
 from bylaw.cli.commands.show import run_show
+from bylaw.cli.commands.watch import run_watch
 from bylaw.cli.console import fail, redirect_warnings, tell
 from bylaw.cli.remedies import describe_problem
 from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command("fit")(run_fit)
 app.command("decide")(run_decide)
 app.command("audit")(run_audit)
+app.command("watch")(run_watch)
 app.command("report")(run_report)
 app.command("frontier")(run_frontier)
 app.command("diagnose")(run_diagnose)

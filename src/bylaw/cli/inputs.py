@@ -13,6 +13,7 @@ from bylaw._base.validation import check_number
 from bylaw.auditing.costs import Costs, compare_costs, is_observed
 from bylaw.cli.column_flags import Flags, parse_pairs
 from bylaw.cli.console import remark
+from bylaw.cli.decision_columns import make_decision_column
 from bylaw.cli.reading import Reading
 from bylaw.cli.rules_file import RulesFile
 from bylaw.data.arrays import as_partial_vector
@@ -188,6 +189,16 @@ def read_outcomes(
         table = reading.read(TableFile(path, numbers=columns), columns)
         outcomes[name] = np.column_stack([table[column].to_numpy() for column in columns])
     return outcomes
+
+
+def read_decisions(table: Path, column: str, policy: Policy, reading: Reading = _READING) -> Any:
+    """What was decided, in the actions of the policy."""
+    values = reading.read(TableFile(table, text=(column,)), [column])[column].to_pylist()
+    try:
+        return make_decision_column(policy).read(values)
+    except EvidenceError as problem:
+        problem.add_place(f"{table}, {column}")
+        raise
 
 
 def _count_seen(column: Any, name: str) -> int:

@@ -26,7 +26,9 @@ def format_text(monitor: Monitor) -> str:
     ]
     if more := len(shown) - _SHOWN if len(shown) > _SHOWN else 0:
         lines.append(f"  ... and {more} more rules, see to_frame()")
-    return "\n".join(make_visible(line) for line in [format_headline(monitor), "", *lines])
+    return "\n".join(
+        make_visible(line) for line in [format_headline(monitor), "", *lines, "", format_terms(monitor)]
+    )
 
 
 def format_html(monitor: Monitor) -> str:
@@ -57,12 +59,15 @@ def measure_evidence(one: RuleWatch, monitor: Monitor) -> float:
 
 
 def format_headline(monitor: Monitor) -> str:
-    state = "alarm" if monitor.alarm else "quiet"
-    waiting = f", {monitor.waiting:,} of them wait for labels or groups" if monitor.waiting else ""
+    waiting = f", of which {monitor.waiting:,} wait for labels or groups" if monitor.waiting else ""
+    return f"{'alarm' if monitor.alarm else 'quiet'} after {monitor.rows:,} rows{waiting}"
+
+
+def format_terms(monitor: Monitor) -> str:
+    """What is promised."""
     return (
-        f"{state} after {monitor.rows:,} rows{waiting}. While all rules hold, one is ever called broken with "
-        f"probability {monitor.ever:g} at most, and the mean number of rows until one is called changed is "
-        f"{monitor.run_length:,.0f} at least"
+        f"While all rules hold, one is ever called broken with probability {monitor.ever:g} at most, and the "
+        f"mean number of rows until one is called changed is {monitor.run_length:,.0f} at least."
     )
 
 

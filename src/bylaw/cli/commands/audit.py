@@ -14,13 +14,11 @@ from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, tell
 from bylaw.cli.remedies import word_for_shell
-from bylaw.errors import EvidenceError, OptionError, join_remedy
+from bylaw.errors import OptionError, join_remedy
 
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, RuleAudit
-    from bylaw.cli.reading import Reading
     from bylaw.cli.rules_file import RulesFile
-    from bylaw.policy.policy import Policy
 
 _EXIT = {"certified": 0, "violated": 1, "estimated to be broken": 1}  # 2 for the others
 
@@ -94,6 +92,7 @@ def run_audit(
         join_problems,
         list_group_values,
         parse_limits,
+        read_decisions,
         read_outcomes,
         read_rows,
     )
@@ -101,7 +100,7 @@ def run_audit(
 
     judging, reading = _check_judging(confidence, method, fitted_rows), options.make_reading(sample, seed)
     chosen = Policy.load(policy)
-    others = _read_others(rules, rule)
+    others = read_others(rules, rule)
     limits = parse_limits(limit, (others or chosen).problem)
     roles = find_policy_roles(chosen, table, flags, others=others)
     rows = read_rows(table, roles, list_group_values(chosen), reading)
@@ -112,7 +111,7 @@ def run_audit(
         rows.evidence,
         **rows.outcomes,
         rules=None if others is None else list(others.problem.rules),
-        decisions=None if decisions is None else _read_decisions(table, decisions, chosen, reading),
+        decisions=None if decisions is None else read_decisions(table, decisions, chosen, reading),
         outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes, reading),
         limits=limits,
         largest_weight=largest_weight,
@@ -130,7 +129,7 @@ def run_audit(
     raise typer.Exit(_EXIT.get(found.verdict, 2))
 
 
-def _read_others(rules: Path | None, rule: list[str] | None) -> RulesFile | None:
+def read_others(rules: Path | None, rule: list[str] | None) -> RulesFile | None:
     """Rules that are judged instead of the policy's own, if there are any."""
     from bylaw.cli.inputs import read_rules
 
@@ -152,19 +151,6 @@ def _check_judging(confidence: float | None, method: str | None, fitted_rows: st
         "method": check_choice("betting" if method is None else method, "method", METHODS),
         "fitted_rows": check_choice(fitted_rows, "fitted_rows", ("refuse", "estimate")),
     }
-
-
-def _read_decisions(table: Path, column: str, policy: Policy, reading: Reading) -> Any:
-    """What was decided, in the actions of the policy."""
-    from bylaw.cli.decision_columns import make_decision_column
-    from bylaw.data.table_files import TableFile
-
-    values = reading.read(TableFile(table, text=(column,)), [column])[column].to_pylist()
-    try:
-        return make_decision_column(policy).read(values)
-    except EvidenceError as problem:
-        problem.add_place(f"{table}, {column}")
-        raise
 
 
 def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:

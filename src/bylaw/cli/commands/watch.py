@@ -1,0 +1,283 @@
+"""bylaw watch: a policy's rules in production, with a state that grows from run to run."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bylaw.cli import options
+from bylaw.cli.column_flags import Flags, takes_columns
+from bylaw.cli.console import remark, show_json, show_table, tell
+from bylaw.errors import BylawError, EvidenceError, OptionError
+
+if TYPE_CHECKING:
+    from bylaw.monitoring.monitor import Monitor, RuleWatch
+    from bylaw.policy.policy import Policy
+
+_NAMED = 16  # digits of a hash
+_EVER, _RUN_LENGTH = 0.05, 100_000.0
+_MOST = 9.99  # of an alarm, that is shown
+
+
+@takes_columns(
+    "id_column", "scores", "group", "group_probabilities", "true_group", "reference", "label", "normalize"
+)
+def run_watch(
+    policy: options.PolicyPath,
+    table: options.Table,
+    state: Annotated[
+        Path,
+        typer.Option(help="The state, a JSON file: read if it is there, and written.", show_default=False),
+    ],
+    late: Annotated[
+        bool,
+        typer.Option("--late", help="The table has ids, and labels or groups of rows that were seen before."),
+    ] = False,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", "-r", help="Watch the rules of this file, not its own.")
+    ] = None,
+    rule: Annotated[list[str] | None, typer.Option("--rule", help="Watch these rules, not its own.")] = None,
+    decisions: Annotated[
+        str | None,
+        typer.Option(help="Watch what was decided, in this column, not the policy's probabilities."),
+    ] = None,
+    ever: Annotated[
+        float | None,
+        typer.Option(
+            help="The probability that a rule is ever called broken though all hold.", show_default="0.05"
+        ),
+    ] = None,
+    run_length: Annotated[
+        float | None,
+        typer.Option(
+            help="The least mean number of rows until a rule is called changed though all hold.",
+            show_default="100000",
+        ),
+    ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            help="A name of these rows, such as a date: no name is counted twice.",
+            show_default="a hash of the files",
+        ),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="First forget the alarms: their cause was found.")
+    ] = False,
+    limit: options.Limit = None,
+    outcomes: options.Outcomes = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw rates and evidence, a PNG or SVG file.")
+    ] = None,
+    as_json: options.AsJson = False,
+    *,
+    flags: Flags,
+) -> None:
+    """Watch a policy on rows as they arrive, as often as you like.
+
+    Exit codes, for jobs: 0 quiet, 1 alarm, 2 trouble. While all rules hold, an alarm that one is broken is
+    raised with probability --ever at most, over all runs together.
+    A run counts its rows as a whole or not at all. The same rows again are not counted twice.
+
+    [bold]Examples[/bold]
+
+      bylaw watch policy.json today.parquet --state watch.json
+
+      bylaw watch policy.json today.parquet --state watch.json --decisions decision --id-column id
+
+      bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
+    """
+    from bylaw.cli.inputs import check_outputs
+    from bylaw.monitoring.monitor import Monitor
+    from bylaw.policy.policy import Policy
+
+    check_outputs([state, plot], [policy, table, rules])
+    chosen = Policy.load(policy)
+    before = _read_bytes(state)
+    settings = {
+        "--rules": rules,
+        "--rule": rule,
+        "--ever": ever,
+        "--run-length": run_length,
+        "--limit": limit,
+    }
+    if before is not None:
+        _refuse(settings, f"is a setting of a new state, and {state} is there: leave it out")
+        monitor = Monitor.load(state, chosen)
+    elif late:
+        raise OptionError(f"there is no state {state}: rows are seen first, and their labels come late")
+    else:
+        options.refuse_idle({"--restart": restart}, "a state that is there")
+        monitor = _make_monitor(chosen, table, flags, settings)
+    if restart:
+        monitor.restart()
+    name = _name_batch(table) if batch is None else batch
+    if name in monitor.batches:
+        remark(f"{table} was counted before; it is not counted again")
+    elif late:
+        idle = {"--decisions": decisions, "--outcomes": outcomes, "--scores": flags.scores}
+        _refuse(idle, "goes with new rows; with --late, a table has ids, labels and groups")
+        _add_late(monitor, table, flags, name)
+    else:
+        _add_rows(monitor, table, flags, name, decisions, outcomes)
+    if plot is not None:
+        _draw(monitor, plot)
+    if _read_bytes(state) != before:
+        raise BylawError(f"another run has written {state} meanwhile; this one counted nothing: run it again")
+    monitor.save(state)
+    (_show_json if as_json else _show_text)(monitor, state)
+    raise typer.Exit(1 if monitor.alarm else 0)
+
+
+def _read_bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _refuse(flags: dict[str, Any], why: str) -> None:
+    """An error that names the first of these flags that was given."""
+    for flag, value in flags.items():
+        if value is not None and value != []:
+            raise OptionError(f"{flag} {why}")
+
+
+def _make_monitor(policy: Policy, table: Path, flags: Flags, settings: dict[str, Any]) -> Monitor:
+    """Of the flags of a new state. The values of groups that the policy does not know are those of the
+    table."""
+    from bylaw.cli.commands.audit import read_others
+    from bylaw.cli.inputs import find_policy_roles, list_group_values, parse_limits, read_rows
+    from bylaw.monitoring.monitor import Monitor
+
+    others = read_others(settings["--rules"], settings["--rule"])
+    problem = policy.problem if others is None else others.problem
+    known, values = list_group_values(policy), {}
+    if any(name not in known for name in problem.attributes):
+        rows = read_rows(table, find_policy_roles(policy, table, flags, others=others), known)
+        values = {name: found for name, found in rows.evidence.group_values.items() if name not in known}
+    return Monitor(
+        policy,
+        ever=_EVER if settings["--ever"] is None else settings["--ever"],
+        run_length=_RUN_LENGTH if settings["--run-length"] is None else settings["--run-length"],
+        rules=None if others is None else list(problem.rules),
+        limits=parse_limits(settings["--limit"], problem),
+        groups=values,
+    )
+
+
+def _name_batch(table: Path) -> str:
+    """A hash of all files of a table."""
+    from bylaw.data.table_files import TableFile
+
+    hashed = hashlib.sha256()
+    for file in TableFile(table).files:
+        hashed.update(hashlib.sha256(Path(file).read_bytes()).digest())
+    return hashed.hexdigest()[:_NAMED]
+
+
+def _add_rows(
+    monitor: Monitor, table: Path, flags: Flags, name: str, decisions: str | None, outcomes: list[str] | None
+) -> None:
+    """New rows, or all rows of a table of which some were seen without their labels."""
+    from bylaw.cli.inputs import (
+        find_policy_roles,
+        list_group_values,
+        open_table,
+        read_decisions,
+        read_outcomes,
+        read_rows,
+    )
+    from bylaw.cli.rules_file import RulesFile
+
+    policy, values = monitor.policy, list_group_values(monitor.policy)
+    others = None if monitor.problem is policy.problem else RulesFile(monitor.problem)
+    roles = find_policy_roles(policy, table, flags, others=others)
+    rows = read_rows(table, roles, values)
+    ids = None if roles.id is None else open_table(table, roles, values).read([roles.id])[roles.id]
+    monitor.update(
+        rows.evidence,
+        labels=rows.labels,
+        groups=rows.groups,
+        ids=ids,
+        decisions=None if decisions is None else read_decisions(table, decisions, policy),
+        outcomes=read_outcomes(table, outcomes, monitor.problem, policy.action_space.classes),
+        batch=name,
+    )
+
+
+def _add_late(monitor: Monitor, table: Path, flags: Flags, name: str) -> None:
+    """Labels and groups of rows that were seen before."""
+    from bylaw.data.column_roles import Roles
+    from bylaw.data.table_files import TableFile
+
+    card, stated = monitor.policy.card.columns, flags.list_roles()
+    fitted = Roles.from_dict(card) if card else None
+    names = TableFile(table).names
+    ids = stated.get("id") or (fitted and fitted.id)
+    if ids is None or ids not in names:
+        raise OptionError(f"{table} has no column of ids {ids!r}: name it with --id-column NAME")
+    label = stated.get("label") or (fitted and fitted.label)
+    columns = {
+        **(fitted.true_groups if fitted else {}),
+        **stated.get("groups", {}),
+        **stated.get("true_groups", {}),
+    }
+    groups = {group: column for group, column in columns.items() if column in names}
+    if label not in names and not groups:
+        raise EvidenceError(
+            f"{table} has neither labels nor groups: name their columns, --label COLUMN or --true-group "
+            "NAME=COLUMN"
+        )
+    values: dict[str, Any] = {column: monitor.groups.get(group, ()) for group, column in groups.items()}
+    if label in names:
+        values[label] = monitor.policy.action_space.classes
+    read = TableFile(table, (ids,), (), values).read([ids, *values])
+    monitor.update(
+        ids=read[ids],
+        labels=read[label] if label in names else None,
+        groups={group: read[column] for group, column in groups.items()} or None,
+        batch=name,
+    )
+
+
+def _draw(monitor: Monitor, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    monitor.plot().savefig(path, dpi=120)
+
+
+def _show_json(monitor: Monitor, state: Path) -> None:
+    show_json({**monitor.to_dict(), "state": str(state), "policy": monitor.policy.digest})
+
+
+def _show_text(monitor: Monitor, state: Path) -> None:
+    """Each rule or family as it was stated, by its worst member."""
+    from bylaw.monitoring.formatting import format_headline, format_terms, measure_evidence, sort_rules
+
+    worst: dict[str, RuleWatch] = {}
+    for one in sort_rules(monitor):
+        worst.setdefault(one.statement, one)
+    lines = [
+        (
+            one.status,
+            statement,
+            "" if one.reason else f"{one.estimate:.4f}",
+            f"{one.target:.4g}",
+            f"{one.rows:,}",
+            f"{min(measure_evidence(one, monitor), _MOST):.0%}",
+        )
+        for statement, one in worst.items()
+    ]
+    show_table("", ("status", "rule", "so far", "bound", "rows", "evidence"), lines)
+    for statement, one in worst.items():
+        part = "" if one.rule == statement else f"; worst in {one.rule}"
+        if one.reason:
+            tell(f"{statement}: {one.reason}")
+        elif one.since is not None:
+            sure = f"the rate is always within {one.lower:.4f} to {one.upper:.4f}"
+            tell(f"{statement}: {one.status} since row {one.since:,}{part}; {sure}")
+    tell(f"{format_headline(monitor)}; an alarm is 100 % of evidence", style="bold")
+    remark(format_terms(monitor))
+    tell(f"state: {state}")
