@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from bylaw._base.validation import check_fraction
-from bylaw.auditing.audit import audit
 from bylaw.auditing.costs import add_changes
-from bylaw.auditing.verdicts import Verdict
+from bylaw.auditing.hypotheses import HeldOutSample, HypothesisTest, Untestable
 from bylaw.calibration.calibration import calibrate_held_out
 from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import HeldOut
+from bylaw.data.outcomes import KNOWN, HeldOut, observe
 from bylaw.errors import OptionError
 from bylaw.fitting.solve import solve
 from bylaw.language.expressions import Rule
@@ -22,7 +21,8 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.rates import custom
 from bylaw.policy.policy import CHANGED, Policy
-from bylaw.policy.provenance import Looks
+
+_CONFIDENCE = 0.95  # of a certificate, unless stated
 
 
 def refit(
@@ -145,14 +145,21 @@ class _Refitting:
         held_out = self._mark(self.held_out)
         if held_out is None:
             return True
-        found = audit(
-            replace(policy, card=replace(policy.card, looks=Looks())),  # no look for others to count
-            held_out.evidence,
-            rules=[custom(CHANGED) <= churn],
+        rows = policy.feature_map.admit(policy.calibrate(held_out.evidence))
+        seen = observe(rows, outcomes={CHANGED: KNOWN})
+        sample = HeldOutSample(
+            seen,
+            policy.probabilities(rows),
+            policy.action_space,
+            labelled=False,
+            limits=held_out.limits,
             largest_weight=held_out.largest_weight,
-            confidence=self.options.get("confidence", 0.95),
         )
-        return found.verdict is Verdict.CERTIFIED
+        hypothesis = sample.make_hypothesis(custom(CHANGED) <= churn)
+        level = 1 - self.options.get("confidence", _CONFIDENCE)
+        if isinstance(hypothesis, Untestable):
+            return False
+        return HypothesisTest(hypothesis, "betting").p_value(level) <= level
 
 
 def _list(rules: Any) -> list[Any]:

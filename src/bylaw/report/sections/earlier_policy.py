@@ -46,8 +46,8 @@ def _write_lead(compared: Comparison, context: ReportContext) -> str:
     )
     return (
         f"Both policies on {pluralize(compared.rows, 'case')}. {format_percent(compared.changed)} of "
-        f"decisions change. {context.describe_rate(objective).capitalize()} is {before} with the earlier policy and "
-        f"{after} with the new one, {compared.measurement}.{needs}"
+        f"decisions change. {context.describe_rate(objective).capitalize()} is {before} with the earlier "
+        f"policy and {after} with the new one, {compared.measurement}.{needs}"
     )
 
 

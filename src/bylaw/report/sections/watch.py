@@ -39,7 +39,7 @@ def write_watch(context: ReportContext) -> Html | None:
     if monitor is None:
         return None
     ordered = sort_rules(monitor)
-    drawn = [one for one in _pick_parts(ordered) if len(one.history) > 1][:_SHOWN]
+    drawn = [one for one in _pick_parts(ordered, monitor) if len(one.history) > 1][:_SHOWN]
     cards = [_make_card(one, monitor) for one in drawn]
     return make_section(
         "watch",
@@ -54,12 +54,14 @@ def write_watch(context: ReportContext) -> Html | None:
     )
 
 
-def _pick_parts(ordered: list[RuleWatch]) -> list[RuleWatch]:
-    """Of each rule or family its worst part, and all parts with an alarm."""
-    seen, picked = set[str](), list[RuleWatch]()
+def _pick_parts(ordered: list[RuleWatch], monitor: Monitor) -> list[RuleWatch]:
+    """Of each rule or family its worst part, and all parts with an alarm; rules that say the same, once."""
+    said = {text: rule.copies for rule in monitor.watched for text in rule.copies}
+    seen, drawn, picked = set[str](), set[tuple[str, ...]](), list[RuleWatch]()
     for one in ordered:
-        if one.since is not None or one.statement not in seen:
+        if (one.since is not None or one.statement not in seen) and said[one.rule] not in drawn:
             picked.append(one)
+            drawn.add(said[one.rule])
         seen.add(one.statement)
     return picked
 
@@ -81,9 +83,9 @@ def _write_legend(monitor: Monitor) -> str:
     return (
         "Line: the rate so far. Shaded: its confidence sequence, which contains the true average at all "
         "times. Dashed: the bound. Below: how much evidence there is that the rule was broken (full) or that "
-        "it changed lately (dotted); at the dashed line there is an alarm. However often one looks, a rule is "
-        f"ever called broken while all hold with probability {format_percent(monitor.ever)} at most, and called "
-        f"changed once in {format_count(monitor.run_length)} cases on average at most."
+        "it changed lately (dotted); at the dashed line there is an alarm. However often one looks, a rule "
+        f"is ever called broken while all hold with probability {format_percent(monitor.ever)} at most, and "
+        f"called changed once in {format_count(monitor.run_length)} cases on average at most."
     )
 
 
