@@ -14,9 +14,9 @@ from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import EvidenceError
 from bylaw.formulation.row_rates import has_rows, measure_rate
-from bylaw.language.expressions import Rule
+from bylaw.language.expressions import CHANGED, Rule
 from bylaw.language.problem import ExpandedRule
-from bylaw.policy.policy import CHANGED, Policy
+from bylaw.policy.policy import Policy
 
 
 class ComparedRule(NamedTuple):

@@ -10,9 +10,9 @@ from bylaw._base.typing import Floats
 from bylaw.data.outcomes import KNOWN, Limits, ObservedRows, name_cost
 from bylaw.formulation.row_rates import decide_baseline, has_rows
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL
+from bylaw.language.expressions import CHANGED, LABEL
 from bylaw.language.worst import Objective, Worst
-from bylaw.policy.policy import CHANGED, Policy
+from bylaw.policy.policy import Policy
 
 
 class Costs(NamedTuple):

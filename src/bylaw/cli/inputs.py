@@ -23,8 +23,9 @@ from bylaw.data.outcomes import KNOWN, HeldOut, observe
 from bylaw.data.table_files import TableFile, is_many, name_table, would_read
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting.refit import counts_changes
+from bylaw.language.expressions import CHANGED
 from bylaw.language.problem import Problem
-from bylaw.policy.policy import CHANGED, Policy
+from bylaw.policy.policy import Policy
 
 _READING = Reading()
 # What the command line states of a group under one role makes what the file states under another void.

@@ -16,11 +16,11 @@ from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import KNOWN, HeldOut, observe
 from bylaw.errors import OptionError
 from bylaw.fitting.solve import solve
-from bylaw.language.expressions import Rule
+from bylaw.language.expressions import CHANGED, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.rates import custom
-from bylaw.policy.policy import CHANGED, Policy
+from bylaw.policy.policy import Policy
 
 _CONFIDENCE = 0.95  # of a certificate, unless stated
 

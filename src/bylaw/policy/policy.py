@@ -35,7 +35,7 @@ from bylaw.formulation.solution import (
     Solution,
 )
 from bylaw.language.action_space import ActionSpace, Sampler
-from bylaw.language.expressions import Rate, Ratio, format_conditions, shorten
+from bylaw.language.expressions import CHANGED, Rate, Ratio, format_conditions, shorten
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy import serialization
@@ -43,7 +43,6 @@ from bylaw.policy.fingerprint import Fingerprints
 from bylaw.policy.provenance import Card
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 
-CHANGED = "changed"  # the cost of decisions other than those of an earlier policy
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that
 # a row's answer is the same, to the last bit, in any batch.
 _TILE = 2048
