@@ -174,11 +174,10 @@ def warn_of_missed_rules(form: LinearForm, solution: Solution, found: RuleExcess
     warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=find_stack_level())
 
 
-def predict_actions(found: CorrectedSolution, evidence: Evidence) -> Floats:
-    """(n_rows, n_actions): the probabilities of the actions on other rows."""
-    form = found.dual.form
-    matrix = form.score_matrix(found.solution.multipliers)
-    return compute_probabilities(form.feature_map, matrix, found.dual.beta, evidence).T
+def predict_actions(dual: Dual, multipliers: Floats, evidence: Evidence) -> Floats:
+    """(n_rows, n_actions): the probabilities of the actions on some rows."""
+    form = dual.form
+    return compute_probabilities(form.feature_map, form.score_matrix(multipliers), dual.beta, evidence).T
 
 
 def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | None = None) -> Guarantee:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from bylaw.fitting.fitted_policy import (
     find_wholes,
     make_corrected_policy,
     make_policy,
+    predict_actions,
     warn_of_missed_rules,
 )
 from bylaw.fitting.hard_decisions import CONSTANT, harden, make_hard_policy
@@ -37,12 +38,14 @@ from bylaw.fitting.linearization import compares_quotients, needs_linearization,
 from bylaw.fitting.objectives import WarmSolver
 from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.fitting.row_sources import make_dual
-from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, add_groups
+from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, Trial, add_groups
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.free_options import check_options_cost
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
+from bylaw.language.expressions import Conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
@@ -263,12 +266,43 @@ class _Flow:
         optimum."""
         search = GroupSearch(problem, self.evidence)
         dual, _ = self._make_dual(search.weigh(), SHARPER)
-        margin = 0.0 if self.certifying else self.margin
-        correct = None if self.observed is None and not margin else self._correct
-        found = _weigh_groups(search, dual, self.tol, correct, margin)
+        found = self._weigh_groups(search, dual)
         linear, dual = search.apply(dual, found.weights)
         policy = self._conclude(linear, dual, found.multipliers if dual.n_rules else None)
         return add_groups(policy, search, found, self._outcome)
+
+    def _weigh_groups(self, search: GroupSearch, dual: Dual) -> GroupWeights:
+        """With which a linear objective has the optimum of the worst group, as observed where that can be.
+        `dual` is that of equal weights, which stay if the rules conflict."""
+        margin = 0.0 if self.certifying else self.margin
+
+        def fit(problem: Problem, anchored: Dual) -> Floats | None:
+            found = self._correct(problem, anchored, anchored.n_rules - dual.n_rules).fit(margin).solution
+            return None if found.status is Status.MISSED else found.multipliers
+
+        found = search.find(dual, self.tol)
+        if found is None:
+            return GroupWeights(search.equal_weights, np.zeros(dual.n_rules))
+        if self.observed is None and not margin:
+            return found
+        begin = [found, search.find_observed(dual, fit, found)]
+        trials = [self._try_weights(search, dual, one.weights) for one in begin if one is not None]
+        best = min(trials, key=lambda trial: trial.rank)
+        return search.improve(dual, best, lambda weights: self._try_weights(search, dual, weights)).found
+
+    def _try_weights(self, search: GroupSearch, dual: Dual, weights: Mapping[Conditions, float]) -> Trial:
+        """The groups' rates as observed, with these weights."""
+        problem, weighed = search.apply(dual, weights)
+        solution = Solution(np.zeros(0), Status.CONVERGED, 0.0, 0.0, 0)
+        if weighed.n_rules:
+            corrected = self._correct(problem, weighed).fit(0.0 if self.certifying else self.margin)
+            solution, weighed = corrected.solution, corrected.dual
+        chances = predict_actions(weighed, solution.multipliers, self.evidence)
+        rates = compute_group_rates(search.objective, self._outcome, chances, weighed.form.action_space)
+        found = GroupWeights(dict(weights), solution.multipliers)
+        return Trial(
+            found, np.array([rates[group] for group in search.groups]), solution.status is Status.MISSED
+        )
 
     @property
     def _outcome(self) -> ObservedRows:
@@ -326,27 +360,6 @@ def _refuse_elsewhere(problem: Problem) -> None:
             f"{what} needs all rows in memory, over which it takes many passes: solve with a sample, "
             "rows.sample(1_000_000).evidence"
         )
-
-
-def _weigh_groups(
-    search: GroupSearch,
-    dual: Dual,
-    tol: float,
-    correct: Callable[[Problem, Dual, int], Correction] | None,
-    margin: float | Literal["auto"],
-) -> GroupWeights:
-    """With which a linear objective has the optimum of the worst group, as observed where that can be. `dual`
-    is that of equal weights, which stay if the rules conflict."""
-
-    def fit(problem: Problem, anchored: Dual) -> Floats | None:
-        assert correct is not None
-        found = correct(problem, anchored, anchored.n_rules - dual.n_rules).fit(margin).solution
-        return None if found.status is Status.MISSED else found.multipliers
-
-    found = search.find(dual, tol)
-    if found is None:
-        return GroupWeights(search.equal_weights, np.zeros(dual.n_rules))
-    return found if correct is None else search.find_observed(dual, fit, found) or found
 
 
 def _refuse_columns(**options: Any) -> None:
