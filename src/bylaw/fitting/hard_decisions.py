@@ -72,7 +72,7 @@ class RulesAt:
     def holds(self) -> bool:
         return bool((self.excess <= self.tol).all())
 
-    @cached_property
+    @property
     def rank(self) -> tuple[float, float]:
         """Rather a rule that holds than a lower cost."""
         return float(np.maximum(self.excess - self.tol, 0.0).max(initial=0.0)), self.cost

@@ -23,6 +23,7 @@ from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import InfeasibleRulesError, OptionError
+from bylaw.fitting.alike_actions import warn_of_alike_actions
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
 from bylaw.fitting.certification import Finish, certify
 from bylaw.fitting.diagnosis import examine
@@ -47,6 +48,7 @@ from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import Conditions
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver, resolve_beta
@@ -237,6 +239,7 @@ def solve(
         policy = solve_linearized(problem, warm, flow.solve, observed)
     else:
         policy = flow.solve_worst(problem) if problem.of_worst_group else flow.solve(problem)
+    warn_of_alike_actions(policy, evidence)
     return _add_source(_add_calibration(policy, calibration), surveyed)
 
 
@@ -265,7 +268,7 @@ class _Flow:
         """With the rate of the worst group: by weights of groups, for which a linear objective has the same
         optimum."""
         search = GroupSearch(problem, self.evidence)
-        dual, _ = self._make_dual(search.weigh(), SHARPER)
+        dual, _ = self._make_dual(search.weigh(), SHARPER, stated=problem.minimize)
         found = self._weigh_groups(search, dual)
         linear, dual = search.apply(dual, found.weights)
         policy = self._conclude(linear, dual, found.multipliers if dual.n_rules else None)
@@ -309,10 +312,13 @@ class _Flow:
         """The rows as they turned out, as far as that is known."""
         return observe(self.evidence, None, None) if self.observed is None else self.observed
 
-    def _make_dual(self, problem: Problem, sharpness: float = 1.0) -> tuple[Dual, Floats | None]:
-        """And multipliers to begin with, if there are any; an automatic beta is so much larger."""
+    def _make_dual(
+        self, problem: Problem, sharpness: float = 1.0, stated: Objective | None = None
+    ) -> tuple[Dual, Floats | None]:
+        """And multipliers to begin with, if there are any; an automatic beta is so much larger. `stated` is
+        the objective in the words of a caller."""
         form = compile_problem(problem, self.evidence, features=() if self.lottery else (CONSTANT,))
-        check_options_cost(problem.minimize, form, self.evidence)
+        check_options_cost(stated or problem.minimize, form, self.evidence)
         dual, near = make_dual(form, self.evidence, self.surveyed, self.beta)
         if self.certifying and not dual.n_rules:
             raise OptionError("there are no rules to certify; leave out guarantee and held_out")
