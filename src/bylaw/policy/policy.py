@@ -130,9 +130,11 @@ class Policy:
         fitted_rates: FittedRates | None = None,
         wholes: Floats | float = 1.0,
         group_rates: tuple[GroupRate, ...] = (),
+        prices: Floats | None = None,
     ) -> Policy:
-        """`wholes` (M,) are what the quotients in rules divide by, so that prices are of their levels."""
-        prices = form.prices(solution.multipliers) * wholes
+        """`wholes` (M,) are what the quotients in rules divide by, so that prices are of their levels;
+        `prices` (M,), before that, are by default those of the multipliers."""
+        prices = (form.prices(solution.multipliers) if prices is None else prices) * wholes
         shifts = np.zeros(len(prices)) if tightened is None else tightened
         statements = [str(found.statement) for found in form.rules]
         rows = zip(statements, form.names, prices.tolist(), shifts.tolist(), strict=True)
