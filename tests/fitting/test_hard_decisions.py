@@ -38,6 +38,7 @@ from bylaw.fitting.price_search import PriceSearch
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.solution import Status
 from helpers.generated_rows import Rows
 from helpers.reference import error_loss, one_hot, parity, rejection
 
@@ -120,6 +121,14 @@ def test_rows_with_the_same_scores_are_named():
     share = policy.expected(selected(1), evidence)
     assert min(abs(share - level) for level in (0.0, 0.4)) < 1e-9
     solve(problem, evidence)  # by lot, it holds
+
+
+def test_a_rule_that_is_missed_by_less_than_a_row_is_named():
+    """Of twelve rows, none or a twelfth more: between 0.28 and 0.3 there is nothing."""
+    evidence = Rows(n=12, K=2, S=2, seed=0).evidence()
+    with pytest.warns(GuaranteeWarning, match=r"missed by 0.03\d*, which is less than one row .*\(0.083\)"):
+        policy = solve(Problem(error(), [selected(1) <= 0.3, selected(1) >= 0.28]), evidence, lottery=False)
+    assert policy.solution.status is Status.MISSED
 
 
 def test_odds_that_take_a_lottery_are_named():

@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 from bylaw import (
     Evidence,
     EvidenceError,
+    GuaranteeWarning,
     InfeasibleRulesError,
     OptionError,
     Policy,
@@ -350,6 +351,20 @@ def test_groups_without_rows_and_columns_that_are_missing():
         solve(Problem(worst(error(), by=("a", "b"))), evidence)
     with pytest.raises(RuleError, match="there is no group column 'c'"):
         solve(Problem(worst(error(), by="c")), evidence)
+
+
+def test_a_group_without_rows_is_named_on_other_rows():
+    rows = Rows(n=300, K=2, S=3, seed=0)
+    evidence = rows.evidence()
+    policy = solve(Problem(worst(error(), by="known"), [rejected() <= 0.1]), evidence)
+    fewer = Rows(n=200, K=2, S=3, seed=1)
+    fewer = fewer.evidence().rows(np.flatnonzero(fewer.group < 2))
+    told = r"worst\(error\(\), by='known'\): no row here has known=2, which is left out"
+    with pytest.warns(GuaranteeWarning, match=told):
+        found = audit(policy, fewer)
+    assert set(found.group_rates) == {"known=0", "known=1"}
+    with pytest.warns(GuaranteeWarning, match=told):
+        assert policy.expected(policy.problem.minimize, fewer) == pytest.approx(found.cost_after)
 
 
 def test_one_group_alone_is_a_plain_rate():

@@ -209,13 +209,14 @@ def measure_resolution(dual: Dual) -> Floats:
 
 
 def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> None:
-    """Where a rule is missed by more than a row without chance: which, by how much, and whose decisions the
-    randomised policy draws by lot."""
+    """Where a rule is missed without chance: which, by how much and, if that is more than a row, whose
+    decisions the randomised policy draws by lot."""
     form = found.dual.form
     one_row = measure_resolution(found.dual) * form.scales
     excess = found.excess * form.scales
     missed = excess > one_row + found.tol
     if not missed.any():
+        _warn_within_a_row(found, excess, one_row)
         return
     rule = int(np.where(missed, excess, -np.inf).argmax())
     drawn, tied, scores = _find_ties(randomised, evidence)
@@ -225,6 +226,19 @@ def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> Non
         f"{one_row[rule]:.2g}): the randomised policy decides {drawn:,} rows by lot{same}. Loosen this rule "
         f"by {excess[rule]:.3g}, tell such rows apart by a finer score, or allow lotteries (lottery=True; "
         "with ids=, the same id always gets the same decision)"
+    )
+    warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
+
+
+def _warn_within_a_row(found: RulesAt, excess: Floats, one_row: Floats) -> None:
+    """Where the rule that is missed most is missed by less than what one row is worth."""
+    if found.holds:
+        return
+    rule = int(np.where(found.excess > found.tol, excess, -np.inf).argmax())
+    message = (
+        f"without chance, {found.dual.form.names[rule]!r} is missed by {excess[rule]:.3g}, which is less "
+        f"than one row is worth ({one_row[rule]:.2g}). Loosen this rule by as much, or allow lotteries "
+        "(lottery=True)"
     )
     warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 

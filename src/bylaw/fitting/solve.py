@@ -22,7 +22,7 @@ from bylaw.calibration.calibration import (
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
-from bylaw.errors import InfeasibleRulesError, OptionError
+from bylaw.errors import InfeasibleRulesError, OptionError, Remedy
 from bylaw.fitting.alike_actions import warn_of_alike_actions
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
 from bylaw.fitting.certification import Finish, certify
@@ -191,16 +191,15 @@ def solve(
     if isinstance(evidence, Scan):
         if not lottery:
             raise OptionError(
-                "lottery=False needs all rows in memory: solve with a sample, "
-                "rows.sample(1_000_000).evidence, or allow lotteries"
+                "decisions without chance (lottery=False) need all rows in memory", Remedy("read_all_rows")
             )
         _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
         if not isinstance(as_solver(solver), FullBatch):
             raise OptionError(
-                f"solver={solver!r} needs all rows in memory: leave it out, or solve with a sample, "
-                "rows.sample(1_000_000).evidence"
+                f"solver={solver!r} needs all rows in memory: leave it out, or have them all there",
+                Remedy("read_all_rows"),
             )
         surveyed = evidence.survey(problem)
         evidence = surveyed.evidence
@@ -363,8 +362,7 @@ def _refuse_elsewhere(problem: Problem) -> None:
         rule = next(filter(compares_quotients, problem.rules), None)
         what = str(rule) if linear else f"minimize={problem.minimize}"
         raise OptionError(
-            f"{what} needs all rows in memory, over which it takes many passes: solve with a sample, "
-            "rows.sample(1_000_000).evidence"
+            f"{what} needs all rows in memory, over which it takes many passes", Remedy("read_all_rows")
         )
 
 

@@ -24,7 +24,7 @@ from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
-from bylaw.formulation.row_rates import compute_group_rates, measure_rate
+from bylaw.formulation.row_rates import compute_group_rates, measure_rate, warn_of_missing_groups
 from bylaw.formulation.solution import (
     Certificate,
     FittedRates,
@@ -431,7 +431,9 @@ class Policy:
         check_alignment({"probabilities": probabilities}, evidence.index)
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
         if isinstance(rate, Worst):
-            return max(compute_group_rates(rate, evidence, chances, self.action_space).values())
+            rates = compute_group_rates(rate, evidence, chances, self.action_space)
+            warn_of_missing_groups(rate, rates, self.feature_map)
+            return max(rates.values())
         return measure_rate(rate, evidence, chances, self.action_space)
 
     @property
