@@ -54,12 +54,12 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
 def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
     """Actions with the same part in the objective, whose scores are alike on all rows; none of sets."""
     rates = _list_objectives(policy)
-    if not policy.action_space.exclusive or not rates:
+    if not policy.action_space.rivals or not rates:
         return ()
     losses = np.vstack([_compile(policy, rate, evidence) for rate in rates])  # (F', A)
     weights = policy.score_matrix * _measure_features(policy, evidence)[:, None]  # (F, A)
     tolerance = max(_ODDS / policy.beta, 0.0 if policy.lottery else _TIE * policy.guarantee.alpha)
-    for k, action in enumerate(policy.actions):
+    for k, action in enumerate(policy.action_space.rivals):
         same = (losses == losses[:, [k]]).all(axis=0)
         same &= abs(weights - weights[:, [k]]).sum(axis=0) <= tolerance
         if same.sum() > 1:

@@ -60,9 +60,8 @@ def _compare_actions(form: LinearForm, rules: np.ndarray) -> Floats:
     """(P, n_rules): the coefficients of these rules that decide, each in independent features."""
     n_features, n_actions = form.base.shape
     couplings = as_dense(form.couplings[rules]).reshape(len(rules), n_features, n_actions)
-    if form.action_space.exclusive:
-        couplings = couplings[:, :, 1:] - couplings[:, :, :1]
-    independent = np.einsum("jfa,fc->jca", couplings, _find_basis(form.feature_map))
+    decisive = form.action_space.compare_actions(couplings)
+    independent = np.einsum("jfa,fc->jca", decisive, _find_basis(form.feature_map))
     columns = independent.reshape(len(rules), -1).T
     return columns[abs(columns).max(axis=1) > 0]
 
