@@ -51,6 +51,7 @@ IN_PYTHON = {
     Remedy("normalize"): "correct it, or pass normalize=True to divide each row by its sum",
     Remedy("align_rows", "labels", ("X",)): "where they have the same rows in the same order, pass both with "
     ".reset_index(drop=True); otherwise bring labels into the order of X with .reindex(...)",
+    Remedy("read_all_rows"): "solve with a sample, rows.sample(1_000_000).evidence",
     Remedy("estimate_fitted_rows"): "pass rows that were held out, or fitted_rows='estimate' for an estimate "
     "without a certificate",
     Remedy("plan_looks", "0.975", ("2",)): "audit once, on all rows together; for looks that are planned "

@@ -35,6 +35,7 @@ Action = Literal[
     "list_columns",
     "normalize",
     "align_rows",
+    "read_all_rows",
     "estimate_fitted_rows",
     "plan_looks",
     "add_steps",
@@ -94,6 +95,7 @@ _IN_PYTHON: dict[Action, str] = {
     "normalize": "correct it, or pass normalize=True to divide each row by its sum",
     "align_rows": "where they have the same rows in the same order, pass both with .reset_index(drop=True); "
     "otherwise bring {subject} into the order of {choices[0]} with .reindex(...)",
+    "read_all_rows": "solve with a sample, rows.sample(1_000_000).evidence",
     "estimate_fitted_rows": "pass rows that were held out, or fitted_rows='estimate' for an estimate without "
     "a certificate",
     "plan_looks": "audit once, on all rows together; for looks that are planned beforehand, divide the error "

@@ -54,7 +54,14 @@ def test_a_scan_refuses_it_with_a_sentence(folder, bylaw):
     (folder / "worst.toml").write_text(WORST)
     answer = bylaw("fit", "scores.parquet", "--rules", "worst.toml", "-o", "p.json", "--scan")
     assert answer.code != 0
-    assert "needs all rows in memory" in " ".join(answer.err.split())
+    told = " ".join(answer.err.split())
+    assert "needs all rows in memory" in told
+    assert "pass --in-memory" in told
+    assert "rows.sample" not in told
+    answer = bylaw("fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--scan", "--no-lottery")
+    told = " ".join(answer.err.split())
+    assert "decisions without chance" in told
+    assert "pass --in-memory" in told
 
 
 def test_decisions_without_chance(folder, bylaw):

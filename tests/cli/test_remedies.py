@@ -49,6 +49,7 @@ IN_SHELL = {
     "--scores COLUMN,COLUMN",
     Remedy("normalize"): "correct it, or pass --normalize to divide each row by its sum",
     Remedy("align_rows", "labels", ("X",)): "give both as columns of one table",
+    Remedy("read_all_rows"): "pass --in-memory, with a part of the rows if they are too many",
     Remedy(
         "estimate_fitted_rows"
     ): "give rows that were held out; `bylaw audit --fitted-rows estimate` gives "

@@ -66,6 +66,7 @@ def test_wrong_answers_for_each_dollar():
     assert least == pytest.approx(0.0, abs=2e-4)
 
 
+@pytest.mark.filterwarnings("ignore:chance decides between")
 def test_an_option_beside_labels_takes_nothing_from_a_score():
     rules = [selected("senior") <= 0.1, error().given(decision="high") <= 0.2]
     policy = solve(Problem(1 - f1("high"), rules, decisions=DECISIONS), LABELS)
@@ -91,6 +92,7 @@ def test_the_worst_balanced_error():
     assert max(one.rate for one in policy.group_rates) <= worse + 1e-4
 
 
+@pytest.mark.filterwarnings("ignore:the first is always taken")
 @pytest.mark.parametrize(
     ("minimize", "rules"),
     [

@@ -34,9 +34,11 @@ from bylaw import (
 )
 from bylaw.data.outcomes import observe
 from bylaw.fitting.hard_decisions import _HARDEST, _TIE, CONSTANT, Hardening, predict_excess
+from bylaw.fitting.price_search import PriceSearch
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.solution import Status
 from helpers.generated_rows import Rows
 from helpers.reference import error_loss, one_hot, parity, rejection
 
@@ -121,6 +123,14 @@ def test_rows_with_the_same_scores_are_named():
     solve(problem, evidence)  # by lot, it holds
 
 
+def test_a_rule_that_is_missed_by_less_than_a_row_is_named():
+    """Of twelve rows, none or a twelfth more: between 0.28 and 0.3 there is nothing."""
+    evidence = Rows(n=12, K=2, S=2, seed=0).evidence()
+    with pytest.warns(GuaranteeWarning, match=r"missed by 0.03\d*, which is less than one row .*\(0.083\)"):
+        policy = solve(Problem(error(), [selected(1) <= 0.3, selected(1) >= 0.28]), evidence, lottery=False)
+    assert policy.solution.status is Status.MISSED
+
+
 def test_odds_that_take_a_lottery_are_named():
     rng = np.random.default_rng(0)
     group, sharp = rng.integers(0, 2, 2000), rng.normal(size=2000)
@@ -170,6 +180,65 @@ def test_ties_between_actions_go_to_the_first():
     policy = solve(Problem(error(), [selected(0) <= 0.9]), evidence, lottery=False)
     assert policy.decide(evidence).tolist() == [0, 0, 1, 0]
     assert _HARDEST * _TIE > 100  # what breaks a tie is beyond what a softmax spreads
+
+
+def round_scores(n, decimals, seed):
+    """Two groups, as large as each other, with scores of so many decimals; and one row for each of these."""
+    rng = np.random.default_rng(seed)
+    group = np.arange(n) % 2
+    yes = np.round(1 / (1 + np.exp(-rng.normal(size=n) * 1.2 - np.where(group, -0.5, 0.5))), decimals)
+    cells, counts = np.unique(np.column_stack([yes, group]), axis=0, return_counts=True)
+    merged = Evidence(
+        np.column_stack([1 - cells[:, 0], cells[:, 0]]), groups={"g": cells[:, 1]}, weights=counts
+    )
+    return Evidence(np.column_stack([1 - yes, yes]), groups={"g": group.astype(float)}), merged
+
+
+def find_best_assignment(cells, tol, budget):
+    """The least error of all that decide rows of the same scores alike, with parity and rejections."""
+    share, (no, yes) = cells.row_weights / cells.row_weights.sum(), cells.probabilities.T
+    group, n = cells.known_groups["g"].codes, len(cells)
+    loss = np.stack([yes, no, np.zeros(n)], axis=1) * share[:, None]
+    limits = [(np.outer(share, [0, 0, 1]).ravel(), -np.inf, budget + 1e-6)]
+    for one in (0, 1):
+        part = share * (group == one) / share[group == one].sum() - share
+        limits += [(np.outer(part, np.eye(3)[a]).ravel(), -tol - 1e-6, tol + 1e-6) for a in (0, 1)]
+    rules = LinearConstraint(*(np.array(column) for column in zip(*limits, strict=True)))
+    once = LinearConstraint(sparse.csr_array(sparse.kron(sparse.eye(n), np.ones((1, 3)))), 1, 1)
+    return milp(loss.ravel(), constraints=[rules, once], integrality=np.ones(3 * n), bounds=(0, 1)).fun
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_rows_with_the_same_scores_a_looser_rule_is_no_dearer(seed):
+    evidence, cells = round_scores(600, 1, seed)
+    cheapest, gaps = np.inf, []
+    for tol in (0.04, 0.1, 0.13, 0.16, 0.2):
+        problem = Problem(error(), [demographic_parity("g", tol=tol), rejected() <= 0.1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GuaranteeWarning)
+            policy = solve(problem, evidence, lottery=False)
+        if excesses(policy, evidence, problem).max() <= 2e-6:
+            assert policy.hard.cost <= cheapest + 1e-6
+            cheapest = policy.hard.cost
+            gaps.append(cheapest - find_best_assignment(cells, tol, 0.1))
+    assert len(gaps) >= 3
+    assert -1e-6 <= min(gaps)
+    assert np.mean(gaps) <= 0.02  # some assignments have no prices
+
+
+def test_scores_that_differ_need_no_further_search(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a search")
+
+    monkeypatch.setattr(PriceSearch, "run", refuse)
+    for seed in range(4):
+        solve(PARITY, Rows(n=1000, K=3, S=3, seed=seed).evidence(), lottery=False)
+    problem, tied = (
+        Problem(error(), [demographic_parity("g", tol=0.16), rejected() <= 0.1]),
+        round_scores(600, 1, 1),
+    )
+    with pytest.raises(AssertionError, match="a search"):
+        solve(problem, tied[0], lottery=False)
 
 
 def test_it_is_remembered_and_needs_no_ids(tmp_path):

@@ -24,6 +24,7 @@ from bylaw import (
     selected,
     solve,
 )
+from bylaw.data.outcomes import observe
 from bylaw.fitting.linearization import linearize
 from bylaw.fitting.objectives import WarmSolver
 from bylaw.report import report
@@ -158,6 +159,23 @@ def test_the_policy_is_saved_with_the_family_as_stated(tmp_path):
     policy.save(tmp_path / "policy.json")
     assert Policy.load(tmp_path / "policy.json").problem.rules == (family,)
     assert "has that label as its true one" in report(policy, evidence, levels=3).html
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_prices_and_summaries_speak_of_the_rule_as_stated(observed):
+    evidence, labels = draw_rows(1500)
+    problem = Problem(error(), [predictive_parity("sex", tol=0.05, labels=["yes"]), rejected() <= 0.1])
+    policy = solve(problem, evidence, labels=labels if observed else None)
+    assert list(policy.prices) == [str(rule) for rule in problem.rules]
+    stated = {str(one.rule): one.rule for one in problem.expand(evidence.classes, evidence.group_values)}
+    assert [price.rule for price in policy.rule_prices] == list(stated)
+    assert " precision('yes') <= " not in repr(policy)
+    if observed:
+        rows = observe(evidence, labels)
+        chances = policy.probabilities(evidence)
+        for name, excess in policy.observed.items():
+            measured = policy.expected(stated[name].excess, rows, probabilities=chances)
+            assert excess == pytest.approx(measured, abs=1e-6)
 
 
 def test_rows_elsewhere_are_refused(tmp_path):

@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 from bylaw import (
     Evidence,
     EvidenceError,
+    GuaranteeWarning,
     InfeasibleRulesError,
     OptionError,
     Policy,
@@ -209,6 +210,60 @@ def test_rates_are_those_that_turned_out():
         assert max(weighed) - min(weighed) < 0.01
 
 
+def reject_unsure(yes, group, wrong, budget):
+    """The least error of the worst group, if the least sure rows of each group are rejected: by halves."""
+    order = np.argsort(abs(yes - 0.5))
+    left = []
+    for s in np.unique(group):
+        errors = wrong[order][group[order] == s]
+        left.append(1.0 * (errors.sum() - np.append(0, errors.cumsum())) / len(errors))  # after k rejections
+
+    def count_rejections(level):
+        ends = [int(np.argmax(rates <= level)) for rates in left]
+        parts = [
+            (r[k - 1] - level) / (r[k - 1] - r[k]) if k else 1.0 for r, k in zip(left, ends, strict=True)
+        ]
+        return sum(ends) + sum(parts) - len(parts)
+
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if count_rejections(middle) <= budget * len(yes) else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_small_groups_share_the_worst_rate_as_observed(seed, n_groups):
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(n_groups), rng.integers(30, 300, n_groups))
+    z = rng.normal(size=len(group)) * np.array([2.5, 1.5, 1.0])[group]
+    yes = 1 / (1 + np.exp(-z))
+    labels = rng.random(len(group)) < 1 / (1 + np.exp(-z * np.array([1.0, 0.7, 1.0])[group]))
+    evidence = Evidence(np.column_stack([1 - yes, yes]), groups={"g": group})
+    problem = Problem(worst(error(), by="g"), [rejected() <= 0.25])
+    policy = solve(problem, evidence, labels=labels.astype(int))
+    best = reject_unsure(yes, group, (yes > 0.5) != labels, 0.25)
+    assert best - 0.003 <= max(one.rate for one in policy.group_rates) <= best + 0.006
+    assert policy.expected(rejected(), evidence) <= 0.25 + 1e-6
+
+
+def test_labels_of_small_groups_without_rules():
+    """Among cells of group and label, weights move the thresholds: brute force over those of two groups."""
+    rng = np.random.default_rng(3)
+    group, z = np.repeat([0, 1], [150, 60]), rng.normal(size=210) - 0.5
+    yes = 1 / (1 + np.exp(-z))
+    labels = (rng.random(210) < 1 / (1 + np.exp(-z - 0.7 * group))).astype(int)
+    evidence = Evidence(np.column_stack([1 - yes, yes]), groups={"g": group})
+    policy = solve(Problem(worst(error(), by=("g", "label"))), evidence, labels=labels)
+    best = 0.0
+    for s in (0, 1):
+        cells = [(yes[(group == s) & (labels == y)], y) for y in (0, 1)]
+        levels = [max(((cell >= t) != y).mean() for cell, y in cells) for t in np.linspace(0, 1, 2001)]
+        best = max(best, min(levels))
+    assert max(one.rate for one in policy.group_rates) <= best + 0.01
+
+
 def test_weights_follow_margins():
     """Margins move parity, and with it the groups' rates: those with a weight stay together."""
     rng = np.random.default_rng(0)
@@ -296,6 +351,20 @@ def test_groups_without_rows_and_columns_that_are_missing():
         solve(Problem(worst(error(), by=("a", "b"))), evidence)
     with pytest.raises(RuleError, match="there is no group column 'c'"):
         solve(Problem(worst(error(), by="c")), evidence)
+
+
+def test_a_group_without_rows_is_named_on_other_rows():
+    rows = Rows(n=300, K=2, S=3, seed=0)
+    evidence = rows.evidence()
+    policy = solve(Problem(worst(error(), by="known"), [rejected() <= 0.1]), evidence)
+    fewer = Rows(n=200, K=2, S=3, seed=1)
+    fewer = fewer.evidence().rows(np.flatnonzero(fewer.group < 2))
+    told = r"worst\(error\(\), by='known'\): no row here has known=2, which is left out"
+    with pytest.warns(GuaranteeWarning, match=told):
+        found = audit(policy, fewer)
+    assert set(found.group_rates) == {"known=0", "known=1"}
+    with pytest.warns(GuaranteeWarning, match=told):
+        assert policy.expected(policy.problem.minimize, fewer) == pytest.approx(found.cost_after)
 
 
 def test_one_group_alone_is_a_plain_rate():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -15,9 +17,12 @@ from bylaw import (
     demographic_parity,
     disagreement,
     error,
+    f1,
     frontier,
+    parse,
     selected,
     solve,
+    worst,
 )
 
 P = np.random.default_rng(0).dirichlet([1, 1], 60)
@@ -63,6 +68,25 @@ def test_a_free_option_is_refused(minimize, rules):
 def test_an_option_with_a_cost_or_a_limit_is_not(minimize, rules):
     policy = solve(Problem(minimize, rules, decisions=DECISIONS), EVIDENCE)
     assert policy.actions == (0, 1, "expert")
+
+
+def test_a_ratio_that_does_not_tell_an_option_from_a_label():
+    told = r"the option 'expert' costs nothing in minimize=.*: minimise (.*) subject to"
+    minimize = 1 - f1(1)
+    with pytest.raises(RuleError, match=told) as caught:
+        solve(Problem(minimize, decisions=DECISIONS), EVIDENCE)
+    other = parse(re.search(told, str(caught.value))[1])
+    policy = solve(Problem(other, [minimize <= 0.5], decisions=DECISIONS), EVIDENCE)
+    assert policy.expected(minimize, EVIDENCE) <= 0.5 + 1e-6
+    with pytest.raises(RuleError, match=r"a rejection costs nothing .* rejected\(\) <= 0.05"):
+        solve(Problem(minimize, decisions="reject"), EVIDENCE)
+    solve(Problem(error() / accepted(), [accepted() >= 0.2], decisions=DECISIONS), EVIDENCE)
+
+
+def test_the_worst_group_is_named_as_stated():
+    with pytest.raises(RuleError, match=r"as worst\(error\(\) \+ 0.1 \* selected\('expert'\), by='g'\), or"):
+        solve(Problem(worst(error(), by="g"), decisions=DECISIONS), EVIDENCE)
+    solve(Problem(worst(error() + 0.1 * SENIOR, by="g"), decisions=DECISIONS), EVIDENCE)
 
 
 def test_frontiers_and_streams_refuse_it_too():

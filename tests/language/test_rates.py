@@ -44,7 +44,7 @@ class Fixed:
 
     def __init__(self, distribution, kind):
         self.distribution = np.array(distribution)
-        self.policy = solve(Problem(selected("a"), decisions=kind), EVIDENCE)
+        self.policy = solve(Problem(selected("a") + 2 * selected("b"), decisions=kind), EVIDENCE)
 
     def __call__(self, rate):
         return self.policy.expected(rate, EVIDENCE, probabilities=self.distribution)

@@ -32,7 +32,12 @@ from bylaw.data.arrays import as_matrix, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.formulation.row_rates import compute_group_rates, compute_row_rates, has_rows
+from bylaw.formulation.row_rates import (
+    compute_group_rates,
+    compute_row_rates,
+    has_rows,
+    warn_of_missing_groups,
+)
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Rule, format_conditions
 from bylaw.language.parser import Statement
@@ -305,7 +310,7 @@ def audit(
         reliability=compute_reliability(evidence, seen, LABEL in seen.observed),
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
-        group_rates=_measure_groups(policy.problem.minimize, seen, rows.probabilities, space),
+        group_rates=_measure_groups(policy, seen, rows.probabilities),
     )
     if not certificate:
         return result
@@ -403,13 +408,13 @@ def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Objective, 
         )
 
 
-def _measure_groups(
-    objective: Objective, rows: ObservedRows, probabilities: Floats, space: ActionSpace
-) -> dict[str, float]:
-    """The rate of each group, where the worst is minimised."""
+def _measure_groups(policy: Policy, rows: ObservedRows, probabilities: Floats) -> dict[str, float]:
+    """The rate of each group, where the worst is minimised; warns of groups without rows."""
+    objective = policy.problem.minimize
     if not isinstance(objective, Worst):
         return {}
-    rates = compute_group_rates(objective, rows, probabilities, space)
+    rates = compute_group_rates(objective, rows, probabilities, policy.action_space)
+    warn_of_missing_groups(objective, rates, policy.feature_map)
     return {format_conditions(group): rate for group, rate in rates.items()}
 
 

@@ -35,6 +35,7 @@ _IN_SHELL: dict[Action, str] = {
     "list_columns": "name the columns one by one, in the order of the classes, with --scores COLUMN,COLUMN",
     "normalize": "correct it, or pass --normalize to divide each row by its sum",
     "align_rows": "give both as columns of one table",
+    "read_all_rows": "pass --in-memory, with a part of the rows if they are too many",
     "estimate_fitted_rows": "give rows that were held out; `bylaw audit --fitted-rows estimate` gives an "
     "estimate without a certificate",
     "plan_looks": "audit once, on all rows together; for looks that are planned beforehand, divide the error "

@@ -211,12 +211,13 @@ class Correction:
 
     def _tell(self, errors: Floats) -> NDArray[np.bool_]:
         """(M,): rules that rows with these standard errors tell about. Of a difference between groups it must
-        not exceed the tolerance."""
+        not exceed the tolerance; groups that are compared for the objective are held as observed."""
         form = self.dual.form
         compares = np.array([len(found.excess.by_condition()) > 1 for found in form.rules])
         tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
         noisy = compares & (errors * form.scales > tolerance)
-        return ~self.affected | (self.counts >= FEW_ROWS) & ~noisy
+        spared = np.arange(self.dual.n_rules) >= self.dual.n_rules - self.spared
+        return ~self.affected | spared | (self.counts >= FEW_ROWS) & ~noisy
 
     def fit(
         self,

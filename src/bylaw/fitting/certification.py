@@ -80,9 +80,10 @@ def certify(
     rules = [found.rule for found in expanded]
     for tried, candidate in enumerate(_list_candidates(correction, begin, len(outcome), delta)):
         candidate = candidate._replace(found=finish(candidate.correction, candidate.found))
+        found = candidate.found
         sample = HeldOutSample(
             outcome,
-            predict_actions(candidate.found, held_out.evidence),
+            predict_actions(found.dual, found.solution.multipliers, held_out.evidence),
             feature_map.action_space,
             labelled=LABEL in outcome.observed,
             limits=check_limits(held_out.limits, outcome),

@@ -14,6 +14,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
+from bylaw.fitting.shadow_prices import compute_prices
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, measure_wholes
@@ -42,8 +43,9 @@ def make_policy(
     guarantee = make_guarantee(dual, solution)
     if dual.source is not None:
         solution = replace(solution, passes=dual.source.passes)
+    prices = compute_prices(dual.form, solution.multipliers)
     return Policy.from_solution(
-        problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates, wholes
+        problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates, wholes, prices=prices
     )
 
 
@@ -174,11 +176,10 @@ def warn_of_missed_rules(form: LinearForm, solution: Solution, found: RuleExcess
     warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=find_stack_level())
 
 
-def predict_actions(found: CorrectedSolution, evidence: Evidence) -> Floats:
-    """(n_rows, n_actions): the probabilities of the actions on other rows."""
-    form = found.dual.form
-    matrix = form.score_matrix(found.solution.multipliers)
-    return compute_probabilities(form.feature_map, matrix, found.dual.beta, evidence).T
+def predict_actions(dual: Dual, multipliers: Floats, evidence: Evidence) -> Floats:
+    """(n_rows, n_actions): the probabilities of the actions on some rows."""
+    form = dual.form
+    return compute_probabilities(form.feature_map, form.score_matrix(multipliers), dual.beta, evidence).T
 
 
 def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | None = None) -> Guarantee:

@@ -3,7 +3,8 @@
 At the optimum of the exact program only as many rows as there are rules are decided by lot. So a hard policy
 comes as near to a rule as one row allows, unless many rows have the same scores: these change their decision
 together. Bounds are shifted, by what the hard rates of a sharp policy miss them by, until hard rates satisfy
-the rules; what is left is met by raising the prices of the rules that are missed, one by one.
+the rules; what is left is met by raising the prices of the rules that are missed, one by one. Where rows
+with the same scores make that dear, other prices are looked at (`PriceSearch`).
 
 A hard policy is a policy whose beta is so large that its softmax is zero or one: whatever reads a policy
 reads this one. Where scores are equal, the first action is taken: the others cost a trifle more.
@@ -25,6 +26,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.errors import GuaranteeWarning
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction
 from bylaw.fitting.fitted_policy import add_hard, make_guarantee, make_policy
+from bylaw.fitting.price_search import PriceSearch, count_looks
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import Feature
@@ -45,6 +47,7 @@ _LOOSE = 2.0  # rows: a rule with a price that is held further inside is loosene
 _RAISES = 40  # of a price, by factors of two and by halves
 _NARROW = 1e-7  # price, in units of the loss: nearer to a boundary, a softmax is not zero or one
 _HIGHEST = 10.0  # price, in units of the loss: beyond, rounding errors would decide equal rows
+_HALF = 0.5  # of a row for each rule that binds: what giving up chance costs where all scores differ
 _PRICED = 1e-9  # of the unit of the loss
 _SURE = 0.99  # a decision whose likeliest action has a lower probability is drawn by lot
 Excess = Callable[[Dual, Tally], Floats]  # (M,): what must be <= 0, of a policy whose rows were tallied
@@ -69,7 +72,7 @@ class RulesAt:
     def holds(self) -> bool:
         return bool((self.excess <= self.tol).all())
 
-    @cached_property
+    @property
     def rank(self) -> tuple[float, float]:
         """Rather a rule that holds than a lower cost."""
         return float(np.maximum(self.excess - self.tol, 0.0).max(initial=0.0)), self.cost
@@ -105,7 +108,22 @@ class Hardening:
             return best
         shift = np.zeros(len(multipliers)) if shift is None else shift
         best = min(best, self._shift_bounds(multipliers, shift), key=lambda found: found.rank)
-        return best if best.holds else min(best, self._raise_prices(best), key=lambda found: found.rank)
+        if not best.holds:
+            best = min(best, self._raise_prices(best), key=lambda found: found.rank)
+        return self._search_prices(best, multipliers) if self._is_dear(best, multipliers) else best
+
+    def _is_dear(self, best: RulesAt, multipliers: Floats) -> bool:
+        """Whether giving up chance costs more than half of the rows that the randomised policy decides by
+        lot, one for each rule that binds: then many rows have the same scores."""
+        if (best.excess > self.resolution + self.tol).any():
+            return True
+        few = _HALF * (int((multipliers > _PRICED * self.dual.loss_unit).sum()) + 1)
+        price = best.cost - self.tally(self.dual, multipliers).cost
+        return price > few * self.dual.loss_unit / self.dual.n_rows
+
+    def _search_prices(self, best: RulesAt, multipliers: Floats) -> RulesAt:
+        unit, n_looks = self.dual.loss_unit, count_looks(self.dual.n_rows)
+        return PriceSearch(self._look, best, _PRICED * unit, n_looks).run(multipliers)
 
     @cached_property
     def hard(self) -> Dual:
@@ -191,13 +209,14 @@ def measure_resolution(dual: Dual) -> Floats:
 
 
 def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> None:
-    """Where a rule is missed by more than a row without chance: which, by how much, and whose decisions the
-    randomised policy draws by lot."""
+    """Where a rule is missed without chance: which, by how much and, if that is more than a row, whose
+    decisions the randomised policy draws by lot."""
     form = found.dual.form
     one_row = measure_resolution(found.dual) * form.scales
     excess = found.excess * form.scales
     missed = excess > one_row + found.tol
     if not missed.any():
+        _warn_within_a_row(found, excess, one_row)
         return
     rule = int(np.where(missed, excess, -np.inf).argmax())
     drawn, tied, scores = _find_ties(randomised, evidence)
@@ -207,6 +226,19 @@ def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> Non
         f"{one_row[rule]:.2g}): the randomised policy decides {drawn:,} rows by lot{same}. Loosen this rule "
         f"by {excess[rule]:.3g}, tell such rows apart by a finer score, or allow lotteries (lottery=True; "
         "with ids=, the same id always gets the same decision)"
+    )
+    warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
+
+
+def _warn_within_a_row(found: RulesAt, excess: Floats, one_row: Floats) -> None:
+    """Where the rule that is missed most is missed by less than what one row is worth."""
+    if found.holds:
+        return
+    rule = int(np.where(found.excess > found.tol, excess, -np.inf).argmax())
+    message = (
+        f"without chance, {found.dual.form.names[rule]!r} is missed by {excess[rule]:.3g}, which is less "
+        f"than one row is worth ({one_row[rule]:.2g}). Loosen this rule by as much, or allow lotteries "
+        "(lottery=True)"
     )
     warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 

@@ -7,6 +7,7 @@ the rules are the derivative of the least cost in the level, by which the best l
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from bylaw.fitting.objectives import (
 )
 from bylaw.formulation.linear_form import measure_wholes
 from bylaw.formulation.row_rates import measure_rate
+from bylaw.formulation.solution import FittedRate, RulePrice
 from bylaw.language.expressions import Rate, Ratio, Rule
 from bylaw.language.families import Family, FamilyAtLevels, hold_within
 from bylaw.language.parser import Statement
@@ -66,8 +68,9 @@ def solve_linearized(
     ratio = find_ratio_or_rate(problem).resolve(warm.evidence.classes).split()
     if ratio is not None:
         policy = _repeat(policy, found, ratio, warm.evidence, solve)
-    policy, rows = replace(policy, problem=problem), warm.evidence if observed is None else observed
-    if missed := list(_list_missed(policy, policy.probabilities(warm.evidence), rows)):
+    rows, chances = warm.evidence if observed is None else observed, policy.probabilities(warm.evidence)
+    policy = _restate(replace(policy, problem=problem), chances, rows)
+    if missed := list(_list_missed(policy, chances, rows)):
         worst, excess = max(missed, key=lambda pair: pair[1])
         warnings.warn(
             f"of differences of quotients, {len(missed)} are beyond their bounds, {str(worst)!r} by "
@@ -102,6 +105,36 @@ def _repeat(
             break
         policy, assumed = solve(found.problem.with_objective(expand_ratio(ratio, value, whole))), value
     return policy
+
+
+def _restate(policy: Policy, chances: Floats, rows: RowData) -> Policy:
+    """With single rules as they were stated: a group's precision beside that of all rows, in place of either
+    beside a level that was found. Between groups, no single rule is stated of one group."""
+    space, kept = policy.action_space, {str(rule) for rule in policy.problem.rules}
+    stated = {
+        f"{one.statement}: {Rate(one.rule.left.terms[:1])} {one.rule.sense}": one.rule
+        for one in policy.problem.expand(rows.classes, rows.group_values, space.options)
+        if isinstance(one.statement, Family)
+        and compares_quotients(one.statement)
+        and one.statement.between == "overall"
+    }
+
+    def find(price: RulePrice) -> Rule | None:
+        return stated.get(f"{price.statement}: {price.rule.rpartition(' ')[0]}")
+
+    prices, fitted = list[RulePrice](), list[FittedRate]()
+    known = (None,) * len(policy.rule_prices) if policy.fitted_rates is None else policy.fitted_rates.rules
+    for price, rate in zip(policy.rule_prices, known, strict=True):
+        if price.statement not in kept:
+            continue
+        rule = find(price)
+        prices.append(price if rule is None else price._replace(rule=str(rule)))
+        if rate is not None and rule is not None:
+            excess = measure_rate(rule.excess, rows, chances, space)  # nan where it divides by nothing
+            rate = rate._replace(rule=str(rule), excess=rate.excess if math.isnan(excess) else excess)
+        fitted += [] if rate is None else [rate]
+    rates = policy.fitted_rates and replace(policy.fitted_rates, rules=tuple(fitted))
+    return replace(policy, rule_prices=tuple(prices), fitted_rates=rates)
 
 
 def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tuple[Rule, float]]:

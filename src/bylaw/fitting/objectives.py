@@ -23,6 +23,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
+from bylaw.formulation.free_options import check_options_of_ratio
 from bylaw.formulation.linear_form import LinearForm, compile_problem, measure_moments
 from bylaw.formulation.row_rates import measure_rate
 from bylaw.formulation.solution import Solution, Status
@@ -120,6 +121,7 @@ def _minimize_ratio(problem: Problem, ratio: Ratio, warm: WarmSolver, tol: float
     last = warm.last
     if last is None:
         check_denominator(problem, ratio, warm)
+        _check_options(problem, ratio, warm.evidence)
         whole, value = _measure_evenly(ratio, problem, warm.evidence)
     else:
         whole = last.measure(ratio.denominator)
@@ -161,6 +163,12 @@ def check_denominator(problem: Problem, ratio: Ratio, warm: WarmSolver) -> None:
             f"minimize={problem.minimize}: what it divides by, {_describe(ratio.denominator)}, can be zero "
             f"or less. Add a rule that keeps it up, such as {_describe(ratio.denominator)} >= 0.01"
         )
+
+
+def _check_options(problem: Problem, ratio: Ratio, evidence: Evidence) -> None:
+    parts = (ratio.numerator, ratio.denominator)
+    forms = [compile_problem(problem.with_objective(part), evidence) for part in parts]
+    check_options_of_ratio(problem.minimize, forms, evidence)
 
 
 def _describe(rate: Rate) -> str:

@@ -14,6 +14,7 @@ from bylaw.backends.scan import Scan
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
+from bylaw.fitting.shadow_prices import compute_prices
 from bylaw.fitting.solution_path import Lever, Point, SolutionPath, find_lever, make_conflict
 from bylaw.formulation.solution import Status
 from bylaw.language.problem import Problem
@@ -138,7 +139,7 @@ def _levers(problem: Any) -> dict[int, Lever]:
 
 def _without_level(here: Point, place: int) -> Reach:
     statement = here.problem.rules[place]
-    prices = here.form.prices(here.solution.multipliers)
+    prices = compute_prices(here.form, here.solution.multipliers)
     price = float(prices[here.form.places == place].sum())
     return Reach(str(statement), math.nan, price, math.nan, math.nan, math.nan, "no level")
 

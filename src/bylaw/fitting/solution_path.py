@@ -21,6 +21,7 @@ from bylaw.errors import InfeasibleRulesError, OptionError
 from bylaw.fitting.fitted_policy import find_shares, fingerprint_rows, make_guarantee
 from bylaw.fitting.linearization import compares_quotients, linearize, needs_linearization
 from bylaw.fitting.objectives import WarmSolver
+from bylaw.fitting.shadow_prices import compute_prices
 from bylaw.fitting.solve import as_solver, solve
 from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights
 from bylaw.formulation.blocks import make_blocks
@@ -299,7 +300,7 @@ class SolutionPath:
         """What one more unit of slack in the level saves: the derivative of the least cost."""
         if point.status is Status.INFEASIBLE:
             return math.nan
-        prices = point.form.prices(point.solution.multipliers)[point.form.places == lever.place]
+        prices = compute_prices(point.form, point.solution.multipliers)[point.form.places == lever.place]
         return -lever.looser * float(prices @ self.slopes_at(point, lever)) + 0.0 if prices.any() else 0.0
 
     def slopes_at(self, point: Point, lever: Lever) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,7 +22,8 @@ from bylaw.calibration.calibration import (
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
-from bylaw.errors import InfeasibleRulesError, OptionError
+from bylaw.errors import InfeasibleRulesError, OptionError, Remedy
+from bylaw.fitting.alike_actions import warn_of_alike_actions
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
 from bylaw.fitting.certification import Finish, certify
 from bylaw.fitting.diagnosis import examine
@@ -30,6 +31,7 @@ from bylaw.fitting.fitted_policy import (
     find_wholes,
     make_corrected_policy,
     make_policy,
+    predict_actions,
     warn_of_missed_rules,
 )
 from bylaw.fitting.hard_decisions import CONSTANT, harden, make_hard_policy
@@ -37,13 +39,16 @@ from bylaw.fitting.linearization import compares_quotients, needs_linearization,
 from bylaw.fitting.objectives import WarmSolver
 from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.fitting.row_sources import make_dual
-from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, add_groups
+from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, Trial, add_groups
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.free_options import check_options_cost
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
+from bylaw.language.expressions import Conditions
 from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver, resolve_beta
@@ -186,16 +191,15 @@ def solve(
     if isinstance(evidence, Scan):
         if not lottery:
             raise OptionError(
-                "lottery=False needs all rows in memory: solve with a sample, "
-                "rows.sample(1_000_000).evidence, or allow lotteries"
+                "decisions without chance (lottery=False) need all rows in memory", Remedy("read_all_rows")
             )
         _refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
         if not isinstance(as_solver(solver), FullBatch):
             raise OptionError(
-                f"solver={solver!r} needs all rows in memory: leave it out, or solve with a sample, "
-                "rows.sample(1_000_000).evidence"
+                f"solver={solver!r} needs all rows in memory: leave it out, or have them all there",
+                Remedy("read_all_rows"),
             )
         surveyed = evidence.survey(problem)
         evidence = surveyed.evidence
@@ -234,6 +238,7 @@ def solve(
         policy = solve_linearized(problem, warm, flow.solve, observed)
     else:
         policy = flow.solve_worst(problem) if problem.of_worst_group else flow.solve(problem)
+    warn_of_alike_actions(policy, evidence)
     return _add_source(_add_calibration(policy, calibration), surveyed)
 
 
@@ -262,23 +267,57 @@ class _Flow:
         """With the rate of the worst group: by weights of groups, for which a linear objective has the same
         optimum."""
         search = GroupSearch(problem, self.evidence)
-        dual, _ = self._make_dual(search.weigh(), SHARPER)
-        margin = 0.0 if self.certifying else self.margin
-        correct = None if self.observed is None and not margin else self._correct
-        found = _weigh_groups(search, dual, self.tol, correct, margin)
+        dual, _ = self._make_dual(search.weigh(), SHARPER, stated=problem.minimize)
+        found = self._weigh_groups(search, dual)
         linear, dual = search.apply(dual, found.weights)
         policy = self._conclude(linear, dual, found.multipliers if dual.n_rules else None)
         return add_groups(policy, search, found, self._outcome)
+
+    def _weigh_groups(self, search: GroupSearch, dual: Dual) -> GroupWeights:
+        """With which a linear objective has the optimum of the worst group, as observed where that can be.
+        `dual` is that of equal weights, which stay if the rules conflict."""
+        margin = 0.0 if self.certifying else self.margin
+
+        def fit(problem: Problem, anchored: Dual) -> Floats | None:
+            found = self._correct(problem, anchored, anchored.n_rules - dual.n_rules).fit(margin).solution
+            return None if found.status is Status.MISSED else found.multipliers
+
+        found = search.find(dual, self.tol)
+        if found is None:
+            return GroupWeights(search.equal_weights, np.zeros(dual.n_rules))
+        if self.observed is None and not margin:
+            return found
+        begin = [found, search.find_observed(dual, fit, found)]
+        trials = [self._try_weights(search, dual, one.weights) for one in begin if one is not None]
+        best = min(trials, key=lambda trial: trial.rank)
+        return search.improve(dual, best, lambda weights: self._try_weights(search, dual, weights)).found
+
+    def _try_weights(self, search: GroupSearch, dual: Dual, weights: Mapping[Conditions, float]) -> Trial:
+        """The groups' rates as observed, with these weights."""
+        problem, weighed = search.apply(dual, weights)
+        solution = Solution(np.zeros(0), Status.CONVERGED, 0.0, 0.0, 0)
+        if weighed.n_rules:
+            corrected = self._correct(problem, weighed).fit(0.0 if self.certifying else self.margin)
+            solution, weighed = corrected.solution, corrected.dual
+        chances = predict_actions(weighed, solution.multipliers, self.evidence)
+        rates = compute_group_rates(search.objective, self._outcome, chances, weighed.form.action_space)
+        found = GroupWeights(dict(weights), solution.multipliers)
+        return Trial(
+            found, np.array([rates[group] for group in search.groups]), solution.status is Status.MISSED
+        )
 
     @property
     def _outcome(self) -> ObservedRows:
         """The rows as they turned out, as far as that is known."""
         return observe(self.evidence, None, None) if self.observed is None else self.observed
 
-    def _make_dual(self, problem: Problem, sharpness: float = 1.0) -> tuple[Dual, Floats | None]:
-        """And multipliers to begin with, if there are any; an automatic beta is so much larger."""
+    def _make_dual(
+        self, problem: Problem, sharpness: float = 1.0, stated: Objective | None = None
+    ) -> tuple[Dual, Floats | None]:
+        """And multipliers to begin with, if there are any; an automatic beta is so much larger. `stated` is
+        the objective in the words of a caller."""
         form = compile_problem(problem, self.evidence, features=() if self.lottery else (CONSTANT,))
-        check_options_cost(problem.minimize, form, self.evidence)
+        check_options_cost(stated or problem.minimize, form, self.evidence)
         dual, near = make_dual(form, self.evidence, self.surveyed, self.beta)
         if self.certifying and not dual.n_rules:
             raise OptionError("there are no rules to certify; leave out guarantee and held_out")
@@ -323,30 +362,8 @@ def _refuse_elsewhere(problem: Problem) -> None:
         rule = next(filter(compares_quotients, problem.rules), None)
         what = str(rule) if linear else f"minimize={problem.minimize}"
         raise OptionError(
-            f"{what} needs all rows in memory, over which it takes many passes: solve with a sample, "
-            "rows.sample(1_000_000).evidence"
+            f"{what} needs all rows in memory, over which it takes many passes", Remedy("read_all_rows")
         )
-
-
-def _weigh_groups(
-    search: GroupSearch,
-    dual: Dual,
-    tol: float,
-    correct: Callable[[Problem, Dual, int], Correction] | None,
-    margin: float | Literal["auto"],
-) -> GroupWeights:
-    """With which a linear objective has the optimum of the worst group, as observed where that can be. `dual`
-    is that of equal weights, which stay if the rules conflict."""
-
-    def fit(problem: Problem, anchored: Dual) -> Floats | None:
-        assert correct is not None
-        found = correct(problem, anchored, anchored.n_rules - dual.n_rules).fit(margin).solution
-        return None if found.status is Status.MISSED else found.multipliers
-
-    found = search.find(dual, tol)
-    if found is None:
-        return GroupWeights(search.equal_weights, np.zeros(dual.n_rules))
-    return found if correct is None else search.find_observed(dual, fit, found) or found
 
 
 def _refuse_columns(**options: Any) -> None:

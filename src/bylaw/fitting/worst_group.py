@@ -4,7 +4,9 @@ min over policies of max_g r_g is the maximum, over weights w of the groups on t
 sum_g w_g r_g: a dual with multipliers on a simplex (`Simplex`) beside those of the rules. Where rates are
 held as observed, weights are found as multipliers of rules instead: with one group h for reference, minimise
 r_h subject to r_g - r_h <= 0, and w_h is what the others leave of one. Where they leave nothing, w_h is zero
-at the optimum, as the dual is convex, and the search goes on without h.
+at the optimum, as the dual is convex, and the search goes on without h. As observed it is convex about, but
+not exactly: where the worst group's rate is far above the weighted mean of all, weights are tried one after
+the other, more for groups above that mean and less for those below, by steps that shrink when they overshoot.
 """
 
 from __future__ import annotations
@@ -36,6 +38,11 @@ from bylaw.solvers.full_batch import FullBatch
 SHARPER = 3.0  # times the usual beta: groups that are not the worst are decided by a small part of the loss
 _NEGATIVE = -1e-6  # a weight below this is no rounding error
 
+_OPEN = 0.005  # of the unit of the loss, that the worst rate may be above the weighted mean
+_TRIED_ROWS, _FEWEST_TRIALS, _MOST_TRIALS = 2**22, 8, 60  # of weights
+_RARE = 0.01  # a weight that may grow again
+_STEP, _FASTER, _SLOWER = 0.5, 1.2, 0.5  # of the logarithm of a weight
+
 Fit = Callable[[Problem, Dual], Floats | None]  # multipliers (M,), or None where the rules are missed
 
 
@@ -44,6 +51,29 @@ class GroupWeights(NamedTuple):
 
     weights: Mapping[Conditions, float]  # of every group, of sum one
     multipliers: Floats  # (M,), of the problem's own rules
+
+
+class Trial(NamedTuple):
+    """Weights, and what comes of them."""
+
+    found: GroupWeights
+    rates: Floats  # (G,), as observed
+    missed: bool  # whether a rule is
+
+    @property
+    def weights(self) -> Floats:
+        """(G,)"""
+        return np.array(list(self.found.weights.values()))
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Rather rules that hold than a lower rate of the worst group."""
+        return self.missed, float(self.rates.max())
+
+    @property
+    def gap(self) -> float:
+        """Between the worst rate and the weighted mean: none at the optimum."""
+        return float(self.rates.max() - self.weights @ self.rates)
 
 
 @dataclass(frozen=True)
@@ -149,6 +179,24 @@ class GroupSearch:
                 return GroupWeights(weights, multipliers[: dual.n_rules])
             groups = sorted(others, key=lambda group: -prices[group])
         return None
+
+    def improve(
+        self, dual: Dual, begin: Trial, try_weights: Callable[[dict[Conditions, float]], Trial]
+    ) -> Trial:
+        """The best of the weights that are tried, where the worst group's rate can be lower."""
+        best = here = begin
+        steps, before = np.full(len(self.groups), _STEP), np.zeros(len(self.groups))
+        weights = np.maximum(begin.weights, _RARE)
+        for _ in range(min(max(_TRIED_ROWS // dual.n_rows, _FEWEST_TRIALS), _MOST_TRIALS)):
+            if not best.missed and best.gap <= _OPEN * dual.loss_unit:
+                break
+            sign = np.sign(here.rates - weights @ here.rates / weights.sum())
+            steps *= np.where(sign * before > 0, _FASTER, np.where(sign * before < 0, _SLOWER, 1.0))
+            weights, before = weights * np.exp(sign * steps), sign
+            weights /= weights.sum()
+            here = try_weights(dict(zip(self.groups, weights.tolist(), strict=True)))
+            best = min(best, here, key=lambda trial: trial.rank)
+        return best
 
     def _anchor(
         self, dual: Dual, reference: Conditions, others: Sequence[Conditions]

@@ -1,14 +1,19 @@
-"""Options that would take all rows for nothing: refused before a fit."""
+"""Options that would take rows for nothing: refused before a fit."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from bylaw._base.typing import Floats
+import numpy as np
+
+from bylaw._base.typing import Floats, Value
 from bylaw.data.evidence import RowData
 from bylaw.errors import RuleError
 from bylaw.formulation.linear_form import LinearForm
-from bylaw.language.worst import Objective
+from bylaw.language.expressions import Rate
+from bylaw.language.rates import selected
+from bylaw.language.worst import Objective, Worst
 
 _NEGLIGIBLE = 1e-9  # by which a rule is not broken
 
@@ -20,7 +25,7 @@ def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData)
     ----------
     minimize : Rate, Ratio or Worst
     form : LinearForm
-        of the problem with this objective.
+        of the problem with this objective; of the worst group's, with any weights.
     evidence : RowData
         the rows that it was compiled on.
 
@@ -33,13 +38,66 @@ def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData)
     if not minimize.is_probability or any(factor < 0 for _, factor in minimize.terms):
         return  # what other actions earn may outweigh an option that costs nothing
     for option in space.named_options:  # a rejection that nothing limits is what was asked for
-        place = space.position(option)
-        if not form.base[:, place].any() and not _breaks_rules(form, place, evidence):
+        if _is_free(option, form, evidence):
             raise RuleError(
                 f"the option {option!r} costs nothing and no rule limits it, so that it would get all rows: "
-                f"add its cost to what is minimised, such as {minimize} + 0.1 * selected({option!r}), or "
-                f"bound it, selected({option!r}) <= 0.05"
+                f"add its cost to what is minimised, such as {_add_cost(minimize, option)}, or bound it, "
+                f"selected({option!r}) <= 0.05"
             )
+
+
+def check_options_of_ratio(minimize: Objective, forms: Sequence[LinearForm], evidence: RowData) -> None:
+    """That a ratio tells each option, and a rejection, from the labels, or that a rule limits it.
+
+    Parameters
+    ----------
+    minimize : Rate or Ratio
+        as it was stated.
+    forms : sequence of LinearForm
+        of the problem with the ratio's numerator, and with its denominator, as objective.
+    evidence : RowData
+        the rows that they were compiled on.
+
+    Raises
+    ------
+    RuleError
+        that names the option and says what else to minimise.
+    """
+    space = forms[0].action_space
+    for option in space.options:
+        place = space.position(option)
+        if _is_like_a_label(option, forms) and not _breaks_rules(forms[0], place, evidence):
+            what, rate = "a rejection", "rejected()"
+            if option in space.named_options:
+                what, rate = f"the option {option!r}", f"selected({option!r})"
+            raise RuleError(
+                f"{what} costs nothing in minimize={minimize} and no rule limits it, so that chance would "
+                f"decide who gets it: minimise error() + 0.1 * {rate} subject to a rule on what is minimised "
+                f"now, such as {minimize} <= 0.5, or bound it, {rate} <= 0.05"
+            )
+
+
+def _is_free(option: Value, form: LinearForm, evidence: RowData) -> bool:
+    """Whether it costs nothing, and no rule is broken where all rows get it."""
+    place = form.action_space.position(option)
+    return not form.base[:, place].any() and not _breaks_rules(form, place, evidence)
+
+
+def _is_like_a_label(option: Value, forms: Sequence[LinearForm]) -> bool:
+    """Whether it has the same part as some label in every objective."""
+    space = forms[0].action_space
+    base = np.vstack([form.base for form in forms])
+    labels = [space.position(label) for label in space.classes]
+    return bool((base[:, labels] == base[:, [space.position(option)]]).all(axis=0).any())
+
+
+def _add_cost(minimize: Objective, option: Value) -> Objective:
+    """With a cost of this option."""
+    cost = 0.1 * selected(option)
+    if isinstance(minimize, Worst):
+        return Worst(minimize.rate + cost, minimize.by)
+    assert isinstance(minimize, Rate)
+    return minimize + cost
 
 
 def _breaks_rules(form: LinearForm, place: int, evidence: RowData) -> bool:

@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats, Value
 from bylaw.data.evidence import Evidence, RowData
 from bylaw.data.outcomes import Limits
+from bylaw.errors import GuaranteeWarning
 from bylaw.formulation.blocks import make_block
-from bylaw.formulation.linear_form import add_label, compile_problem, evaluate_cost, measure_frequency
+from bylaw.formulation.linear_form import (
+    FeatureMap,
+    add_label,
+    compile_problem,
+    evaluate_cost,
+    measure_frequency,
+)
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Atom, Conditions, CostColumn, Event, Meaning, Rate, Ratio, Source
+from bylaw.language.expressions import (
+    LABEL,
+    Atom,
+    Conditions,
+    CostColumn,
+    Event,
+    Meaning,
+    Rate,
+    Ratio,
+    Source,
+    format_conditions,
+)
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Worst
 
 _SAME_COST = 1e-12
+_LISTED = 5  # groups in a warning
 
 
 def compute_row_rates(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
@@ -204,6 +225,25 @@ def compute_group_rates(
         for group, rate in rates.items()
         if has_rows(rate, rows)
     }
+
+
+def warn_of_missing_groups(
+    objective: Worst, rates: Mapping[Conditions, float], feature_map: FeatureMap
+) -> None:
+    """Names the groups that the fit knew and that have no rows here, of which the worst may be one."""
+    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+    if not set(objective.by) <= {LABEL, *values}:
+        return
+    groups = objective.list_groups(feature_map.action_space.classes, values)
+    missing = [format_conditions(group) for group in groups if group not in rates]
+    if missing:
+        more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
+        warnings.warn(
+            f"{objective}: no row here has {'; '.join(missing[:_LISTED])}{more}, which is left out: nothing "
+            "is known of the worst group if it is there. Add such rows",
+            GuaranteeWarning,
+            stacklevel=find_stack_level(),
+        )
 
 
 def has_rows(rate: Rate | Ratio, evidence: RowData) -> bool:

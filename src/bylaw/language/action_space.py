@@ -125,6 +125,16 @@ class ActionSpace:
         """(n_rows,): the probability of the likeliest action, for probabilities (n_rows, n_actions)."""
         return probabilities.max(axis=1)
 
+    @property
+    def rivals(self) -> tuple[Value, ...]:
+        """The actions of which one is taken; none of sets."""
+        return self.actions
+
+    def compare_actions(self, costs: Floats) -> Floats:
+        """What decides, of costs (..., n_actions): the differences to the first action, or the costs of the
+        labels in a set."""
+        return costs[..., 1:] - costs[..., :1]
+
     def min_loss(self, losses: Floats) -> Floats:
         """(n_rows,): the loss of the best decision on each row, for losses (n_actions, n_rows)."""
         return losses.min(axis=0)
@@ -253,6 +263,13 @@ class SetSpace(ActionSpace):
     def decision_confidence(self, probabilities: Floats) -> Floats:
         """(n_rows,): of the label that is least certain to be in or out."""
         return np.maximum(probabilities, 1 - probabilities).min(axis=1)
+
+    @property
+    def rivals(self) -> tuple[Value, ...]:
+        return ()
+
+    def compare_actions(self, costs: Floats) -> Floats:
+        return costs
 
     def min_loss(self, losses: Floats) -> Floats:
         step = max(_TILE // (losses.itemsize * max(losses.shape[1], 1)), 1)

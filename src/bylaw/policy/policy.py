@@ -24,7 +24,7 @@ from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
-from bylaw.formulation.row_rates import compute_group_rates, measure_rate
+from bylaw.formulation.row_rates import compute_group_rates, measure_rate, warn_of_missing_groups
 from bylaw.formulation.solution import (
     Certificate,
     FittedRates,
@@ -130,9 +130,11 @@ class Policy:
         fitted_rates: FittedRates | None = None,
         wholes: Floats | float = 1.0,
         group_rates: tuple[GroupRate, ...] = (),
+        prices: Floats | None = None,
     ) -> Policy:
-        """`wholes` (M,) are what the quotients in rules divide by, so that prices are of their levels."""
-        prices = form.prices(solution.multipliers) * wholes
+        """`wholes` (M,) are what the quotients in rules divide by, so that prices are of their levels;
+        `prices` (M,), before that, are by default those of the multipliers."""
+        prices = (form.prices(solution.multipliers) if prices is None else prices) * wholes
         shifts = np.zeros(len(prices)) if tightened is None else tightened
         statements = [str(found.statement) for found in form.rules]
         rows = zip(statements, form.names, prices.tolist(), shifts.tolist(), strict=True)
@@ -466,7 +468,9 @@ class Policy:
         check_alignment({"probabilities": probabilities}, evidence.index)
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
         if isinstance(rate, Worst):
-            return max(compute_group_rates(rate, evidence, chances, self.action_space).values())
+            rates = compute_group_rates(rate, evidence, chances, self.action_space)
+            warn_of_missing_groups(rate, rates, self.feature_map)
+            return max(rates.values())
         return measure_rate(rate, evidence, chances, self.action_space)
 
     @property

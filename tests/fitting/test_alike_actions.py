@@ -1,0 +1,80 @@
+"""Actions that nothing tells apart are named, and the problem that the warning proposes does."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+from bylaw import (
+    Evidence,
+    GuaranteeWarning,
+    Problem,
+    custom,
+    error,
+    f1,
+    parse,
+    precision,
+    rejected,
+    selected,
+    solve,
+)
+
+RNG = np.random.default_rng(0)
+TWO = Evidence(RNG.dirichlet([0.5, 1], 500), classes=["fraud", "ok"])
+THREE = Evidence(RNG.dirichlet([1, 1, 1], 500), classes=["fraud", "ok", "other"])
+SENIOR = ["fraud", "ok", "senior"]
+
+
+def drawn(policy, rows):
+    """The share of rows that are decided by lot."""
+    return (policy.probabilities(rows).max(axis=1) < 0.99).mean()
+
+
+@pytest.mark.parametrize(
+    ("problem", "rows", "names"),
+    [
+        (Problem(1 - f1("fraud")), THREE, "'ok' and 'other'"),
+        (Problem(1 - f1("fraud"), [rejected() <= 0.1]), TWO, "'ok' and 'reject'"),
+        (Problem(1 - f1("fraud"), [rejected() <= 0.1]), THREE, "'ok', 'other' and 'reject'"),
+        (Problem(1 - f1("fraud"), [selected("senior") <= 0.1], decisions=SENIOR), TWO, "'ok' and 'senior'"),
+        (Problem(rejected(), [precision("fraud") >= 0.8]), THREE, "'ok' and 'other'"),
+        (Problem(1 - precision("fraud"), [selected("fraud") >= 0.2]), THREE, "'ok' and 'other'"),
+    ],
+)
+def test_chance_decides_and_the_advice_ends_it(problem, rows, names):
+    with pytest.warns(GuaranteeWarning, match=f"chance decides between {names}: ") as told:
+        before = solve(problem, rows)
+    assert len(told) == 1
+    assert drawn(before, rows) > 0.4
+    advice = re.search(r"minimise (error\(\)) subject to (?:its rules and )?(.*)$", str(told[0].message))
+    again = Problem(parse(advice[1]), [*problem.rules, parse(advice[2])], decisions=problem.decisions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy = solve(again, rows)
+    assert drawn(policy, rows) < 0.05
+    assert policy.expected(error(), rows) < before.expected(error(), rows) - 0.01
+    value = before.expected(problem.minimize, rows)
+    assert policy.expected(problem.minimize, rows) <= value + 0.011 * abs(value) + 0.002
+
+
+def test_options_of_one_cost():
+    decisions = ["fraud", "ok", "junior", "senior"]
+    alike = error() + 0.1 * selected("junior") + 0.1 * selected("senior")
+    with pytest.warns(GuaranteeWarning, match="between 'junior' and 'senior': .*a cost of its own"):
+        solve(Problem(alike, decisions=decisions), TWO)
+    solve(Problem(alike + 0.01 * selected("senior"), decisions=decisions), TWO)
+
+
+def test_without_chance_the_first_is_taken():
+    with pytest.warns(GuaranteeWarning, match="the first is always taken of 'ok' and 'other'"):
+        policy = solve(Problem(1 - f1("fraud")), THREE, lottery=False)
+    assert "other" not in set(policy.decide(THREE))
+
+
+def test_rows_that_are_alike_are_no_actions_that_are():
+    evidence = Evidence([[0.5, 0.5]] * 20, costs={"price": np.tile([1e-6, 2e-6], (20, 1))})
+    solve(Problem(error()), evidence)
+    solve(Problem(custom("price")), evidence)
