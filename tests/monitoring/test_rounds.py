@@ -1,4 +1,4 @@
-"""Rounds against loops over all tuples of different rows, and their payments over all rounds that there are."""
+"""Rounds against loops over all tuples of different rows; payments over all rounds that there are."""
 
 from __future__ import annotations
 
