@@ -16,7 +16,7 @@ NESTED = Events(2, False, True, -1.0, 1.0)
 
 
 def test_the_bound_by_hand():
-    """V = 32 with scale 1/2 is nine doublings above 1/16: the effort is 1.4 log 10 + log(zeta(1.4) / 0.01)."""
+    """V = 32 is nine doublings above a quarter of the squared scale of 1/2."""
     tail = 1 / (0.4 * 1_000_000**0.4)  # of the sum that is zeta(1.4)
     effort = 1.4 * math.log(10) + math.log((sum(k**-1.4 for k in range(1, 1_000_000)) + tail) / 0.01)
     k1, k2 = (2**0.25 + 2**-0.25) / math.sqrt(2), (math.sqrt(2) + 1) / 2

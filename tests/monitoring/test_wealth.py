@@ -14,7 +14,7 @@ from bylaw.monitoring.wealth import EPOCH, STAKES, Wealth, weigh_deposit, weigh_
 
 
 def play(payments):
-    """Logarithms of the e-process and of the detector after each round: each deposit is a purse of its own."""
+    """The e-process and the detector after each round, in logarithms: each deposit is a purse of its own."""
     ever, change = [], []
     purses: list[tuple[float, list[float]]] = []  # the deposit, and what each stake has made of one
     for number, paid in enumerate(payments):
@@ -82,7 +82,7 @@ def test_deposits_add_up_to_one_at_most():
 
 
 def test_wealth_of_fair_rounds_has_mean_one(monkeypatch):
-    """Over all courses of seven fair rounds with three payments each: the e-process has mean one after each, and
+    """Over all courses of seven fair rounds with three payments each: the e-process has mean one, and
     the detector the number of its deposits."""
     monkeypatch.setattr(wealth, "EPOCH", 3)
     ends, chances = np.array([-1.0, 0.25, 1.5]), np.array([0.4, 0.4, 0.2])

@@ -88,7 +88,8 @@ class WatchedRule:
         wealth, course = state.wealth.bet((sums.amounts + self.constant * sums.weights) / most)
         ends = rows[self.events.rows - waited - 1 :: self.events.rows]  # of each round
         followed = state.sums.follow(sums, self.events.most_tuples)
-        every, history = _note(state, course, followed[:, 1:], ends)
+        numbers = (state.rows - waited) // self.events.rows + 1 + np.arange(n_rounds)  # also before a restart
+        every, history = _note(state, numbers, course, followed[:, 1:], ends)
         return RuleState(
             waiting=waiting[:, whole:].copy(),
             rows=counted,
@@ -163,12 +164,11 @@ class RuleState:
 
 
 def _note(
-    state: RuleState, course: Course, sums: Floats, ends: NDArray[np.int64]
+    state: RuleState, numbers: NDArray[np.int64], course: Course, sums: Floats, ends: NDArray[np.int64]
 ) -> tuple[int, tuple[Point | Moment, ...]]:
     """The history with the moments that are due, and how many rounds are between them. That depends on the
-    rounds alone."""
+    numbers of the rounds alone."""
     every, history = state.every, list(state.history)
-    numbers = state.wealth.rounds + 1 + np.arange(len(ends))
     due = np.flatnonzero(numbers % every == 0)
     while len(history) + len(due) > _MOST_POINTS:
         every, history = 2 * every, history[1::2]
@@ -219,8 +219,10 @@ def _describe(watched: WatchedRule, sample: HeldOutSample) -> tuple[Any, ...]:
     constant, columns = watched.constant, list[bytes]()
     for one in sample.make_samples(watched.rule):
         inside = one.sizes > 0
+        if not inside.any():  # none of the rows tells this rule from others
+            return (str(watched.rule),)
         values = one.amounts[inside] / one.sizes[inside]
-        level = float(values[0]) if len(values) else 0.0
+        level = float(values[0])
         constant += level
         columns.append(np.round(one.sizes, 9).tobytes() + (np.round(values - level, 9) + 0.0).tobytes())
     return (round(constant, 9), *sorted(columns))
