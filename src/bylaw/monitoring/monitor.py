@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,6 +19,7 @@ from bylaw._base.validation import as_name, as_scalar, check_fraction, check_pos
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits
 from bylaw.auditing.verdicts import describe_rule
 from bylaw.data.arrays import as_vector, make_frame
+from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import Limits
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.parser import Statement
@@ -183,7 +184,7 @@ class Monitor:
         self.policy = policy
         self.ever = check_fraction(ever, "ever")
         self.run_length = check_positive(run_length, "run_length")
-        self.limits: Limits = {} if limits is None else limits
+        self.limits = check_limits({} if limits is None else limits, _make_blank(policy))
         self.problem = _state_problem(policy, rules)
         self.groups = _read_values(groups)
         self._expanded = self._expand()
@@ -245,10 +246,13 @@ class Monitor:
         )
 
     def _sample(self, rows: WatchedRows) -> HeldOutSample:
-        seen = self.columns.observe(rows)
-        limits = check_limits(self.limits, seen)
         return HeldOutSample(
-            seen, rows.decisions, self.policy.action_space, labelled=True, limits=limits, arrived=True
+            self.columns.observe(rows),
+            rows.decisions,
+            self.policy.action_space,
+            labelled=True,
+            limits=self.limits,
+            arrived=True,
         )
 
     # Rows.
@@ -292,8 +296,9 @@ class Monitor:
             a name of these rows, such as a date. A batch of a name that was counted before is not counted
             again.
         """
-        if batch is not None and batch in self.batches:
+        if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
             return
+        self._check_names(outcomes)
         hashed = None if ids is None else self._hash(ids)
         if evidence is None:
             if hashed is None:
@@ -312,6 +317,13 @@ class Monitor:
             self.batches = (*self.batches, batch)[-_MOST_BATCHES:]
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.log = (*self.log, Update(now, self.rows, self.alarm))[-_MOST_LOOKS:]
+
+    def _check_names(self, outcomes: Mapping[str, Any] | None) -> None:
+        if unknown := [name for name in outcomes or () if name not in self.columns.costs]:
+            raise OptionError(
+                f"outcomes[{unknown[0]!r}]: no rule that is watched refers to custom({unknown[0]!r}); there "
+                f"are {sorted(self.columns.costs)}"
+            )
 
     def _check_limits(self, rows: WatchedRows) -> None:
         for name, cost in rows.costs.items():
@@ -578,6 +590,12 @@ def _put(rows: WatchedRows, others: WatchedRows, where: NDArray[np.bool_]) -> Wa
     return join_rows([rows, others]).take(places)
 
 
+def _make_blank(policy: Policy) -> Evidence:
+    """Evidence of no rows."""
+    space = policy.action_space
+    return Evidence.without_rows(space.classes, {}, options=space.named_options)
+
+
 def _state_problem(policy: Policy, rules: Any) -> Problem:
     if rules is None:
         return policy.problem
@@ -591,7 +609,13 @@ def _read_values(groups: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[
         return {}
     if not isinstance(groups, Mapping):
         raise OptionError(f"groups takes a dict {{name: its values}}, not {groups!r}")
-    return {
-        as_name(name, "a group"): tuple(as_scalar(value, f"a value of {name}") for value in values)
-        for name, values in groups.items()
-    }
+    return {as_name(name, "a group"): _read_group(name, values) for name, values in groups.items()}
+
+
+def _read_group(name: str, values: Any) -> tuple[Value, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise OptionError(f"groups[{name!r}] must be a list of its values, not {values!r}")
+    found = tuple(as_scalar(value, f"a value of {name}") for value in values)
+    if not found or len(set(found)) < len(found):
+        raise OptionError(f"groups[{name!r}] must be different values, at least one, not {list(found)}")
+    return found

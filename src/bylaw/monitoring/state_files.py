@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,13 +48,13 @@ def save_state(monitor: Monitor, path: Path) -> None:
     content = {"format": FORMAT, "version": VERSION, **_to_dict(monitor), "row_file": digest}
     write_text(path, json.dumps({**content, "checksum": compute_digest(content)}, allow_nan=False) + "\n")
     kept = None if rows is None else _name_rows(path, digest).name
-    for old in path.parent.glob(f"{path.stem}-rows-{'?' * 12}.npz"):
+    for old in path.parent.glob(f"{escape(path.name)}-rows-{'?' * 12}.npz"):
         if old.name != kept:
             old.unlink(missing_ok=True)
 
 
 def _name_rows(path: Path, digest: str) -> Path:
-    return path.with_name(f"{path.stem}-rows-{digest[:12]}.npz")
+    return path.with_name(f"{path.name}-rows-{digest[:12]}.npz")
 
 
 def _to_dict(monitor: Monitor) -> dict[str, Any]:
@@ -89,8 +90,12 @@ def _state_to_dict(rule: WatchedRule, state: RuleState) -> dict[str, Any]:
         "broken_at": state.broken_at,
         "changed_at": state.changed_at,
         "every": state.every,
-        "history": [list(point) for point in state.history],
+        "history": [_point_to_list(point) for point in state.history if isinstance(point, Point)],
     }
+
+
+def _point_to_list(point: Point) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in point]
 
 
 def load_state(path: Path, policy: Policy) -> Monitor:
@@ -157,8 +162,11 @@ def _read_time(node: Node) -> int | None:
 
 
 def _read_point(node: Node) -> Point:
-    row, *numbers = node.vector(len(Point._fields)).tolist()
-    return Point(int(row), *numbers)
+    parts = node.list()
+    if len(parts) != len(Point._fields):
+        node.fail(f"{len(Point._fields)} numbers")
+    numbers = [math.nan if part.value is None else part.number() for part in parts[1:]]
+    return Point(parts[0].count(), *numbers)
 
 
 def _pack_rows(memory: RowMemory) -> bytes:

@@ -27,7 +27,7 @@ class Point(NamedTuple):
     """A rule at one time of its history."""
 
     row: int  # how many rows the monitor had seen
-    estimate: float  # of the excess, or, of a `RuleWatch`, of the rate
+    estimate: float  # of the excess, or, of a `RuleWatch`, of the rate; nan before there is any
     lower: float
     upper: float
     ever: float  # log10 of the e-process
@@ -187,7 +187,7 @@ def _find_first(course: Floats, limit: float, ends: NDArray[np.int64], before: i
 
 
 def _round(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else 0.0
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _cancels(parts: Mapping[Event, Rate]) -> bool:
