@@ -237,13 +237,13 @@ def test_what_merely_looks_alike_is_no_copy():
 
 
 def test_rules_about_cells_without_random_rows_are_no_copies():
-    """400 cells, of which the rows that tell rules apart have not all."""
-    cells = {"a": list(range(20)), "b": list(range(20))}
-    rules = [selected("yes").given(a=i, b=j) <= 0.6 for i in range(20) for j in range(20)]
+    """1,000 cells, of which the rows that tell rules apart have not all; of them, 100 are watched."""
+    cells = {name: list(range(10)) for name in "abc"}
+    rules = [selected("yes").given(a=0, b=j, c=k) <= 0.6 for j in range(10) for k in range(10)]
     monitor = Monitor(POLICY, rules=rules, groups=cells)
-    assert len(monitor.watched) == 400
-    a, b = np.divmod(np.arange(1200) % 400, 20)
-    monitor.update(ROWS.evidence.rows(np.arange(1200)), groups={"a": a, "b": b})
+    assert len(monitor.watched) == 100
+    b, c = np.divmod(np.arange(300) % 100, 10)
+    monitor.update(ROWS.evidence.rows(np.arange(300)), groups={"a": np.zeros(300, int), "b": b, "c": c})
     assert {one.rows for one in monitor.status} == {3}
 
 
@@ -334,6 +334,7 @@ def cut(n, ends):
 ENDS = st.lists(st.integers(1, 699), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), ENDS, ENDS, ENDS, st.booleans(), st.booleans())
 def test_no_cut_of_rows_into_updates_matters(seed, first, second, third, restarts, looks):

@@ -1,9 +1,11 @@
-"""States as files: read back to the last bit, small, whole or not at all, and refused where they are damaged."""
+"""States as files: read back to the last bit, small, whole or not at all, refused where they are damaged."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from bylaw import (
     Monitor,
+    Policy,
     PolicyFileError,
     custom,
     demographic_parity,
@@ -145,8 +148,8 @@ class KilledError(BaseException):
 
 
 def interrupt(monkeypatch, step):
-    """Die at one of the steps of a save: at the n-th time that a file gets its name, before or after it; while
-    the text of the JSON is written; or before the old file of rows goes."""
+    """Die at one of the steps of a save: when a file gets its name, before or after it; while the text of the
+    JSON is written; or before the old file of rows goes."""
     replace, unlink, write = Path.replace, Path.unlink, Path.write_text
     kind, number = step
     done = {"named": 0}
@@ -206,35 +209,37 @@ def test_whoever_is_interrupted_finds_the_old_state_or_the_new_one(step, tmp_pat
     assert len(list_files(tmp_path)) == 2  # nothing is left of the rest
 
 
+SAVING = """
+import sys
+from bylaw import Monitor, Policy
+from helpers.monitored import draw_rows
+folder = sys.argv[1]
+monitor = Monitor(Policy.load(folder + "/policy.json"), rules=["error() <= 0.3", "rejected() <= 0.3"])
+for batch in range(10_000):
+    monitor.update(draw_rows(40, batch).evidence, ids=range(40 * batch, 40 * batch + 40))
+    monitor.save(folder + "/state.json")
+    print(batch, flush=True)
+"""
+
+
+@pytest.mark.slow
 def test_a_process_that_is_killed(tmp_path):
-    """At any moment of saving again and again: what is there can be read."""
-    path = tmp_path / "state.json"
-    feed(begin(), 0, 300).save(path)
-    monitor = Monitor.load(path, POLICY)
-    child = os.fork() if hasattr(os, "fork") else pytest.skip("no fork here")
-    if child == 0:
-        try:
-            for last in range(310, 900, 10):
-                feed(monitor, last - 10, last)
-                monitor.save(path)
-        finally:
-            os._exit(0)
-    import signal
-    import time
-
-    time.sleep(0.12)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    found = Monitor.load(path, POLICY)
-    assert found.rows >= 300
-    assert describe(found) == describe(replay(found.rows))
-
-
-def replay(rows):
-    monitor = feed(begin(), 0, 300)
-    for last in range(310, rows + 1, 10):
-        feed(monitor, last - 10, last)
-    return monitor
+    """While it saves again and again: what is there is the state after one of its batches."""
+    POLICY.save(tmp_path / "policy.json")
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", SAVING, str(tmp_path)]
+    with subprocess.Popen(command, env=here, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for last in range(20):
+            assert process.stdout.readline() == f"{last}\n"
+        process.kill()
+    policy = Policy.load(tmp_path / "policy.json")
+    found = Monitor.load(tmp_path / "state.json", policy)
+    again = Monitor(policy, rules=["error() <= 0.3", "rejected() <= 0.3"])
+    assert found.rows >= 800
+    for batch in range(found.rows // 40):
+        again.update(draw_rows(40, batch).evidence, ids=range(40 * batch, 40 * batch + 40))
+    assert describe(found) == describe(again)
 
 
 # Damage.
@@ -313,7 +318,7 @@ def test_a_changed_number_does_not_match_the_checksum(saved):
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"format": "bylaw-monitor"}', "nan", "null"])
 def test_what_is_no_state_is_refused(saved, text):
     saved.write_text(text)
-    with pytest.raises(PolicyFileError, match="state.json is "):
+    with pytest.raises(PolicyFileError, match=r"state\.json is "):
         Monitor.load(saved, POLICY)
 
 
@@ -338,11 +343,11 @@ def test_damaged_rows_are_refused(saved):
 
 
 def test_a_state_is_about_one_policy(saved):
-    with pytest.raises(PolicyFileError, match="watches another policy .*: begin a new state"):
+    with pytest.raises(PolicyFileError, match=r"watches another policy .*: begin a new state"):
         Monitor.load(saved, fit_binary())
 
 
-def test_rows_without_the_columns_that_wait_are_refused(saved, monkeypatch):
+def test_rows_without_the_columns_that_wait_are_refused(saved):
     """A file of rows that belongs to other rules, though its checksum is right."""
     other = Monitor(POLICY, rules=error().given(age="old") <= 0.3, groups={"age": ["old", "young"]})
     other.update(ROWS.evidence, ids=np.arange(900))

@@ -22,7 +22,7 @@ import numpy as np
 from bylaw._base.atomic_files import write_atomically, write_text
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
-from bylaw.errors import PolicyFileError
+from bylaw.errors import OptionError, PolicyFileError
 from bylaw.monitoring.rounds import RateSums
 from bylaw.monitoring.watched_rows import WatchedRows
 from bylaw.monitoring.watched_rule import Point, RuleState, WatchedRule
@@ -31,7 +31,7 @@ from bylaw.policy.policy import Policy
 from bylaw.policy.serialization import compute_digest
 
 if TYPE_CHECKING:
-    from bylaw.monitoring.monitor import Monitor, RowMemory
+    from bylaw.monitoring.monitor import Monitor, RowMemory, Update
 
 FORMAT = "bylaw-monitor"
 VERSION = 1
@@ -103,7 +103,7 @@ def load_state(path: Path, policy: Policy) -> Monitor:
 
 
 def _read(root: Node, path: Path, policy: Policy) -> Monitor:
-    from bylaw.monitoring.monitor import Monitor, Update
+    from bylaw.monitoring.monitor import Monitor
 
     root.check_version(FORMAT, VERSION)
     content = {name: value for name, value in root.value.items() if name != "checksum"}
@@ -115,17 +115,20 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
             "begin a new state for this one"
         )
     rules = None if root["rules"].value is None else [rule.text() for rule in root["rules"].list()]
-    monitor = Monitor(
-        policy,
-        ever=root["ever"].positive(),
-        run_length=root["run_length"].positive(),
-        rules=rules,
-        limits={name: tuple(node.vector(2).tolist()) for name, node in root["limits"].items()},
-        groups={name: [value.scalar() for value in node.list()] for name, node in root["groups"].items()},
-    )
+    try:
+        monitor = Monitor(
+            policy,
+            ever=root["ever"].positive(),
+            run_length=root["run_length"].positive(),
+            rules=rules,
+            limits={name: tuple(node.vector(2).tolist()) for name, node in root["limits"].items()},
+            groups={name: [value.scalar() for value in node.list()] for name, node in root["groups"].items()},
+        )
+    except OptionError as problem:
+        raise BadValueError(str(problem)) from None
     monitor.rows = root["rows"].count()
     monitor.batches = tuple(name.text() for name in root["batches"].list())
-    monitor.log = tuple(Update(*update.value) for update in root["log"].list())
+    monitor.log = tuple(_read_update(update) for update in root["log"].list())
     saved = root["watched"].list()
     if [node["rule"].text() for node in saved] != [str(rule.rule) for rule in monitor.watched]:
         raise BadValueError("its rules are not those that it watches")
@@ -133,6 +136,16 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     if digest := root["row_file"].text():
         _read_memory(_name_rows(path, digest), digest, monitor)
     return monitor
+
+
+def _read_update(node: Node) -> Update:
+    from bylaw.monitoring.monitor import Update
+
+    parts = node.list()
+    if len(parts) != len(Update._fields):
+        node.fail("a time, a number of rows and whether there was an alarm")
+    time, rows, alarm = parts
+    return Update(time.text(), rows.count(), alarm.one_of([False, True]))
 
 
 def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
@@ -152,7 +165,7 @@ def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
         log_change=-math.inf if node["log_change"].value is None else node["log_change"].number(),
         broken_at=_read_time(node["broken_at"]),
         changed_at=_read_time(node["changed_at"]),
-        every=node["every"].count(),
+        every=int(node["every"].positive()),
         history=tuple(_read_point(point) for point in node["history"].list()),
     )
 
@@ -190,6 +203,7 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
         raise PolicyFileError(f"{path} is damaged: its content does not match its checksum. Restore it")
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         found: Mapping[str, Floats] = {name: arrays[name] for name in arrays.files}
+    _check_columns(found, path, monitor)
 
     def take(kind: str) -> dict[str, Any]:
         return {
@@ -205,3 +219,16 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
     monitor.memory = RowMemory(
         found["seen"].astype(np.uint64), found["waiting_ids"].astype(np.uint64), waiting
     )
+
+
+def _check_columns(found: Mapping[str, Floats], path: Path, monitor: Monitor) -> None:
+    """What rules read of rows that wait, one line each."""
+    columns = monitor.columns
+    wanted = {"decisions", "labels", "waiting_ids"}
+    wanted |= {f"groups/{name}" for name in columns.groups} | {f"costs/{name}" for name in columns.costs}
+    wanted |= {f"references/{name}" for name in columns.references}
+    lengths = {len(column) for name, column in found.items() if name != "seen"}
+    if set(found) != {"seen", *wanted} or len(lengths) > 1:
+        raise PolicyFileError(
+            f"{path} is damaged: it does not have the columns that these rules read. Restore it"
+        )
