@@ -388,7 +388,7 @@ def test_no_cut_matters_after_a_restart(begin):
     assert describe(one) == describe(many)
     times = [point.row for point in one.status[0].history]
     assert len(set(np.diff(times))) == 1
-    assert len(times) <= 40
+    assert len(times) <= 32
 
 
 def test_the_order_of_rows_matters_and_rows_before_are_no_future():

@@ -46,7 +46,8 @@ def save_state(monitor: Monitor, path: Path) -> None:
         with write_atomically(_name_rows(path, digest)) as partial:
             partial.write_bytes(rows)
     content = {"format": FORMAT, "version": VERSION, **_to_dict(monitor), "row_file": digest}
-    write_text(path, json.dumps({**content, "checksum": compute_digest(content)}, allow_nan=False) + "\n")
+    whole = {**content, "checksum": compute_digest(content)}
+    write_text(path, json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n")
     kept = None if rows is None else _name_rows(path, digest).name
     for old in path.parent.glob(f"{escape(path.name)}-rows-{'?' * 12}.npz"):
         if old.name != kept:
