@@ -6,6 +6,7 @@ import json
 import math
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -594,6 +595,21 @@ def test_what_cannot_be_watched():
         monitor.update(ROWS.evidence, outcomes={"usd": LOSS})
     with pytest.raises(OptionError, match="batch must be text"):
         monitor.update(ROWS.evidence, batch=3)
+
+
+def test_tables_in_another_order_are_refused():
+    """Labels go with ids by position: an index that says otherwise is no accident."""
+    ids, labels = pandas.Series(np.arange(50)), pandas.Series(ROWS.labels[:50])
+    monitor = Monitor(POLICY, rules="error() <= 0.3")
+    rows = Evidence(pandas.DataFrame(ROWS.evidence.probabilities[:50], columns=["no", "yes"]))
+    with pytest.raises(EvidenceError, match="ids"):
+        monitor.update(rows, ids=ids[::-1])
+    monitor.update(rows, ids=ids)
+    with pytest.raises(EvidenceError, match="labels"):
+        monitor.update(ids=ids, labels=labels[::-1])
+    assert monitor.status[0].rows == 0
+    monitor.update(ids=ids[::-1], labels=labels[::-1])
+    assert monitor.status[0].rows == 50
 
 
 # What it tells.

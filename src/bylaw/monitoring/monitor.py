@@ -18,8 +18,8 @@ from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_fraction, check_positive
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits
 from bylaw.auditing.verdicts import describe_rule
-from bylaw.data.arrays import as_vector, make_frame
-from bylaw.data.evidence import Evidence
+from bylaw.data.arrays import as_vector, check_alignment, make_frame
+from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import Limits
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.parser import Statement
@@ -299,6 +299,8 @@ class Monitor:
         if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
             return
         self._check_names(outcomes)
+        given = {"ids": ids, "labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
+        check_alignment(given, None if evidence is None else as_evidence(evidence).index)
         hashed = None if ids is None else self._hash(ids)
         if evidence is None:
             if hashed is None:
