@@ -118,6 +118,15 @@ class RowMemory:
     waiting_ids: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
     waiting: WatchedRows | None = None
 
+    def find_seen(self, ids: Ids) -> NDArray[np.bool_]:
+        """(n_rows,): which of these rows were seen."""
+        places = np.minimum(np.searchsorted(self.seen, ids), max(len(self.seen) - 1, 0))
+        return self.seen[places] == ids if len(self.seen) else np.zeros(len(ids), dtype=bool)
+
+    def add_seen(self, ids: Ids) -> None:
+        new = np.sort(ids[~self.find_seen(ids)])
+        self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
+
     def find_waiting(self, ids: Ids) -> NDArray[np.int64]:
         """The place of each id among the waiting ones, or `UNKNOWN`."""
         if not len(self.waiting_ids):
@@ -350,7 +359,7 @@ class Monitor:
         if len(ids) != len(fresh):
             raise EvidenceError(f"there are {len(ids):,} ids for {len(fresh):,} rows")
         memory, places = self.memory, self.memory.find_waiting(ids)
-        late, seen = places != UNKNOWN, np.isin(ids, self.memory.seen)
+        late, seen = places != UNKNOWN, memory.find_seen(ids)
         if not new and not seen.all():
             first = int(np.flatnonzero(~seen)[0])
             raise EvidenceError(
@@ -390,11 +399,11 @@ class Monitor:
 
     def _remember(self, rows: WatchedRows, ids: Ids, late: NDArray[np.bool_], places: Any) -> None:
         memory = self.memory
-        memory.seen = np.union1d(memory.seen, ids)
+        memory.add_seen(ids)
         complete = rows.find_shown(frozenset().union(*(rule.needs for rule in self.watched)))
         parts, names = [rows.take(np.flatnonzero(~complete))], [ids[~complete]]
         if memory.waiting is not None:
-            kept = np.setdiff1d(np.arange(len(memory.waiting_ids)), places[late])
+            kept = np.delete(np.arange(len(memory.waiting_ids)), places[late])
             parts, names = [memory.waiting.take(kept), *parts], [memory.waiting_ids[kept], *names]
         memory.waiting, memory.waiting_ids = join_rows(parts), np.concatenate(names)
 

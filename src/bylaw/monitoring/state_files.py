@@ -187,8 +187,8 @@ def _pack_rows(memory: RowMemory) -> bytes:
     arrays: dict[str, Any] = {"seen": memory.seen, "waiting_ids": memory.waiting_ids}
     if memory.waiting is not None:
         arrays |= {"decisions": memory.waiting.decisions, "labels": memory.waiting.labels}
-        for kind in ("groups", "references", "costs"):
-            arrays |= {f"{kind}/{name}": column for name, column in getattr(memory.waiting, kind).items()}
+        for table in ("groups", "references", "costs"):
+            arrays |= {f"{table}/{name}": column for name, column in getattr(memory.waiting, table).items()}
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
@@ -206,11 +206,11 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
         found: Mapping[str, Floats] = {name: arrays[name] for name in arrays.files}
     _check_columns(found, path, monitor)
 
-    def take(kind: str) -> dict[str, Any]:
+    def take(table: str) -> dict[str, Any]:
         return {
-            name.removeprefix(f"{kind}/"): column
+            name.removeprefix(f"{table}/"): column
             for name, column in found.items()
-            if name.startswith(f"{kind}/")
+            if name.startswith(f"{table}/")
         }
 
     waiting = None
