@@ -35,6 +35,7 @@ from bylaw import (
     solve,
 )
 from bylaw.monitoring.monitor import Watch
+from bylaw.monitoring.wealth import Wealth
 from helpers.monitored import (
     describe,
     draw_routes,
@@ -131,6 +132,35 @@ def test_every_kind_of_rule_by_hand(kind):
     assert found.lower <= found.estimate <= found.upper
     assert found.rows == (np.atleast_2d(weights) > 0).any(axis=0).sum()
     assert (found.rule, found.sense) == (str(rule), rule.sense)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_round_of_any_rule_loses_more_than_all(kind, monkeypatch):
+    """Decisions, groups and labels that go together as badly as they can: payments stay above -1, and where
+    the rule is turned around, too."""
+    rule, seen, bet = KINDS[kind][0], [], Wealth.bet
+    monkeypatch.setattr(Wealth, "bet", lambda self, payments: seen.append(payments) or bet(self, payments))
+    excess = rule.excess
+    for one in (rule, excess >= 0.1):
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            monitor = Monitor(POLICY, rules=one, groups=SEX, limits={"loss": (1, 4)})
+            women, yes = rng.random((2, len(ROWS))) < rng.choice([0.5, 0.9], (2, 1))
+            taken = np.where(women ^ yes, "yes", rng.choice(["no", "reject"], len(ROWS)))
+            monitor.update(
+                ROWS.evidence,
+                labels=np.where(yes, "yes", "no"),
+                groups={"sex": np.where(women, "F", "M")},
+                decisions=taken if seed % 2 else None,
+                outcomes={"loss": rng.choice([1.0, 4.0], LOSS.shape)} if monitor.columns.costs else None,
+            )
+    assert min(payments.min() for payments in seen) >= -1 - 1e-12
+
+
+def test_which_rules_have_values_that_cancel():
+    """A group against a whole of which it is a part: what both have of the same rows goes out."""
+    found = {kind for kind, (rule, *_) in KINDS.items() if watch(rule).watched[0].events.cancels}
+    assert found == {"a group and all", "at least, a group and all", "odds"}
 
 
 def test_estimates_are_near_the_rates_of_all_rows():
