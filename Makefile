@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates privacy guarantee fuzz docs clean
+.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates monitor privacy guarantee fuzz docs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -21,6 +21,7 @@ help:
 	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
 	@echo "make fairlearn  beside fairlearn, error-parity and OxonFair, on the same rows with the same learners"
 	@echo "make certificates  how often certificates are wrong, by simulation, also after several looks"
+	@echo "make monitor  how rare false alarms of a monitor are, by simulation, how soon true ones come, and the cost"
 	@echo "make privacy  what fingerprints of rows recognise, and what they tell of a row"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
 	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
@@ -101,6 +102,10 @@ certificates: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.validity
 	$(BIN)/python -m experiments.certificates.power
 	$(BIN)/python -m experiments.certificates.looks
+
+monitor: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.monitoring.validity
+	$(BIN)/python -m experiments.monitoring.delay
 
 privacy: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.privacy.fingerprints

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,7 +19,8 @@ from bylaw._base.validation import as_name, as_scalar, check_fraction, check_pos
 from bylaw.auditing.costs import add_changes
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits
 from bylaw.auditing.verdicts import describe_rule
-from bylaw.data.arrays import as_vector, make_frame
+from bylaw.data.arrays import as_vector, check_alignment, make_frame
+from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import Limits
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.parser import Statement
@@ -118,6 +119,15 @@ class RowMemory:
     waiting_ids: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
     waiting: WatchedRows | None = None
 
+    def find_seen(self, ids: Ids) -> NDArray[np.bool_]:
+        """(n_rows,): which of these rows were seen."""
+        places = np.minimum(np.searchsorted(self.seen, ids), max(len(self.seen) - 1, 0))
+        return self.seen[places] == ids if len(self.seen) else np.zeros(len(ids), dtype=bool)
+
+    def add_seen(self, ids: Ids) -> None:
+        new = np.sort(ids[~self.find_seen(ids)])
+        self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
+
     def find_waiting(self, ids: Ids) -> NDArray[np.int64]:
         """The place of each id among the waiting ones, or `UNKNOWN`."""
         if not len(self.waiting_ids):
@@ -184,7 +194,7 @@ class Monitor:
         self.policy = policy
         self.ever = check_fraction(ever, "ever")
         self.run_length = check_positive(run_length, "run_length")
-        self.limits: Limits = {} if limits is None else limits
+        self.limits = check_limits({} if limits is None else limits, _make_blank(policy))
         self.problem = _state_problem(policy, rules)
         self.groups = _read_values(groups)
         self.expanded = self._expand()
@@ -247,10 +257,13 @@ class Monitor:
         )
 
     def _sample(self, rows: WatchedRows) -> HeldOutSample:
-        seen = self.columns.observe(rows)
-        limits = check_limits(self.limits, seen)
         return HeldOutSample(
-            seen, rows.decisions, self.policy.action_space, labelled=True, limits=limits, arrived=True
+            self.columns.observe(rows),
+            rows.decisions,
+            self.policy.action_space,
+            labelled=True,
+            limits=self.limits,
+            arrived=True,
         )
 
     # Rows.
@@ -294,8 +307,11 @@ class Monitor:
             a name of these rows, such as a date. A batch of a name that was counted before is not counted
             again.
         """
-        if batch is not None and batch in self.batches:
+        if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
             return
+        self._check_names(outcomes)
+        given = {"ids": ids, "labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
+        check_alignment(given, None if evidence is None else as_evidence(evidence).index)
         hashed = None if ids is None else self._hash(ids)
         _, outcomes = add_changes(() if evidence is None else self.columns.costs, {}, outcomes)
         if evidence is None:
@@ -315,6 +331,13 @@ class Monitor:
             self.batches = (*self.batches, batch)[-_MOST_BATCHES:]
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.log = (*self.log, Update(now, self.rows, self.alarm))[-_MOST_LOOKS:]
+
+    def _check_names(self, outcomes: Mapping[str, Any] | None) -> None:
+        if unknown := [name for name in outcomes or () if name not in self.columns.costs]:
+            raise OptionError(
+                f"outcomes[{unknown[0]!r}]: no rule that is watched refers to custom({unknown[0]!r}); there "
+                f"are {sorted(self.columns.costs)}"
+            )
 
     def _check_limits(self, rows: WatchedRows) -> None:
         for name, cost in rows.costs.items():
@@ -339,7 +362,7 @@ class Monitor:
         if len(ids) != len(fresh):
             raise EvidenceError(f"there are {len(ids):,} ids for {len(fresh):,} rows")
         memory, places = self.memory, self.memory.find_waiting(ids)
-        late, seen = places != UNKNOWN, np.isin(ids, self.memory.seen)
+        late, seen = places != UNKNOWN, memory.find_seen(ids)
         if not new and not seen.all():
             first = int(np.flatnonzero(~seen)[0])
             raise EvidenceError(
@@ -379,11 +402,11 @@ class Monitor:
 
     def _remember(self, rows: WatchedRows, ids: Ids, late: NDArray[np.bool_], places: Any) -> None:
         memory = self.memory
-        memory.seen = np.union1d(memory.seen, ids)
+        memory.add_seen(ids)
         complete = rows.find_shown(frozenset().union(*(rule.needs for rule in self.watched)))
         parts, names = [rows.take(np.flatnonzero(~complete))], [ids[~complete]]
         if memory.waiting is not None:
-            kept = np.setdiff1d(np.arange(len(memory.waiting_ids)), places[late])
+            kept = np.delete(np.arange(len(memory.waiting_ids)), places[late])
             parts, names = [memory.waiting.take(kept), *parts], [memory.waiting_ids[kept], *names]
         memory.waiting, memory.waiting_ids = join_rows(parts), np.concatenate(names)
 
@@ -581,6 +604,12 @@ def _put(rows: WatchedRows, others: WatchedRows, where: NDArray[np.bool_]) -> Wa
     return join_rows([rows, others]).take(places)
 
 
+def _make_blank(policy: Policy) -> Evidence:
+    """Evidence of no rows."""
+    space = policy.action_space
+    return Evidence.without_rows(space.classes, {}, options=space.named_options)
+
+
 def _state_problem(policy: Policy, rules: Any) -> Problem:
     if rules is None:
         return policy.problem
@@ -594,7 +623,13 @@ def _read_values(groups: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[
         return {}
     if not isinstance(groups, Mapping):
         raise OptionError(f"groups takes a dict {{name: its values}}, not {groups!r}")
-    return {
-        as_name(name, "a group"): tuple(as_scalar(value, f"a value of {name}") for value in values)
-        for name, values in groups.items()
-    }
+    return {as_name(name, "a group"): _read_group(name, values) for name, values in groups.items()}
+
+
+def _read_group(name: str, values: Any) -> tuple[Value, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise OptionError(f"groups[{name!r}] must be a list of its values, not {values!r}")
+    found = tuple(as_scalar(value, f"a value of {name}") for value in values)
+    if not found or len(set(found)) < len(found):
+        raise OptionError(f"groups[{name!r}] must be different values, at least one, not {list(found)}")
+    return found

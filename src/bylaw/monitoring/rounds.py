@@ -64,7 +64,8 @@ class Events:
         if n == 1:
             return RoundSums(weights[0], amounts[0])
         others = np.stack([np.delete(weights, e, axis=0).prod(axis=0) for e in range(n)])
-        found = RoundSums(weights.prod(axis=0), (amounts * others).sum(axis=0))
+        # One event after the other: a reduction over many adds up one round in another order than several.
+        found = RoundSums(weights.prod(axis=0), np.add.accumulate(amounts * others)[-1])
         if n > 2 or self.disjoint:
             return found
         a, b, y, z = columns  # a row is no pair with itself

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from bylaw._base.atomic_files import write_atomically, write_text
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
-from bylaw.errors import PolicyFileError
+from bylaw.errors import OptionError, PolicyFileError
 from bylaw.monitoring.rounds import RateSums
 from bylaw.monitoring.watched_rows import WatchedRows
 from bylaw.monitoring.watched_rule import Point, RuleState, WatchedRule
@@ -30,7 +31,7 @@ from bylaw.policy.policy import Policy
 from bylaw.policy.serialization import compute_digest
 
 if TYPE_CHECKING:
-    from bylaw.monitoring.monitor import Monitor, RowMemory
+    from bylaw.monitoring.monitor import Monitor, RowMemory, Update
 
 FORMAT = "bylaw-monitor"
 VERSION = 1
@@ -45,15 +46,16 @@ def save_state(monitor: Monitor, path: Path) -> None:
         with write_atomically(_name_rows(path, digest)) as partial:
             partial.write_bytes(rows)
     content = {"format": FORMAT, "version": VERSION, **_to_dict(monitor), "row_file": digest}
-    write_text(path, json.dumps({**content, "checksum": compute_digest(content)}, allow_nan=False) + "\n")
+    whole = {**content, "checksum": compute_digest(content)}
+    write_text(path, json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n")
     kept = None if rows is None else _name_rows(path, digest).name
-    for old in path.parent.glob(f"{path.stem}-rows-{'?' * 12}.npz"):
+    for old in path.parent.glob(f"{escape(path.name)}-rows-{'?' * 12}.npz"):
         if old.name != kept:
             old.unlink(missing_ok=True)
 
 
 def _name_rows(path: Path, digest: str) -> Path:
-    return path.with_name(f"{path.stem}-rows-{digest[:12]}.npz")
+    return path.with_name(f"{path.name}-rows-{digest[:12]}.npz")
 
 
 def _to_dict(monitor: Monitor) -> dict[str, Any]:
@@ -89,8 +91,12 @@ def _state_to_dict(rule: WatchedRule, state: RuleState) -> dict[str, Any]:
         "broken_at": state.broken_at,
         "changed_at": state.changed_at,
         "every": state.every,
-        "history": [list(point) for point in state.history],
+        "history": [_point_to_list(point) for point in state.history if isinstance(point, Point)],
     }
+
+
+def _point_to_list(point: Point) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in point]
 
 
 def load_state(path: Path, policy: Policy) -> Monitor:
@@ -98,7 +104,7 @@ def load_state(path: Path, policy: Policy) -> Monitor:
 
 
 def _read(root: Node, path: Path, policy: Policy) -> Monitor:
-    from bylaw.monitoring.monitor import Monitor, Update
+    from bylaw.monitoring.monitor import Monitor
 
     root.check_version(FORMAT, VERSION)
     content = {name: value for name, value in root.value.items() if name != "checksum"}
@@ -110,17 +116,20 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
             "begin a new state for this one"
         )
     rules = None if root["rules"].value is None else [rule.text() for rule in root["rules"].list()]
-    monitor = Monitor(
-        policy,
-        ever=root["ever"].positive(),
-        run_length=root["run_length"].positive(),
-        rules=rules,
-        limits={name: tuple(node.vector(2).tolist()) for name, node in root["limits"].items()},
-        groups={name: [value.scalar() for value in node.list()] for name, node in root["groups"].items()},
-    )
+    try:
+        monitor = Monitor(
+            policy,
+            ever=root["ever"].positive(),
+            run_length=root["run_length"].positive(),
+            rules=rules,
+            limits={name: tuple(node.vector(2).tolist()) for name, node in root["limits"].items()},
+            groups={name: [value.scalar() for value in node.list()] for name, node in root["groups"].items()},
+        )
+    except OptionError as problem:
+        raise BadValueError(str(problem)) from None
     monitor.rows = root["rows"].count()
     monitor.batches = tuple(name.text() for name in root["batches"].list())
-    monitor.log = tuple(Update(*update.value) for update in root["log"].list())
+    monitor.log = tuple(_read_update(update) for update in root["log"].list())
     saved = root["watched"].list()
     if [node["rule"].text() for node in saved] != [str(rule.rule) for rule in monitor.watched]:
         raise BadValueError("its rules are not those that it watches")
@@ -128,6 +137,16 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     if digest := root["row_file"].text():
         _read_memory(_name_rows(path, digest), digest, monitor)
     return monitor
+
+
+def _read_update(node: Node) -> Update:
+    from bylaw.monitoring.monitor import Update
+
+    parts = node.list()
+    if len(parts) != len(Update._fields):
+        node.fail("a time, a number of rows and whether there was an alarm")
+    time, rows, alarm = parts
+    return Update(time.text(), rows.count(), alarm.one_of([False, True]))
 
 
 def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
@@ -147,7 +166,7 @@ def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
         log_change=-math.inf if node["log_change"].value is None else node["log_change"].number(),
         broken_at=_read_time(node["broken_at"]),
         changed_at=_read_time(node["changed_at"]),
-        every=node["every"].count(),
+        every=int(node["every"].positive()),
         history=tuple(_read_point(point) for point in node["history"].list()),
     )
 
@@ -157,16 +176,19 @@ def _read_time(node: Node) -> int | None:
 
 
 def _read_point(node: Node) -> Point:
-    row, *numbers = node.vector(len(Point._fields)).tolist()
-    return Point(int(row), *numbers)
+    parts = node.list()
+    if len(parts) != len(Point._fields):
+        node.fail(f"{len(Point._fields)} numbers")
+    numbers = [math.nan if part.value is None else part.number() for part in parts[1:]]
+    return Point(parts[0].count(), *numbers)
 
 
 def _pack_rows(memory: RowMemory) -> bytes:
     arrays: dict[str, Any] = {"seen": memory.seen, "waiting_ids": memory.waiting_ids}
     if memory.waiting is not None:
         arrays |= {"decisions": memory.waiting.decisions, "labels": memory.waiting.labels}
-        for kind in ("groups", "references", "costs"):
-            arrays |= {f"{kind}/{name}": column for name, column in getattr(memory.waiting, kind).items()}
+        for table in ("groups", "references", "costs"):
+            arrays |= {f"{table}/{name}": column for name, column in getattr(memory.waiting, table).items()}
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
@@ -182,12 +204,13 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
         raise PolicyFileError(f"{path} is damaged: its content does not match its checksum. Restore it")
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         found: Mapping[str, Floats] = {name: arrays[name] for name in arrays.files}
+    _check_columns(found, path, monitor)
 
-    def take(kind: str) -> dict[str, Any]:
+    def take(table: str) -> dict[str, Any]:
         return {
-            name.removeprefix(f"{kind}/"): column
+            name.removeprefix(f"{table}/"): column
             for name, column in found.items()
-            if name.startswith(f"{kind}/")
+            if name.startswith(f"{table}/")
         }
 
     waiting = None
@@ -197,3 +220,16 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
     monitor.memory = RowMemory(
         found["seen"].astype(np.uint64), found["waiting_ids"].astype(np.uint64), waiting
     )
+
+
+def _check_columns(found: Mapping[str, Floats], path: Path, monitor: Monitor) -> None:
+    """What rules read of rows that wait, one line each."""
+    columns = monitor.columns
+    wanted = {"decisions", "labels", "waiting_ids"}
+    wanted |= {f"groups/{name}" for name in columns.groups} | {f"costs/{name}" for name in columns.costs}
+    wanted |= {f"references/{name}" for name in columns.references}
+    lengths = {len(column) for name, column in found.items() if name != "seen"}
+    if set(found) != {"seen", *wanted} or len(lengths) > 1:
+        raise PolicyFileError(
+            f"{path} is damaged: it does not have the columns that these rules read. Restore it"
+        )

@@ -60,19 +60,28 @@ class WatchedRows:
     def fill(self, later: WatchedRows) -> WatchedRows:
         """With what was learned later of the same rows. What was known before does not change."""
         groups = {name: _fill(codes, later.groups[name], name) for name, codes in self.groups.items()}
-        costs = {name: np.where(np.isnan(cost), later.costs[name], cost) for name, cost in self.costs.items()}
+        costs = {name: _fill_costs(cost, later.costs[name], name) for name, cost in self.costs.items()}
         labels = _fill(self.labels, later.labels, LABEL)
         return WatchedRows(self.decisions, labels, groups, self.references, costs)
 
 
 def _fill(before: Codes, later: Codes, name: str) -> Codes:
-    changed = (before != UNKNOWN) & (later != UNKNOWN) & (before != later)
+    _refuse_changes((before != UNKNOWN) & (later != UNKNOWN) & (before != later), name)
+    return np.where(before == UNKNOWN, later, before)
+
+
+def _fill_costs(before: Floats, later: Floats, name: str) -> Floats:
+    changed = ~np.isnan(before) & ~np.isnan(later) & (before != later)
+    _refuse_changes(changed.any(axis=1), name_cost(name))
+    return np.where(np.isnan(before), later, before)
+
+
+def _refuse_changes(changed: Mask, name: str) -> None:
     if changed.any():
         raise EvidenceError(
             f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, which has been "
             "counted. Correct the later table"
         )
-    return np.where(before == UNKNOWN, later, before)
 
 
 def join_rows(parts: Sequence[WatchedRows]) -> WatchedRows:

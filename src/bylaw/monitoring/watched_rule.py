@@ -18,7 +18,7 @@ from bylaw.monitoring.confidence_sequences import estimate_rates, find_interval
 from bylaw.monitoring.rounds import Events, RateSums
 from bylaw.monitoring.wealth import EPOCH, Course, Wealth
 
-_MOST_POINTS = 40  # of a rule's history; then every second one is dropped
+_MOST_POINTS = 32  # of a rule's history; then every second one is dropped
 _FIRST_EVERY = 8  # rounds from one point to the next, at first
 _DIGITS = 5  # of a point
 
@@ -27,7 +27,7 @@ class Point(NamedTuple):
     """A rule at one time of its history."""
 
     row: int  # how many rows the monitor had seen
-    estimate: float  # of the excess, or, of a `RuleWatch`, of the rate
+    estimate: float  # of the excess, or, of a `RuleWatch`, of the rate; nan before there is any
     lower: float
     upper: float
     ever: float  # log10 of the e-process
@@ -88,7 +88,8 @@ class WatchedRule:
         wealth, course = state.wealth.bet((sums.amounts + self.constant * sums.weights) / most)
         ends = rows[self.events.rows - waited - 1 :: self.events.rows]  # of each round
         followed = state.sums.follow(sums, self.events.most_tuples)
-        every, history = _note(state, course, followed[:, 1:], ends)
+        numbers = (state.rows - waited) // self.events.rows + 1 + np.arange(n_rounds)  # also before a restart
+        every, history = _note(state, numbers, course, followed[:, 1:], ends)
         return RuleState(
             waiting=waiting[:, whole:].copy(),
             rows=counted,
@@ -163,12 +164,11 @@ class RuleState:
 
 
 def _note(
-    state: RuleState, course: Course, sums: Floats, ends: NDArray[np.int64]
+    state: RuleState, numbers: NDArray[np.int64], course: Course, sums: Floats, ends: NDArray[np.int64]
 ) -> tuple[int, tuple[Point | Moment, ...]]:
     """The history with the moments that are due, and how many rounds are between them. That depends on the
-    rounds alone."""
+    numbers of the rounds alone."""
     every, history = state.every, list(state.history)
-    numbers = state.wealth.rounds + 1 + np.arange(len(ends))
     due = np.flatnonzero(numbers % every == 0)
     while len(history) + len(due) > _MOST_POINTS:
         every, history = 2 * every, history[1::2]
@@ -187,7 +187,7 @@ def _find_first(course: Floats, limit: float, ends: NDArray[np.int64], before: i
 
 
 def _round(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else 0.0
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _cancels(parts: Mapping[Event, Rate]) -> bool:
@@ -219,8 +219,10 @@ def _describe(watched: WatchedRule, sample: HeldOutSample) -> tuple[Any, ...]:
     constant, columns = watched.constant, list[bytes]()
     for one in sample.make_samples(watched.rule):
         inside = one.sizes > 0
+        if not inside.any():  # none of the rows tells this rule from others
+            return (str(watched.rule),)
         values = one.amounts[inside] / one.sizes[inside]
-        level = float(values[0]) if len(values) else 0.0
+        level = float(values[0])
         constant += level
         columns.append(np.round(one.sizes, 9).tobytes() + (np.round(values - level, 9) + 0.0).tobytes())
     return (round(constant, 9), *sorted(columns))
