@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import ShortCircuitOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronDataIntervalTimetable
 
 FOLDER = os.environ.get("WATCH_FOLDER", "/srv/credit/production")  # policy.json, watched.toml, rows/DAY.parquet
 BYLAW = os.environ.get("BYLAW", "bylaw")  # of a virtual environment of its own, if Airflow's is crowded
@@ -25,7 +25,7 @@ echo $code
 
 with DAG(
     "watch_policy",
-    schedule="@daily",
+    schedule=CronDataIntervalTimetable("15 2 * * *", timezone="UTC"),  # {{ ds }} is the day before
     start_date=datetime(2026, 3, 2),
     catchup=True,  # days that were missed are counted, too
     max_active_runs=1,  # one state, one run at a time
