@@ -9,7 +9,9 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-FOLDER = os.environ.get("WATCH_FOLDER", "/srv/credit/production")  # policy.json, watched.toml, rows/DAY.parquet
+FOLDER = os.environ.get(
+    "WATCH_FOLDER", "/srv/credit/production"
+)  # policy.json, watched.toml, rows/DAY.parquet
 BYLAW = os.environ.get("BYLAW", "bylaw")  # of a virtual environment of its own, if Airflow's is crowded
 
 # 0 and 1 are answers, which the next task reads; anything else is trouble, and worth another try.
@@ -43,5 +45,7 @@ with DAG(
         python_callable=lambda code: code == "1",
         op_args=[watch.output],
     )
-    tell = BashOperator(task_id="tell", bash_command="echo 'a rule is broken or changed: {{ ds }}'")  # a pager
+    tell = BashOperator(
+        task_id="tell", bash_command="echo 'a rule is broken or changed: {{ ds }}'"
+    )  # a pager
     watch >> alarm >> tell

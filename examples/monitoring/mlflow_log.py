@@ -1,6 +1,6 @@
 """Watch the rows of one day, and log the result to MLflow: one run for each policy, one step for each day.
 
-    python mlflow_log.py FOLDER DAY
+python mlflow_log.py FOLDER DAY
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def log(monitor: Monitor, day: str) -> None:
 
 def main(folder: Path, day: str) -> int:
     policy, state = Policy.load(folder / "policy.json"), folder / "watch.json"
-    monitor = Monitor.load(state, policy) if state.exists() else Monitor(policy, rules=WATCHED, run_length=219_000)
+    monitor = (
+        Monitor.load(state, policy) if state.exists() else Monitor(policy, rules=WATCHED, run_length=219_000)
+    )
     count_day(monitor, folder, day)
     monitor.save(state)
     mlflow.set_experiment("watch")

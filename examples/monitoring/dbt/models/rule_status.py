@@ -17,7 +17,9 @@ def model(dbt, session):
     folder, rows = Path(dbt.config.get("folder")), dbt.ref("todays_rows").fetchnumpy()
 
     policy, state = Policy.load(folder / "policy.json"), folder / "watch.json"
-    monitor = Monitor.load(state, policy) if state.exists() else Monitor(policy, rules=WATCHED, run_length=219_000)
+    monitor = (
+        Monitor.load(state, policy) if state.exists() else Monitor(policy, rules=WATCHED, run_length=219_000)
+    )
     evidence = Evidence(
         np.column_stack([rows["p_bad"], rows["p_good"]]),
         classes=["bad", "good"],
