@@ -152,6 +152,7 @@ def test_the_project_for_dbt(production):
 
 @pytest.mark.slow
 @needs("mlflow")
+@pytest.mark.filterwarnings("ignore")  # those of its own libraries
 def test_the_script_for_mlflow(production):
     import mlflow
 
