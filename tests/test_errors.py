@@ -44,6 +44,9 @@ IN_PYTHON = {
     Remedy("choose_probabilities"): "pass probabilities='p_*', or a list of columns, one for each class",
     Remedy("choose_group", "race"): "pass groups=['race'] or group_probabilities={'race': 'race_*'}",
     Remedy("choose_column", "label", ("y", "outcome")): "pass label='y', for instance",
+    Remedy(
+        "pass_changes", "changed"
+    ): "pass earlier.mark_changes(evidence), where earlier is the policy that decided before",
     Remedy("list_columns"): "give the columns as a list, in the order of the classes",
     Remedy("normalize"): "correct it, or pass normalize=True to divide each row by its sum",
     Remedy("align_rows", "labels", ("X",)): "where they have the same rows in the same order, pass both with "

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bylaw.estimators.constrained_classifier import ConstrainedClassifier
     from bylaw.fitting.diagnosis import Diagnosis, diagnose
     from bylaw.fitting.frontier import Frontier, frontier
+    from bylaw.fitting.refit import refit
     from bylaw.fitting.sensitivity import Sensitivity, sensitivity
     from bylaw.fitting.solve import solve
     from bylaw.fitting.stream import Stream
@@ -126,6 +127,7 @@ __all__ = [
     "precision",
     "predictive_parity",
     "recall",
+    "refit",
     "rejected",
     "rejection_parity",
     "scan",
@@ -150,6 +152,7 @@ _MODULES = {
     "bylaw.estimators.constrained_classifier": "ConstrainedClassifier",
     "bylaw.fitting.diagnosis": "Diagnosis diagnose",
     "bylaw.fitting.frontier": "Frontier frontier",
+    "bylaw.fitting.refit": "refit",
     "bylaw.fitting.sensitivity": "Sensitivity sensitivity",
     "bylaw.fitting.solve": "solve",
     "bylaw.fitting.stream": "Stream",

@@ -38,6 +38,7 @@ IN_SHELL = {
     Remedy("choose_solver", "auto"): 'otherwise set solver = "auto" under [solve] in the rules file',
     Remedy("choose_decisions", "sets"): 'for other decisions set decisions = "sets" at the top of the rules '
     "file",
+    Remedy("pass_changes", "changed"): "give the policy that decided before with --previous POLICY",
     Remedy("choose_reject"): 'choose another with reject = "refer" at the top of the rules file',
     Remedy("choose_probabilities"): "name them with --scores 'p_*' or --scores COLUMN,COLUMN",
     Remedy("choose_group", "race"): "pass --group race or --group-probabilities 'race=race_*'",

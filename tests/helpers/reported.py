@@ -10,16 +10,19 @@ import numpy as np
 from bylaw import (
     Evidence,
     HeldOut,
+    Monitor,
     Problem,
     coverage_parity,
     demographic_parity,
     disparate_impact,
     error,
     miscoverage,
+    refit,
     rejected,
     size,
     solve,
 )
+from bylaw.auditing.comparison import compare_policies
 from bylaw.report import report
 from helpers.scored import people
 
@@ -78,6 +81,28 @@ def attacking():
 
 
 @cache
+def watched():
+    """A policy that was watched: quiet at first, then men are preferred; some labels are still to come."""
+    policy = referring()[0]
+    monitor = Monitor(policy, rules=["demographic_parity('sex', tol=0.08)", "error() <= 0.4"])
+    for day in range(12):
+        evidence, labels, sex = people(400, seed=100 + day)
+        decisions = np.where(sex == "M", 1, 0) if day > 7 else policy.decide(evidence, rng=day)
+        late = [label if day < 10 else None for label in labels.tolist()]
+        monitor.update(evidence, labels=late, decisions=decisions, ids=np.arange(400) + 400 * day)
+    return monitor
+
+
+@cache
+def refitted():
+    """A later policy beside the earlier one."""
+    policy = referring()[0]
+    evidence, labels, _ = people(800, seed=7, tilt=0.5)
+    later = refit(policy, evidence)
+    return later, evidence, labels, compare_policies(policy, later, evidence, labels=labels)
+
+
+@cache
 def page_of(name):
     """The page of one of the policies above."""
     if name == "referring":
@@ -89,6 +114,12 @@ def page_of(name):
     elif name == "guessing":
         policy, evidence, labels, group = guessing()
         made = report(policy, evidence, labels=labels, groups={"gender": group}, levels=5, created=WHEN)
+    elif name == "watched":
+        policy, evidence, labels, _ = referring()
+        made = report(policy, evidence, labels=labels, levels=0, monitor=watched(), created=WHEN)
+    elif name == "refitted":
+        policy, evidence, labels, compared = refitted()
+        made = report(policy, evidence, labels=labels, levels=0, comparison=compared, created=WHEN)
     elif name == "sets":
         made = report(*in_sets(), levels=5, created=WHEN)
     else:

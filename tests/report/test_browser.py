@@ -19,7 +19,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-NAMES = ["referring", "audited", "guessing", "sets", "attacking"]
+NAMES = ["referring", "audited", "guessing", "sets", "watched", "refitted", "attacking"]
 
 # Each letter's colour against the nearest painted background, as WCAG counts it.
 CONTRAST = """() => {
@@ -130,7 +130,7 @@ def opened(browser, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_renders_without_complaint(opened, name):
     page = opened(name, viewport={"width": 1200, "height": 900})
-    assert page.locator("section").count() == 11
+    assert page.locator("section").count() == (12 if name in ("watched", "refitted") else 11)
     assert page.evaluate(FAULTS) == []
     dot = page.locator("circle.after").first
     assert dot.bounding_box()["width"] > 5

@@ -30,11 +30,21 @@ from bylaw.report.cost_curves import trace_curves
 from bylaw.report.number_format import format_count, format_percent, format_points
 from bylaw.report.rows import make_report_rows
 from bylaw.solvers.full_batch import FullBatch
-from helpers.reported import HOSTILE, WHEN, guessing, in_sets, page_of, parsed, referring
+from helpers.reported import (
+    HOSTILE,
+    WHEN,
+    guessing,
+    in_sets,
+    page_of,
+    parsed,
+    referring,
+    refitted,
+    watched,
+)
 from helpers.scored import people
 
 ICONS = {"violated": "✕", "undecided": "?", "certified": "✓"}
-NAMES = ["referring", "audited", "guessing", "sets", "attacking"]
+NAMES = ["referring", "audited", "guessing", "sets", "watched", "refitted", "attacking"]
 
 
 def tables(tree):
@@ -58,7 +68,7 @@ def test_the_page_is_whole_and_alone(name):
     assert [h.name for h in tree.all("h1")] == ["h1"]
     anchors = [s.attributes["id"] for s in tree.all("section")]
     assert anchors == [a.attributes["href"][1:] for a in tree.all("nav")[0].all("a")]
-    assert len(anchors) == 11
+    assert len(anchors) == (12 if name in ("watched", "refitted") else 11)
     assert not re.search(r"https?:|src=|url\(|@import", re.sub(r"&[^;]*;", "", html.split("<main")[0]))
     (policy,) = tree.all("meta", http_equiv="Content-Security-Policy")
     assert policy.attributes["content"].startswith("default-src 'none'; style-src 'sha256-")
@@ -643,3 +653,48 @@ def test_nothing_is_shown_as_nan():
         words = parsed(page_of(name)).all("main")[0].words()
         assert not re.search(r"\b(nan|inf|None)\b", words), name
     assert HOSTILE in parsed(page_of("attacking")).words()
+
+
+@pytest.mark.slow
+def test_what_was_watched_is_shown_as_the_monitor_tells_it():
+    monitor, tree = watched(), parsed(page_of("watched"))
+    part = section(tree, "watch")
+    found = tables(tree)["Rules as they were watched"]
+    shown = {line[0].strip(): line for line in found[1:]}
+    assert set(shown) == {one.rule for one in monitor.status}
+    for one in monitor.status:
+        assert float(shown[one.rule][2].replace("\N{MINUS SIGN}", "-")) == pytest.approx(
+            one.estimate, abs=1e-3
+        )
+        assert str(one.status) in shown[one.rule][-1]
+    alarms = [one for one in monitor.status if one.since is not None]
+    assert alarms
+    assert len(part.all("line", class_="alarm")) >= 2  # in the rate and in the evidence
+    assert f"{monitor.waiting:,} of them wait" in part.words()
+    copies = [rule.copies for rule in monitor.watched]
+    assert len(part.all("li")) <= len(copies)  # rules that say the same are drawn once
+
+
+@pytest.mark.slow
+def test_both_policies_are_shown_side_by_side():
+    _, _, _, compared = refitted()
+    tree = parsed(page_of("refitted"))
+    found = tables(tree)
+    rules = found["Rules under both policies"][1:]
+    assert [float(line[2]) for line in rules] == pytest.approx(
+        [one.before for one in compared.rules], rel=1e-3
+    )
+    assert [float(line[3]) for line in rules] == pytest.approx(
+        [one.after for one in compared.rules], rel=1e-3
+    )
+    assert format_percent(compared.changed) in section(tree, "earlier").words()
+    flows = next(rows for caption, rows in found.items() if caption.startswith("From the earlier decision"))
+    shown = [[cell.split()[0] for cell in line[1:]] for line in flows[1:]]
+    assert shown == [[format_percent(float(share)).split()[0] for share in line] for line in compared.flows]
+
+
+def test_a_monitor_of_another_policy_is_refused():
+    evidence = referring()[1]
+    other = solve(Problem(error(), [rejected() <= 0.2]), evidence)
+    with pytest.raises(OptionError, match="watches another policy"):
+        report(other, evidence, levels=0, monitor=watched())

@@ -12,7 +12,7 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction
 from bylaw.auditing.confidence_bounds import METHODS, NotBinaryError, adjust_holm
-from bylaw.auditing.costs import compare_costs, is_observed, list_costs
+from bylaw.auditing.costs import add_changes, compare_costs, is_observed, list_costs
 from bylaw.auditing.formatting import format_html, format_text
 from bylaw.auditing.hypotheses import (
     MOST_ROWS,
@@ -267,6 +267,7 @@ def audit(
     evidence, labels, groups, seen_weights = _unpack(policy, evidence, labels, groups, seen_weights)
     hashed, certificate = _check_held_out(policy, [evidence, unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
+    limits, outcomes = add_changes(evidence.costs, {} if limits is None else limits, outcomes)
     given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
     check_alignment(given, evidence.index)
     taken = None if decisions is None else encode_decisions(decisions, space, evidence)
@@ -277,7 +278,7 @@ def audit(
         space,
         labelled=LABEL in seen.observed,
         unlabelled=_sample_unlabelled(policy, unlabelled, decisions),
-        limits=check_limits({} if limits is None else limits, seen),
+        limits=check_limits(limits, seen),
         largest_weight=check_weight(largest_weight, evidence),
         estimated=not certificate,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from bylaw._base.typing import Floats
-from bylaw.data.outcomes import ObservedRows, name_cost
+from bylaw.data.outcomes import KNOWN, Limits, ObservedRows, name_cost
 from bylaw.formulation.row_rates import decide_baseline, has_rows
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL
+from bylaw.language.expressions import CHANGED, LABEL
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy
 
@@ -19,6 +20,15 @@ class Costs(NamedTuple):
 
     baseline: float
     policy: float
+
+
+def add_changes(
+    names: Iterable[str], limits: Limits, outcomes: Mapping[str, Any] | None
+) -> tuple[Limits, Mapping[str, Any] | None]:
+    """Limits and outcomes of these costs: that of a changed decision is 0 or 1, whatever turns out."""
+    if CHANGED not in names:
+        return limits, outcomes
+    return {CHANGED: (0.0, 1.0), **limits}, {CHANGED: KNOWN, **(outcomes or {})}
 
 
 def list_costs(rate: Objective) -> list[str]:

@@ -20,6 +20,7 @@ from bylaw.cli.commands.explain import run_explain
 from bylaw.cli.commands.export import export
 from bylaw.cli.commands.fit import run_fit
 from bylaw.cli.commands.frontier import run_frontier
+from bylaw.cli.commands.refit import run_refit
 from bylaw.cli.commands.report import run_report
 from bylaw.cli.commands.rules import run_rules
 from bylaw.cli.commands.show import run_show
@@ -41,6 +42,7 @@ app.command("fit")(run_fit)
 app.command("decide")(run_decide)
 app.command("audit")(run_audit)
 app.command("watch")(run_watch)
+app.command("refit")(run_refit)
 app.command("report")(run_report)
 app.command("frontier")(run_frontier)
 app.command("diagnose")(run_diagnose)

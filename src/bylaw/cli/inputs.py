@@ -22,6 +22,8 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import KNOWN, HeldOut, observe
 from bylaw.data.table_files import TableFile, is_many, name_table, would_read
 from bylaw.errors import EvidenceError, OptionError
+from bylaw.fitting.refit import counts_changes
+from bylaw.language.expressions import CHANGED
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
@@ -119,10 +121,24 @@ def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:
     return {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
 
 
+def load_previous(path: Path | None, policy: Policy) -> Policy | None:
+    """The earlier policy that a rule compares decisions with; an error if it has no effect, or is needed."""
+    if path is None:
+        return None
+    if CHANGED not in policy.problem.arrays:
+        raise OptionError("--previous has no effect: the policy has no rule on changed decisions")
+    return Policy.load(path)
+
+
 def read_rows(
-    path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]], reading: Reading = _READING
+    path: Path,
+    roles: Roles,
+    groups: Mapping[str, Sequence[Any]],
+    reading: Reading = _READING,
+    previous: Policy | None = None,
 ) -> InputRows:
-    """The rows of a table; it need not have labels and true groups, though the fitted one had."""
+    """The rows of a table; it need not have labels and true groups, though the fitted one had. With a
+    previous policy, decisions other than its own are marked."""
     file = open_table(path, roles, groups)
     observed = {name: column for name, column in roles.true_groups.items() if column in file.names}
     extra = [*observed.values(), *(name for name in (roles.label, roles.seen_weights) if name in file.names)]
@@ -134,6 +150,7 @@ def read_rows(
         remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
     partly = {column: count for column, count in seen.items() if 0 < count < len(table)}
     evidence = _make_evidence(table, file, roles)
+    evidence = evidence if previous is None else previous.mark_changes(evidence)
     groups = {name: table[column] for name, column in observed.items() if seen[column]}
     weights = table[roles.seen_weights] if partly and roles.seen_weights in extra else None
     labels = table[roles.label] if seen.get(roles.label or "") else None
@@ -251,11 +268,13 @@ def find_policy_roles(
     deciding: bool = False,
     names: Sequence[str] | None = None,
     others: RulesFile | None = None,
+    previous: Policy | None = None,
 ) -> Roles:
     """The columns that the policy was fitted on, or what the command line states instead.
 
     A decision needs neither outcomes nor weights. `names` are those of the columns, if there is no file;
-    `others` are rules that are judged instead of its own, and what they state of columns.
+    `others` are rules that are judged instead of its own, and what they state of columns. Changed decisions
+    are read off the `previous` policy, and not off columns.
     """
     stated = flags.list_roles()
     if deciding:
@@ -266,6 +285,9 @@ def find_policy_roles(
     if policy.card.columns and not (remembered.get("weight") or flags.weight):
         without.append("weight")  # rows count alike, as they did in the fit
     problem = policy.problem if others is None else join_problems(policy.problem, others.problem)
+    if previous is not None:
+        problem = problem.with_rules([rule for rule in problem.rules if not counts_changes(rule)])
+        remembered["costs"] = {k: v for k, v in remembered.get("costs", {}).items() if k != CHANGED}
     remembered = _drop_groups(remembered, names, problem, deciding)
     if others is not None:
         remembered = {**remembered, **_merge_roles(remembered, others.columns)}

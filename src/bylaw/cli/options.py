@@ -35,6 +35,12 @@ Sample = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Of that sample.", show_default="0")]
 PolicyPath = Annotated[Path, typer.Argument(help="A policy, as `bylaw fit` writes it.", show_default=False)]
+Previous = Annotated[
+    Path | None,
+    typer.Option(
+        help="The earlier policy, where a rule counts the decisions that changed since; see `bylaw refit`."
+    ),
+]
 Rules = Annotated[
     Path | None,
     typer.Option("--rules", "-r", help="A TOML file with rules; see `bylaw rules`.", show_default=False),

@@ -22,6 +22,7 @@ _IN_SHELL: dict[Action, str] = {
     "pass_reference": "name the column of its labels with --reference {subject}=COLUMN",
     "pass_costs": 'name its columns in the rules file with costs = {{ {subject} = "{subject}_*" }} '
     "under [columns]",
+    "pass_changes": "give the policy that decided before with --previous POLICY",
     "pass_decisions": "name the column of the decisions that were taken with --decisions COLUMN, or use "
     "--method betting",
     "choose_method": "use --method {subject}",

@@ -10,6 +10,7 @@ from bylaw._base.typing import Value
 from bylaw.data.columns import Columns, list_names
 from bylaw.data.text_values import format_value, parse_values
 from bylaw.errors import EvidenceError, Remedy
+from bylaw.language.expressions import CHANGED
 from bylaw.language.problem import Problem
 
 ROLES = (
@@ -355,7 +356,7 @@ class _Finder:
                 raise EvidenceError(
                     f"a rule refers to custom({name!r}), but there are no columns {stated} among "
                     f"{self.names}",
-                    Remedy("pass_costs", name),
+                    Remedy("pass_changes" if name == CHANGED else "pass_costs", name),
                 )
             self.guessed.append(f"the cost {name!r} is {stated}")
         actions = self.problem.action_space(tuple(classes)).actions

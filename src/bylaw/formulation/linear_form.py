@@ -25,6 +25,7 @@ from bylaw.data.outcomes import ObservedRows, name_cost
 from bylaw.errors import EvidenceError, Remedy, RuleError
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import (
+    CHANGED,
     LABEL,
     Atom,
     Conditions,
@@ -129,7 +130,8 @@ def evaluate_cost(
         matrix = rows.costs[name]
     else:
         raise EvidenceError(
-            f"a rule refers to custom({name!r}), which the evidence lacks", Remedy("pass_costs", name)
+            f"a rule refers to custom({name!r}), which the evidence lacks",
+            Remedy("pass_changes" if name == CHANGED else "pass_costs", name),
         )
     if matrix.shape[1] != len(space.actions):
         raise EvidenceError(

@@ -23,6 +23,7 @@ from bylaw.language.action_space import ActionSpace
 
 Conditions = tuple[tuple[str, Value], ...]
 LABEL = "label"  # the condition on the true label
+CHANGED = "changed"  # a cost that custom() reads: that of decisions other than an earlier policy's
 DECISION = "decision"  # the condition on the decision, which makes a rate a quotient
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_fraction, check_positive
+from bylaw.auditing.costs import add_changes
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits
 from bylaw.auditing.verdicts import describe_rule
 from bylaw.data.arrays import as_vector, make_frame
@@ -186,9 +187,9 @@ class Monitor:
         self.limits: Limits = {} if limits is None else limits
         self.problem = _state_problem(policy, rules)
         self.groups = _read_values(groups)
-        self._expanded = self._expand()
+        self.expanded = self._expand()
         self.columns = self._list_columns()
-        self.watched = merge_copies([found.rule for found in self._expanded], self._make_random_rows())
+        self.watched = merge_copies([found.rule for found in self.expanded], self._make_random_rows())
         shortest = min(rule.events.rows for rule in self.watched)
         self.alarm_limits = AlarmLimits.of(self.ever, self.run_length, len(self.watched), shortest)
         self.states = [RuleState() for _ in self.watched]
@@ -214,8 +215,9 @@ class Monitor:
         return expanded
 
     def _list_columns(self) -> WatchedColumns:
-        atoms = [atom for found in self._expanded for atom, _ in found.rule.excess.terms]
+        atoms = [atom for found in self.expanded for atom, _ in found.rule.excess.terms]
         costs = {name: atom.function for atom in atoms if (name := atom.reads("cost")) is not None}
+        self.limits, _ = add_changes(costs, self.limits, None)
         if missing := [name for name in costs if name not in self.limits]:
             raise OptionError(
                 f"a rule refers to custom({missing[0]!r}), whose range is not known: pass "
@@ -295,6 +297,7 @@ class Monitor:
         if batch is not None and batch in self.batches:
             return
         hashed = None if ids is None else self._hash(ids)
+        _, outcomes = add_changes(() if evidence is None else self.columns.costs, {}, outcomes)
         if evidence is None:
             if hashed is None:
                 raise OptionError("update() takes evidence of new rows, or ids= of rows that were seen")
@@ -420,7 +423,7 @@ class Monitor:
     def status(self) -> tuple[RuleWatch, ...]:
         """Every single rule, in the order of the problem."""
         self.settle()
-        return tuple(self._describe(one) for one in self._expanded)
+        return tuple(self._describe(one) for one in self.expanded)
 
     def settle(self) -> None:
         """Compute what histories show of rates, once it is asked for."""

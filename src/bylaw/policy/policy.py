@@ -35,7 +35,7 @@ from bylaw.formulation.solution import (
     Solution,
 )
 from bylaw.language.action_space import ActionSpace, Sampler
-from bylaw.language.expressions import Rate, Ratio, format_conditions, shorten
+from bylaw.language.expressions import CHANGED, Rate, Ratio, format_conditions, shorten
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy import serialization
@@ -358,6 +358,43 @@ class Policy:
         array([0, 2])
         """
         return self._sample(evidence, ids, self._make_sampler(None, ids, "sample", key))
+
+    def mark_changes(self, evidence: Evidence, *, ids: Any = None, key: str | None = None) -> Evidence:
+        """The rows with what it costs to decide otherwise than this policy, for `custom("changed")` in rules
+        of a later one: 0 for the decision of this policy, 1 for any other.
+
+        Parameters
+        ----------
+        evidence : Evidence
+        ids : array of shape (n_rows,), optional
+            with which this policy drew its decisions; by default, its likeliest decisions count.
+        key : str, optional
+            with ids, as in `decide`.
+
+        Returns
+        -------
+        Evidence
+
+        Examples
+        --------
+        >>> from bylaw import Evidence, Problem, error, rejected, solve
+        >>> evidence = Evidence([[0.9, 0.1], [0.4, 0.6]])
+        >>> policy = solve(Problem(error(), [rejected() <= 0]), evidence)
+        >>> policy.mark_changes(evidence).costs["changed"]
+        array([[0., 1., 1.],
+               [1., 0., 1.]])
+        """
+        space = self.action_space
+        if not space.exclusive:
+            raise OptionError(
+                "changes are counted where each row has one decision; for sets, use omits(reference)"
+            )
+        if ids is None:
+            taken = self.probabilities(evidence).argmax(axis=1)
+        else:
+            taken = self.decide_positions(evidence, ids=ids, key=key)
+        changed = (taken[:, None] != np.arange(len(space.actions))).astype(np.float64)
+        return evidence.with_columns(costs={**evidence.costs, CHANGED: changed})
 
     def _sample(self, evidence: Evidence, ids: Any, sampler: Sampler) -> NDArray[Any]:
         check_alignment({"ids": ids}, as_evidence(evidence).index)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bylaw.auditing.audit import Audit
+from bylaw.auditing.comparison import Comparison
 from bylaw.auditing.costs import find_predicted_costs
 from bylaw.auditing.verdicts import Verdict, find_worst
 from bylaw.language.expressions import LABEL
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule
 from bylaw.language.worst import Objective
+from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.action_words import ActionWords
 from bylaw.report.bounded_rates import BoundedRate
@@ -44,6 +46,8 @@ class ReportContext:
     bounded_rates: tuple[BoundedRate, ...]  # worst first
     curves: Sequence[Curve]
     without_curve: Sequence[str]
+    comparison: Comparison | None = None  # with an earlier policy
+    monitor: Monitor | None = None  # that watched it since
 
     @property
     def policy(self) -> Policy:

@@ -12,16 +12,19 @@ from typing import Any
 from bylaw._base.atomic_files import write_text
 from bylaw._base.validation import check_fraction
 from bylaw.auditing.audit import Audit, audit
+from bylaw.auditing.comparison import Comparison
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
+from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.context import ReportContext
 from bylaw.report.cost_curves import trace_curves
 from bylaw.report.page import frame_page, make_page
 from bylaw.report.rows import make_report_rows
+from bylaw.report.sections.earlier_policy import write_earlier_policy
 from bylaw.report.sections.frontier import write_frontier
 from bylaw.report.sections.groups import write_affected, write_before_and_after
 from bylaw.report.sections.guarantees import (
@@ -32,6 +35,7 @@ from bylaw.report.sections.guarantees import (
 )
 from bylaw.report.sections.rules import write_prices, write_rules, write_verdicts
 from bylaw.report.sections.summary import write_summary
+from bylaw.report.sections.watch import write_watch
 
 _LEVELS = 21
 _MOST_LEVELS = 200
@@ -41,6 +45,8 @@ _SECTIONS = (
     ("rules", "Rules", write_rules),
     ("groups", "Before and after", write_before_and_after),
     ("kept", "Do they hold?", write_verdicts),
+    ("watch", "Since then", write_watch),
+    ("earlier", "Earlier policy", write_earlier_policy),
     ("prices", "Prices", write_prices),
     ("affected", "Who is affected", write_affected),
     ("frontier", "Other levels", write_frontier),
@@ -98,6 +104,8 @@ def report(
     confidence: float = 0.95,
     levels: int | None = None,
     frontiers: Sequence[Frontier] | None = None,
+    comparison: Comparison | None = None,
+    monitor: Monitor | None = None,
     title: str = "Policy report",
     created: str | datetime | None = None,
 ) -> Report:
@@ -126,6 +134,10 @@ def report(
         rules and labels that frontiers take minutes.
     frontiers : list of Frontier, optional
         frontiers to show instead of computed ones, each over one rule of the policy; not with `levels`.
+    comparison : Comparison, optional
+        with an earlier policy, from `bylaw.auditing.comparison.compare_policies`: both side by side.
+    monitor : Monitor, optional
+        that watched the policy since: rates, confidence sequences and alarms over time.
     title : str
         of the page.
     created : str or datetime, optional
@@ -164,6 +176,8 @@ def report(
             "both: leave out levels= to show the given frontiers, or frontiers= to have all of them "
             "computed"
         )
+    if monitor is not None and monitor.policy.digest != policy.digest:
+        raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, len(policy.rule_prices) * len(policy.actions))
     fitted = make_report_rows(
         policy, HeldOut(evidence, labels, groups, seen_weights=seen_weights), held_out=False
@@ -181,8 +195,11 @@ def report(
         bounded_rates=bound_rates(judged, found),
         curves=curves,
         without_curve=without,
+        comparison=comparison,
+        monitor=monitor,
     )
-    sections = [(anchor, name, write(context)) for anchor, name, write in _SECTIONS]
+    written = [(anchor, name, write(context)) for anchor, name, write in _SECTIONS]
+    sections = [(anchor, name, section) for anchor, name, section in written if section is not None]
     return Report(make_page(context.title, f"{context.created} · policy {policy.digest[:12]}", sections))
 
 

@@ -66,6 +66,7 @@ def run_audit(
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
+    previous: options.Previous = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
     as_json: options.AsJson = False,
@@ -91,6 +92,7 @@ def run_audit(
         find_policy_roles,
         join_problems,
         list_group_values,
+        load_previous,
         parse_limits,
         read_decisions,
         read_outcomes,
@@ -102,8 +104,9 @@ def run_audit(
     chosen = Policy.load(policy)
     others = read_others(rules, rule)
     limits = parse_limits(limit, (others or chosen).problem)
-    roles = find_policy_roles(chosen, table, flags, others=others)
-    rows = read_rows(table, roles, list_group_values(chosen), reading)
+    earlier = load_previous(previous, chosen)
+    roles = find_policy_roles(chosen, table, flags, others=others, previous=earlier)
+    rows = read_rows(table, roles, list_group_values(chosen), reading, earlier)
     rows.check_seen_weights(flags)
     judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
     found = audit(

@@ -43,6 +43,7 @@ def run_decide(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Begin anew in a folder with decisions of another run.")
     ] = False,
+    previous: options.Previous = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -66,7 +67,7 @@ def run_decide(
 
       bylaw decide policy.json new/ -o decisions/
     """
-    from bylaw.cli.inputs import check_outputs
+    from bylaw.cli.inputs import check_outputs, load_previous
     from bylaw.data.table_files import detect_format
     from bylaw.policy.policy import Policy
 
@@ -80,8 +81,9 @@ def run_decide(
         options.refuse_idle({"--overwrite": overwrite}, "a folder of parts")
         if output != STREAM:
             detect_format(output)  # before anything is read
-    stated = _Options(flags, read_key(key, key_file), probabilities, tuple(keep or ()))
     chosen = Policy.load(policy)
+    named = read_key(key, key_file)
+    stated = _Options(flags, named, probabilities, tuple(keep or ()), load_previous(previous, chosen))
     if parts:
         _decide_parts(chosen, table, output, stated, format_, overwrite, as_json)
         return
@@ -104,6 +106,7 @@ class _Options:
     key: str | None
     probabilities: bool
     keep: tuple[str, ...]
+    previous: Policy | None
 
 
 def _is_folder(table: Path, output: Path) -> bool:
@@ -122,7 +125,7 @@ def _make_decider(policy: Policy, table: Path, stated: _Options, *, as_text: boo
     from bylaw.data.table_files import TableFile
 
     column = make_decision_column(policy, as_text=as_text)
-    roles = find_policy_roles(policy, table, stated.flags, deciding=True)
+    roles = find_policy_roles(policy, table, stated.flags, deciding=True, previous=stated.previous)
     if roles.id is None:
         raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
     if roles.id == "decision":
@@ -135,7 +138,9 @@ def _make_decider(policy: Policy, table: Path, stated: _Options, *, as_text: boo
         if name in taken:
             raise OptionError(f"--keep {name}: the output has a column {name!r} anyway")
         taken.append(name)
-    return _Decider(policy, roles, column, stated.key, stated.probabilities, stated.keep, as_text)
+    return _Decider(
+        policy, roles, column, stated.key, stated.probabilities, stated.keep, as_text, stated.previous
+    )
 
 
 def _write_file(decider: _Decider, table: Path, output: Path) -> int:
@@ -247,6 +252,7 @@ class _Decider:
     probabilities: bool
     keep: tuple[str, ...]
     as_text: bool  # the output has no lists
+    previous: Policy | None  # whose decisions count as unchanged
 
     @property
     def id(self) -> str:
@@ -289,6 +295,7 @@ class _Decider:
         import pyarrow
 
         schema, evidence = self.make_schema(batch.schema), self.roles.columns.evidence(batch)
+        evidence = evidence if self.previous is None else self.previous.mark_changes(evidence)
         ids, *kept = (batch.column(name).cast(schema.field(name).type) for name in (self.id, *self.keep))
         columns = [ids, self.column.write(self.policy.decide_positions(evidence, ids=ids, key=self.key))]
         if self.probabilities:

@@ -33,6 +33,10 @@ def run_report(
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
+    previous: options.Previous = None,
+    watch: Annotated[
+        Path | None, typer.Option(help="The state of `bylaw watch`: rates and alarms since then.")
+    ] = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
     *,
@@ -48,21 +52,30 @@ def run_report(
         check_outputs,
         find_policy_roles,
         list_group_values,
+        load_previous,
         parse_limits,
         read_outcomes,
         read_rows,
     )
+    from bylaw.monitoring.monitor import Monitor
     from bylaw.policy.policy import Policy
 
-    check_outputs([output], [policy, table, held_out])
+    check_outputs([output], [policy, table, held_out, watch])
     if held_out is None:
         idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
         options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--held-out")
     sure, reading = options.check_confidence(confidence), options.make_reading(sample, seed)
     chosen = Policy.load(policy)
     limits = parse_limits(limit, chosen.problem)
+    earlier = load_previous(previous, chosen)
     rows, *others = (
-        read_rows(path, find_policy_roles(chosen, path, flags), list_group_values(chosen), reading)
+        read_rows(
+            path,
+            find_policy_roles(chosen, path, flags, previous=earlier),
+            list_group_values(chosen),
+            reading,
+            earlier,
+        )
         for path in (table, held_out)
         if path is not None
     )
@@ -72,7 +85,8 @@ def run_report(
     if held_out is not None:
         found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes, reading)
         judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
-    make_report(chosen, rows, judges, sure, title=title).save(output)
+    monitor = None if watch is None else Monitor.load(watch, chosen)
+    make_report(chosen, rows, judges, sure, title=title, monitor=monitor).save(output)
     tell(f"report: {output}")
 
 

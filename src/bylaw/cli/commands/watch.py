@@ -69,6 +69,7 @@ def run_watch(
     ] = False,
     limit: options.Limit = None,
     outcomes: options.Outcomes = None,
+    previous: options.Previous = None,
     plot: Annotated[
         Path | None, typer.Option(help="Also draw rates and evidence, a PNG or SVG file.")
     ] = None,
@@ -90,7 +91,7 @@ def run_watch(
 
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
-    from bylaw.cli.inputs import check_outputs
+    from bylaw.cli.inputs import check_outputs, load_previous
     from bylaw.monitoring.monitor import Monitor
     from bylaw.policy.policy import Policy
 
@@ -122,7 +123,8 @@ def run_watch(
         _refuse(idle, "goes with new rows; with --late, a table has ids, labels and groups")
         _add_late(monitor, table, flags, name)
     else:
-        _add_rows(monitor, table, flags, name, decisions, outcomes)
+        earlier = load_previous(previous, chosen)
+        _add_rows(monitor, table, flags, name, decisions, outcomes, earlier)
     if plot is not None:
         _draw(monitor, plot)
     if _read_bytes(state) != before:
@@ -177,7 +179,13 @@ def _name_batch(table: Path) -> str:
 
 
 def _add_rows(
-    monitor: Monitor, table: Path, flags: Flags, name: str, decisions: str | None, outcomes: list[str] | None
+    monitor: Monitor,
+    table: Path,
+    flags: Flags,
+    name: str,
+    decisions: str | None,
+    outcomes: list[str] | None,
+    previous: Policy | None,
 ) -> None:
     """New rows, or all rows of a table of which some were seen without their labels."""
     from bylaw.cli.inputs import (
@@ -192,8 +200,8 @@ def _add_rows(
 
     policy, values = monitor.policy, list_group_values(monitor.policy)
     others = None if monitor.problem is policy.problem else RulesFile(monitor.problem)
-    roles = find_policy_roles(policy, table, flags, others=others)
-    rows = read_rows(table, roles, values)
+    roles = find_policy_roles(policy, table, flags, others=others, previous=previous)
+    rows = read_rows(table, roles, values, previous=previous)
     ids = None if roles.id is None else open_table(table, roles, values).read([roles.id])[roles.id]
     monitor.update(
         rows.evidence,

@@ -1,0 +1,179 @@
+"""Two policies on the same rows: their rates and costs, and the decisions that change."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bylaw._base.typing import Floats, Value
+from bylaw.auditing.costs import is_observed
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.data.outcomes import ObservedRows, observe
+from bylaw.errors import EvidenceError
+from bylaw.formulation.row_rates import has_rows, measure_rate
+from bylaw.language.expressions import CHANGED, Rule
+from bylaw.language.problem import ExpandedRule
+from bylaw.policy.policy import Policy
+
+
+class ComparedRule(NamedTuple):
+    """A rule or family, by its worst part under each policy: rate and bound, so that less is better."""
+
+    statement: str
+    target: float
+    before: float
+    after: float
+
+
+class GroupChange(NamedTuple):
+    """Of the rows of one group."""
+
+    attribute: str
+    value: Value
+    rows: float  # weighted share of all
+    changed: float  # share of them
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An earlier and a later policy on the same rows."""
+
+    evidence: Evidence  # with the decisions of the earlier policy marked
+    objective: str
+    measurement: str  # whether rates are as observed
+    rules: tuple[ComparedRule, ...]
+    cost_before: float
+    cost_after: float
+    changed: float  # share of decisions
+    by_group: tuple[GroupChange, ...]
+    flows: Floats  # (n_actions, n_actions): shares of all rows, from the earlier decision to the later one
+    actions: tuple[Value, ...]
+    needs_previous: bool  # the later policy must be told what the earlier one decides
+
+    @property
+    def rows(self) -> int:
+        return len(self.evidence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; unknown numbers are None."""
+        rules = [{k: _to_plain(v) for k, v in one._asdict().items()} for one in self.rules]
+        return {
+            "rows": self.rows,
+            "objective": self.objective,
+            "measurement": self.measurement,
+            "cost_before": _to_plain(self.cost_before),
+            "cost_after": _to_plain(self.cost_after),
+            "changed": self.changed,
+            "by_group": [one._asdict() for one in self.by_group],
+            "rules": rules,
+        }
+
+
+def compare_policies(
+    before: Policy,
+    after: Policy,
+    evidence: Evidence,
+    *,
+    ids: Any = None,
+    labels: Any = None,
+    groups: Any = None,
+) -> Comparison:
+    """Both policies on these rows, with the random decisions averaged out.
+
+    Parameters
+    ----------
+    before, after : Policy
+        with the same actions. Rules are those of the later one.
+    evidence : Evidence
+    ids : array of shape (n_rows,), optional
+        with which the earlier policy drew its decisions; by default, its likeliest ones are compared.
+    labels, groups : optional
+        what was observed, as in `audit`.
+
+    Returns
+    -------
+    Comparison
+    """
+    if before.actions != after.actions:
+        raise EvidenceError(
+            f"policies with other actions cannot be compared: {list(before.actions)}, {list(after.actions)}"
+        )
+    marked = before.mark_changes(as_evidence(evidence), ids=ids)
+    seen = observe(after.feature_map.admit(after.calibrate(marked)), labels, groups)
+    chances = before.probabilities(marked), after.probabilities(marked)
+    taken = 1.0 - marked.costs[CHANGED]
+    flows = (taken * marked.row_weights[:, None]).T @ chances[1] / marked.row_weights.sum()
+    changed = (chances[1] * marked.costs[CHANGED]).sum(axis=1)
+    costs = [after.expected(after.problem.minimize, seen, probabilities=one) for one in chances]
+    return Comparison(
+        evidence=marked,
+        objective=str(after.problem.minimize),
+        measurement="observed"
+        if is_observed(after.problem.minimize, seen, after.action_space)
+        else "as predicted",
+        rules=_compare_rules(after, seen, chances),
+        cost_before=costs[0],
+        cost_after=costs[1],
+        changed=float(np.average(changed, weights=marked.weights)),
+        by_group=_group_changes(seen, changed),
+        flows=flows,
+        actions=after.actions,
+        needs_previous=CHANGED in after.feature_map.cost_names,
+    )
+
+
+def _compare_rules(
+    policy: Policy, seen: ObservedRows, chances: tuple[Floats, Floats]
+) -> tuple[ComparedRule, ...]:
+    space, members = policy.action_space, dict[str, list[ExpandedRule]]()
+    for found in policy.problem.expand(seen.classes, seen.group_values, space.options):
+        members.setdefault(str(found.statement), []).append(found)
+    compared = []
+    for statement, rules in members.items():
+        lines = [
+            _measure(found, seen, chances, policy) for found in rules if has_rows(found.rule.excess, seen)
+        ]
+        if lines:
+            target = lines[0].target
+            compared.append(ComparedRule(statement, target, _worst(lines, 0), _worst(lines, 1)))
+    return tuple(compared)
+
+
+class _Measured(NamedTuple):
+    target: float
+    rates: tuple[float, float]
+    excesses: tuple[float, float]
+
+
+def _measure(
+    found: ExpandedRule, seen: ObservedRows, chances: tuple[Floats, Floats], policy: Policy
+) -> _Measured:
+    """The rate of a rule under both policies; of a family, so that its bound is an upper one."""
+    excess = found.rule.excess
+    before, after = (measure_rate(excess, seen, one, policy.action_space) for one in chances)
+    stated = isinstance(found.statement, Rule) and found.rule.sense == ">="
+    sign, target = (-1.0, excess.constant) if stated else (1.0, -excess.constant)
+    return _Measured(target + 0.0, (target + sign * before, target + sign * after), (before, after))
+
+
+def _worst(lines: list[_Measured], place: int) -> float:
+    return max(lines, key=lambda line: line.excesses[place]).rates[place]
+
+
+def _group_changes(seen: ObservedRows, changed: Floats) -> tuple[GroupChange, ...]:
+    """Of each value of the groups that are known."""
+    weights, found = seen.row_weights, list[GroupChange]()
+    for name, group in seen.known_groups.items():
+        for place, value in enumerate(group.values):
+            inside = weights * (group.codes == place)
+            if (total := float(inside.sum())) > 0:
+                share = float((inside * changed).sum()) / total
+                found.append(GroupChange(name, value, total / float(weights.sum()), share))
+    return tuple(found)
+
+
+def _to_plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,165 @@
+"""bylaw refit: the same rules on new rows, with few decisions changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bylaw.cli import options
+from bylaw.cli.column_flags import Flags, takes_columns
+from bylaw.cli.console import show_json, show_table, tell
+from bylaw.errors import BylawError
+
+if TYPE_CHECKING:
+    from bylaw.auditing.comparison import Comparison
+    from bylaw.policy.policy import Policy
+
+
+@takes_columns(
+    "scores",
+    "group",
+    "group_probabilities",
+    "true_group",
+    "reference",
+    "label",
+    "weight",
+    "seen_weights",
+    "id_column",
+    "normalize",
+)
+def run_refit(
+    policy: options.PolicyPath,
+    table: options.Table,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the new policy.")],
+    churn: Annotated[
+        float | None,
+        typer.Option(
+            help="The largest share of decisions that may change, such as 0.05.", show_default="any"
+        ),
+    ] = None,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", "-r", help="The rules of this file, not those of the policy.")
+    ] = None,
+    rule: Annotated[list[str] | None, typer.Option("--rule", help="These rules, not its own.")] = None,
+    certify: Annotated[
+        Path | None, typer.Option(help="Held-out rows: rules and changes are certified on them.")
+    ] = None,
+    confidence: options.Confidence = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write a report of both policies, an HTML file.")
+    ] = None,
+    previous: options.Previous = None,
+    limit: options.Limit = None,
+    largest_weight: options.LargestWeight = None,
+    outcomes: options.Outcomes = None,
+    as_json: options.AsJson = False,
+    *,
+    flags: Flags,
+) -> None:
+    """Fit the rules of a policy again on new rows, and change few of its decisions.
+
+    Where the rules alone change no more than --churn, the new policy needs nothing else. Elsewhere it must
+    know what the earlier one would decide: give that to `bylaw decide` and others as --previous.
+
+    [bold]Examples[/bold]
+
+      bylaw refit policy.json new.parquet --churn 0.05 -o policy2.json --report refit.html
+
+      bylaw refit policy.json new.parquet --churn 0.05 --certify held.parquet -o policy2.json
+    """
+    from bylaw.auditing.comparison import compare_policies
+    from bylaw.cli.commands.audit import read_others
+    from bylaw.cli.inputs import (
+        check_outputs,
+        find_policy_roles,
+        list_group_values,
+        load_previous,
+        open_table,
+        parse_limits,
+        read_outcomes,
+        read_rows,
+    )
+    from bylaw.data.table_files import name_table
+    from bylaw.fitting.refit import refit
+    from bylaw.policy.policy import Policy
+
+    check_outputs([output, report], [policy, table, rules, certify, previous])
+    if certify is None:
+        idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
+        options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--certify")
+    earlier = Policy.load(policy)
+    others, older = read_others(rules, rule), load_previous(previous, earlier)
+    problem = earlier.problem if others is None else others.problem
+    roles = find_policy_roles(earlier, table, flags, others=others, previous=older)
+    values = list_group_values(earlier)
+    rows = read_rows(table, roles, values, previous=older)
+    ids = None if roles.id is None else open_table(table, roles, values).read([roles.id])[roles.id]
+    solving: dict[str, Any] = {} if certify is None else {"confidence": options.check_confidence(confidence)}
+    held_out = None
+    if certify is not None:
+        held_roles = find_policy_roles(earlier, certify, flags, others=others, previous=older)
+        held = read_rows(certify, held_roles, values, previous=older)
+        found = read_outcomes(certify, outcomes, problem, earlier.action_space.classes)
+        held_out = held.hold_out(found, limits=parse_limits(limit, problem), largest_weight=largest_weight)
+    new = refit(
+        earlier,
+        rows.evidence,
+        churn=churn,
+        ids=ids,
+        rules=None if others is None else list(problem.rules),
+        held_out=held_out,
+        **rows.outcomes,
+        **solving,
+    )
+    new = replace(new, card=replace(new.card, source=name_table(table), columns=roles.to_dict()))
+    new.save(output)
+    compared = compare_policies(earlier, new, rows.evidence, ids=ids, labels=rows.labels, groups=rows.groups)
+    if report is not None:
+        _write_report(new, rows, compared, output, report)
+    (_show_json if as_json else _show_text)(new, compared, output, report)
+
+
+def _write_report(new: Policy, rows: Any, compared: Comparison, output: Path, path: Path) -> None:
+    from bylaw.report import report
+
+    try:
+        report(new, compared.evidence, **rows.outcomes, comparison=compared).save(path)
+    except BylawError as problem:
+        raise BylawError(
+            f"the policy is saved as {output}, but its report failed: {problem.message}", problem.remedy
+        ) from problem
+
+
+def _show_json(new: Policy, compared: Comparison, output: Path, report: Path | None) -> None:
+    show_json(
+        {
+            "policy": str(output),
+            "hash": new.digest,
+            "report": None if report is None else str(report),
+            "needs_previous": compared.needs_previous,
+            **compared.to_dict(),
+        }
+    )
+
+
+def _show_text(new: Policy, compared: Comparison, output: Path, report: Path | None) -> None:
+    lines = [
+        (one.statement, f"{one.target:.4g}", f"{one.before:.4f}", f"{one.after:.4f}")
+        for one in compared.rules
+    ]
+    show_table("", ("rule, its worst part", "bound", "before", "after"), lines)
+    tell(
+        f"{compared.rows:,} rows: {compared.objective}, {compared.measurement}, is "
+        f"{compared.cost_before:.4g} before and {compared.cost_after:.4g} after; "
+        f"{compared.changed:.2%} of decisions change"
+    )
+    if new.certificate is not None:
+        tell(f"certified: {new.certificate}")
+    if compared.needs_previous:
+        tell("the new policy counts changed decisions: give the earlier one to `bylaw decide` as --previous")
+    tell(f"policy: {output}")
+    if report is not None:
+        tell(f"report: {report}")

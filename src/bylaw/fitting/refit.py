@@ -1,0 +1,177 @@
+"""Refitting: the same rules on new rows, with few decisions changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bylaw._base.validation import check_fraction
+from bylaw.auditing.costs import add_changes
+from bylaw.auditing.hypotheses import HeldOutSample, HypothesisTest, Untestable
+from bylaw.calibration.calibration import calibrate_held_out
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.data.outcomes import KNOWN, HeldOut, observe
+from bylaw.errors import OptionError
+from bylaw.fitting.solve import solve
+from bylaw.language.expressions import CHANGED, Rule
+from bylaw.language.parser import Statement
+from bylaw.language.problem import Problem
+from bylaw.language.rates import custom
+from bylaw.policy.policy import Policy
+
+_CONFIDENCE = 0.95  # of a certificate, unless stated
+
+
+def refit(
+    policy: Policy,
+    evidence: Evidence,
+    *,
+    churn: float | None = None,
+    ids: Any = None,
+    rules: Sequence[Statement | str] | Statement | str | None = None,
+    labels: Any = None,
+    groups: Any = None,
+    held_out: Evidence | HeldOut | None = None,
+    **options: Any,
+) -> Policy:
+    """A policy with the same rules on new rows, which changes few of the decisions.
+
+    Where the rules alone change no more decisions than `churn`, the policy is that of the rules alone.
+    Elsewhere it has one rule more, `custom("changed") <= churn`, and must know what the earlier policy would
+    decide: pass it `earlier.mark_changes(evidence)`.
+
+    Parameters
+    ----------
+    policy : Policy
+        the earlier one.
+    evidence : Evidence
+        new rows.
+    churn : float, optional
+        the largest share of rows whose decision may change; by default, any.
+    ids : array of shape (n_rows,), optional
+        with which the earlier policy drew its decisions on these rows; by default, its likeliest decisions
+        count.
+    rules : list of rules, families or texts, optional
+        others than those of the earlier policy.
+    labels : array of shape (n_rows,), optional
+        the true labels, as in `solve`.
+    groups : dict or frame, optional
+        the true groups, as in `solve`.
+    held_out : Evidence or HeldOut, optional
+        further rows: all rules, and the share of changed decisions, are certified on them.
+    **options
+        further arguments of `solve`. A calibration of the earlier policy is kept, unless `calibrate` states
+        another; decisions without chance stay so.
+
+    Returns
+    -------
+    Policy
+
+    Raises
+    ------
+    InfeasibleRulesError
+        when no policy satisfies the rules with so few changes.
+    UncertifiedError
+        when the held-out rows do not suffice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, error, refit, rejected, solve
+    >>> chance = np.linspace(0.01, 0.99, 400)
+    >>> rows = Evidence(np.column_stack([1 - chance, chance]))
+    >>> earlier = solve(Problem(error(), [rejected() <= 0.2]), rows)
+    >>> chance = np.linspace(0.2, 0.8, 400)  # the model is less sure than it was
+    >>> new = Evidence(np.column_stack([1 - chance, chance]))
+    >>> round(earlier.expected(rejected(), new), 2)
+    0.33
+    >>> later = refit(earlier, new, churn=0.15)
+    >>> bool(later.expected(rejected(), new) <= 0.2 + 1e-6)
+    True
+    """
+    if not isinstance(policy, Policy):
+        raise OptionError(f"refit() takes a Policy and then Evidence, not {type(policy).__name__} first")
+    rows = as_evidence(evidence)
+    problem = policy.problem if rules is None else policy.problem.with_rules(_list(rules))
+    problem = problem.with_rules([rule for rule in problem.rules if not counts_changes(rule)])
+    options = {"lottery": policy.lottery, **options, "labels": labels, "groups": groups}
+    if held_out is not None:
+        options["guarantee"] = "high_probability"
+    solving = _Refitting(policy, options, _as_held_out(held_out))
+    if churn is None:
+        return solving.solve(problem, rows)
+    check_fraction(churn, "churn")
+    marked = policy.mark_changes(rows, ids=ids)
+    found = solving.solve(problem, rows)
+    if measure_changes(found, marked) <= churn and solving.certifies(found, churn):
+        return found
+    return solving.solve(problem.with_rules([*problem.rules, custom(CHANGED) <= churn]), marked, marks=True)
+
+
+def measure_changes(policy: Policy, marked: Evidence) -> float:
+    """The share of decisions that another policy, which marked the rows, would not have taken."""
+    changed = (policy.probabilities(marked) * marked.costs[CHANGED]).sum(axis=1)
+    return float(np.average(changed, weights=marked.weights))
+
+
+class _Refitting:
+    """How an earlier policy is refitted."""
+
+    def __init__(self, earlier: Policy, options: dict[str, Any], held_out: HeldOut | None) -> None:
+        self.earlier, self.options, self.held_out = earlier, options, held_out
+        self.calibration = None if "calibrate" in options else earlier.calibration
+
+    def solve(self, problem: Problem, rows: Evidence, *, marks: bool = False) -> Policy:
+        held_out = self._mark(self.held_out) if marks else self.held_out
+        if self.calibration is None:
+            return solve(problem, rows, held_out=held_out, **self.options)
+        held_out = calibrate_held_out(self.calibration, held_out)
+        found = solve(problem, self.calibration.apply(rows), held_out=held_out, **self.options)
+        return replace(found, calibration=self.calibration)
+
+    def _mark(self, held_out: HeldOut | None) -> HeldOut | None:
+        if held_out is None:
+            return None
+        marked = self.earlier.mark_changes(held_out.evidence)
+        limits, outcomes = add_changes(marked.costs, held_out.limits, held_out.outcomes)
+        return replace(held_out, evidence=marked, limits=limits, outcomes=outcomes)
+
+    def certifies(self, policy: Policy, churn: float) -> bool:
+        """Whether held-out rows, if there are any, show that few decisions change. That is wrong with the
+        error probability of the certificate at most: a rule that does not hold passes no test of its own."""
+        held_out = self._mark(self.held_out)
+        if held_out is None:
+            return True
+        rows = policy.feature_map.admit(policy.calibrate(held_out.evidence))
+        seen = observe(rows, outcomes={CHANGED: KNOWN})
+        sample = HeldOutSample(
+            seen,
+            policy.probabilities(rows),
+            policy.action_space,
+            labelled=False,
+            limits=held_out.limits,
+            largest_weight=held_out.largest_weight,
+        )
+        hypothesis = sample.make_hypothesis(custom(CHANGED) <= churn)
+        level = 1 - self.options.get("confidence", _CONFIDENCE)
+        if isinstance(hypothesis, Untestable):
+            return False
+        return HypothesisTest(hypothesis, "betting").p_value(level) <= level
+
+
+def _list(rules: Any) -> list[Any]:
+    return list(Problem("error()", rules).rules)
+
+
+def counts_changes(rule: Statement) -> bool:
+    """Whether a rule bounds the changes of an earlier refit."""
+    return isinstance(rule, Rule) and any(atom.reads("cost") == CHANGED for atom in rule.atoms())
+
+
+def _as_held_out(rows: Any) -> HeldOut | None:
+    if rows is None or isinstance(rows, HeldOut):
+        return rows
+    return HeldOut(as_evidence(rows))

@@ -1,0 +1,211 @@
+"""bylaw watch and bylaw refit: rules in production from the shell, and the policy after an alarm."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet as parquet
+import pytest
+
+from bylaw import Monitor, Policy
+from helpers.command_line import table
+
+LOOSE = ("--rule", "demographic_parity('sex', tol=0.06)", "--rule", "error() <= 0.4")
+
+
+def day(seed, *, first=0, rows=500, drift=0.0):
+    """A day's table; with drift, men are scored higher."""
+    plain = table(rows, seed).to_pydict()
+    odds = np.log(np.array(plain["p_yes"]) / np.array(plain["p_no"])) + drift * (
+        np.array(plain["sex"]) == "M"
+    )
+    plain["p_yes"] = (1 / (1 + np.exp(-odds))).tolist()
+    plain["p_no"] = [1 - yes for yes in plain["p_yes"]]
+    plain["id"] = list(range(first, first + rows))
+    return pyarrow.table(plain)
+
+
+def write_day(number, **options):
+    whole = day(100 + number, first=10_000 * number, **options)
+    parquet.write_table(whole.drop_columns(["outcome"]), f"day{number}.parquet")
+    parquet.write_table(whole.select(["id", "outcome"]), f"late{number}.parquet")
+
+
+def test_quiet_then_an_alarm_with_exit_codes(policy, bylaw):
+    for number in range(1, 4):
+        write_day(number)
+        found = bylaw(
+            "watch",
+            "policy.json",
+            f"day{number}.parquet",
+            "--state",
+            "watch.json",
+            *(LOOSE if number == 1 else ()),
+        )
+        assert found.code == 0, found.err
+        assert f"quiet after {500 * number:,} rows" in found.out
+        assert "error() <= 0.4: no row shows label yet" in found.out
+    for number in range(4, 12):
+        write_day(number, drift=2.0)
+        found = bylaw("watch", "policy.json", f"day{number}.parquet", "--state", "watch.json", "--json")
+        told = json.loads(found.out)
+        if found.code:
+            break
+    assert (found.code, told["alarm"]) == (1, True)
+    alarmed = [one for one in told["rules"] if one["since"] is not None]
+    assert {one["statement"] for one in alarmed} == {"demographic_parity('sex', tol=0.06)"}
+    assert all(1500 < one["since"] <= told["rows"] for one in alarmed)
+    again = bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json")
+    assert again.code == 1  # an alarm stays
+    assert "was counted before" in again.err
+    assert "since row" in again.out
+    write_day(20)
+    after = bylaw("watch", "policy.json", "day20.parquet", "--state", "watch.json", "--restart")
+    assert after.code == 0
+
+
+def test_late_labels_are_counted_by_id(policy, bylaw):
+    write_day(1)
+    bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json", *LOOSE)
+    found = bylaw("watch", "policy.json", "late1.parquet", "--state", "watch.json", "--late", "--json")
+    (one,) = [rule for rule in json.loads(found.out)["rules"] if rule["rule"] == "error() <= 0.4"]
+    assert (found.code, one["rows"], json.loads(found.out)["waiting"]) == (0, 500, 0)
+    chosen = Policy.load(policy)
+    whole = day(101, first=10_000)
+    at_once = Monitor(chosen, rules=[*LOOSE[1::2]])
+    from bylaw.cli.column_flags import Flags
+    from bylaw.cli.inputs import find_policy_roles, list_group_values, read_rows
+
+    parquet.write_table(whole, "whole.parquet")
+    roles = find_policy_roles(chosen, "whole.parquet", Flags())
+    rows = read_rows("whole.parquet", roles, list_group_values(chosen))
+    at_once.update(rows.evidence, labels=rows.labels)
+    (same,) = [rule for rule in at_once.status if rule.rule == "error() <= 0.4"]
+    assert one["estimate"] == pytest.approx(same.estimate, abs=1e-12)
+    unknown = parquet.read_table("late1.parquet").set_column(0, "id", pyarrow.array(range(500)))
+    parquet.write_table(unknown, "unknown.parquet")
+    before = (policy.parent / "watch.json").read_text()
+    found = bylaw("watch", "policy.json", "unknown.parquet", "--state", "watch.json", "--late")
+    assert found.code == 2
+    assert "were never seen" in found.err
+    assert (policy.parent / "watch.json").read_text() == before
+
+
+def test_trouble_is_named_and_changes_nothing(policy, bylaw):
+    write_day(1)
+    state = policy.parent / "watch.json"
+    for arguments, said in (
+        (("late1.parquet", "--late"), "there is no state"),
+        (("day1.parquet", "--restart"), "--restart has no effect"),
+        (("day1.parquet", "--rule", "rejected() <= "), "rejected() <="),
+        (("day1.parquet", "--ever", "2"), "ever"),
+        (("absent.parquet",), "absent.parquet"),
+    ):
+        found = bylaw("watch", "policy.json", *arguments, "--state", "watch.json")
+        assert found.code == 2
+        assert said in found.err
+        assert not state.exists()
+    assert bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json").code == 0
+    before = state.read_text()
+    for arguments, said in (
+        (("day1.parquet", "--ever", "0.1"), "--ever is a setting of a new state"),
+        (("late1.parquet", "--late", "--decisions", "x"), "--decisions goes with new rows"),
+        (("scores.parquet", "--late", "--id-column", "who"), "--id-column"),
+    ):
+        found = bylaw("watch", "policy.json", *arguments, "--state", "watch.json")
+        assert found.code == 2
+        assert said in found.err
+        assert state.read_text() == before
+    state.write_text(before.replace('"rows": 500', '"rows": 501', 1))
+    found = bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json", "--batch", "two")
+    assert found.code == 2
+    assert "checksum" in found.err
+    other = bylaw("fit", "new.parquet", "--rule", "rejected() <= 0.1", "-o", "other.json")
+    assert other.code == 0
+    state.write_text(before)
+    found = bylaw("watch", "other.json", "day1.parquet", "--state", "watch.json")
+    assert found.code == 2
+    assert "watches another policy" in found.err
+
+
+def test_a_group_that_the_policy_does_not_know(folder, bylaw):
+    fitted = bylaw(
+        "fit", "scores.parquet", "--rule", "rejected() <= 0.1", "--id-column", "id", "-o", "plain.json"
+    )
+    assert fitted.code == 0, fitted.err
+    found = bylaw(
+        "watch", "plain.json", "new.parquet", "--state", "watch.json", "--group", "sex",
+        "--rule", "demographic_parity('sex', tol=0.5)", "--json",
+    )  # fmt: skip
+    assert found.code == 0, found.err
+    assert {rule["rows"] for rule in json.loads(found.out)["rules"]} == {2000}
+
+
+def test_the_report_shows_what_was_watched(policy, bylaw):
+    write_day(1, rows=2000)
+    bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json", "--plot", "watch.png")
+    assert (policy.parent / "watch.png").stat().st_size > 10_000
+    made = bylaw("report", "policy.json", "scores.parquet", "--watch", "watch.json", "-o", "report.html")
+    assert made.code == 0, made.err
+    page = (policy.parent / "report.html").read_text()
+    assert 'id="watch"' in page
+    assert "2,000\N{NO-BREAK SPACE}cases that were watched since" in page
+
+
+def test_a_refit_with_few_changes(policy, bylaw):
+    parquet.write_table(day(50, rows=4000, drift=0.3), "drifted.parquet")
+    found = bylaw(
+        "refit",
+        "policy.json",
+        "drifted.parquet",
+        "--churn",
+        "0.3",
+        "-o",
+        "later.json",
+        "--report",
+        "refit.html",
+    )
+    assert found.code == 0, found.err
+    assert "of decisions change" in found.out
+    assert 'id="earlier"' in (policy.parent / "refit.html").read_text()
+    told = json.loads(bylaw("refit", "policy.json", "drifted.parquet", "-o", "any.json", "--json").out)
+    share = told["changed"]
+    assert not told["needs_previous"]
+    little = bylaw(
+        "refit",
+        "policy.json",
+        "drifted.parquet",
+        "--churn",
+        f"{share - 0.004:.4f}",
+        "-o",
+        "little.json",
+        "--json",
+    )
+    assert little.code == 0, little.err
+    counted = json.loads(little.out)
+    assert counted["needs_previous"]
+    assert counted["changed"] <= share - 0.004 + 1e-4
+    refused = bylaw("decide", "little.json", "new.parquet", "-o", "decisions.csv")
+    assert refused.code == 2
+    assert "--previous" in refused.err
+    previous = ("--previous", "policy.json")
+    assert bylaw("decide", "little.json", "new.parquet", "-o", "decisions.csv", *previous).code == 0
+    judged = bylaw("audit", "little.json", "held.parquet", *previous, "--json")
+    rules = {rule["rule"]: rule for rule in json.loads(judged.out)["rules"]}
+    assert not np.isnan(rules[f"custom('changed') <= {share - 0.004:.4f}"]["estimate"])
+    assert bylaw("watch", "little.json", "new.parquet", "--state", "w.json", *previous).code == 0
+    assert bylaw("report", "little.json", "drifted.parquet", "-o", "r.html", *previous).code == 0
+    idle = bylaw("decide", "any.json", "new.parquet", "-o", "decisions.csv", *previous)
+    assert idle.code == 2
+    assert "--previous has no effect" in idle.err
+
+
+def test_a_refit_that_is_certified(policy, bylaw):
+    parquet.write_table(day(51, rows=4000, drift=0.2), "drifted.parquet")
+    parquet.write_table(day(52, rows=12_000, first=50_000, drift=0.2), "proof.parquet")
+    arguments = ("--churn", "0.3", "--certify", "proof.parquet", "-o", "later.json")
+    found = bylaw("refit", "policy.json", "drifted.parquet", *arguments)
+    assert found.code == 0, found.err
+    assert "certified: all rules hold with 95 % confidence" in found.out
