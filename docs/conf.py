@@ -43,7 +43,7 @@ suppress_warnings = ["myst.xref_missing"]
 # What functions return: no one constructs these, so their signatures would only distract.
 RESULTS = {
     *("Audit", "Certificate", "Diagnosis", "Explanation", "Frontier", "Guarantee", "Policy", "Report"),
-    *("RuleAudit", "Sensitivity", "Solution", "Status", "Step", "Verdict"),
+    *("RuleAudit", "RuleWatch", "Sensitivity", "Solution", "Status", "Step", "Verdict", "Watch"),
 }
 
 
