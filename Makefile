@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates monitor privacy guarantee fuzz docs clean
+.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz docs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -22,6 +22,7 @@ help:
 	@echo "make fairlearn  beside fairlearn, error-parity and OxonFair, on the same rows with the same learners"
 	@echo "make certificates  how often certificates are wrong, by simulation, also after several looks"
 	@echo "make monitor  how rare false alarms of a monitor are, by simulation, how soon true ones come, and the cost"
+	@echo "make monitor-peers  what there is to watch a rule: false alarms, days until a breach is noticed"
 	@echo "make privacy  what fingerprints of rows recognise, and what they tell of a row"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
 	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
@@ -107,6 +108,18 @@ monitor: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.monitoring.validity
 	$(BIN)/python -m experiments.monitoring.delay
 
+# The other libraries need an older pandas than the tests have, hence an environment of their own;
+# glide-py needs Python 3.12.
+WATCH := .venv-peers-watch
+$(WATCH)/.installed: pyproject.toml experiments/monitoring/peers.txt
+	$(PYTHON) -m venv $(WATCH)
+	$(WATCH)/bin/pip install --quiet --upgrade pip
+	$(WATCH)/bin/pip install --quiet --requirement experiments/monitoring/peers.txt --editable .
+	@touch $@
+
+monitor-peers: $(WATCH)/.installed
+	$(WATCH)/bin/python -m experiments.monitoring.peers
+
 privacy: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.privacy.fingerprints
 
@@ -124,4 +137,4 @@ docs: $(VENV)/.installed-docs
 	@echo "open docs/_build/index.html"
 
 clean:
-	rm -rf $(VENV) docs/_build out
+	rm -rf $(VENV) $(WATCH) docs/_build out
