@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pandas
-from experiments.monitoring.streams import BOUND, Days, Stream
+from experiments.monitoring.streams import BOUND, ROWS, Days, Stream
 from scipy.stats import norm
 
 os.environ["NML_DISABLE_USAGE_LOGGING"] = os.environ["DO_NOT_TRACK"] = (
@@ -241,9 +241,31 @@ def glide(stream: Stream, confidence: float = 1 - LEVEL, window: int | None = No
 # ---- bylaw: its place; once written, add it to CONTESTANTS: Contestant("bylaw, Monitor", bylaw, "bylaw")
 
 
-def bylaw(stream: Stream) -> int | None:
-    """`Monitor` with the rule P(approve | a) - P(approve | b) <= BOUND, updated once a day."""
-    raise NotImplementedError
+# ---- bylaw
+
+RULE = f"selected(1).given(group=0) - selected(1).given(group=1) <= {BOUND}"
+
+
+@cache
+def any_policy() -> Any:
+    """With two decisions and two groups: what is watched are the decisions as they were taken."""
+    from bylaw import Evidence, Problem, error, solve
+
+    evidence = Evidence(np.tile([[0.4, 0.6], [0.7, 0.3]], (20, 1)), groups={"group": np.arange(40) // 2 % 2})
+    return solve(Problem(error(), [RULE.replace(str(BOUND), "1")]), evidence)
+
+
+def monitor(stream: Stream, statuses: tuple[str, ...] = ("broken", "changed")) -> int | None:
+    """`Monitor` with the rule. Into how many updates the rows are cut makes no difference, so it is one; the
+    day is that of the row at which the alarm was raised."""
+    from bylaw import Evidence, Monitor
+
+    rows = Evidence(np.full((stream.group.size, 2), 0.5), groups={"group": stream.group.ravel()})
+    watch = Monitor(any_policy(), rules=[RULE])
+    watch.update(rows, decisions=stream.decision.ravel())
+    times = {"broken": watch.states[0].broken_at, "changed": watch.states[0].changed_at}
+    found = [times[status] for status in statuses if times[status] is not None]
+    return (min(found) - 1) // ROWS if found else None
 
 
 @dataclass(frozen=True)
@@ -278,7 +300,10 @@ class Contestant:
 ADWIN, PAGE_HINKLEY = partial(river_rows, detector="ADWIN"), partial(river_rows, detector="PageHinkley")
 CORRECTED = partial(z_test, level=LEVEL / PLANNED_DAYS)
 EVIDENTLY_Z = partial(evidently_drift, method="z")
+BROKEN = partial(monitor, statuses=("broken",))
 CONTESTANTS = (
+    Contestant("bylaw, Monitor", monitor),
+    Contestant("bylaw, Monitor, only where a rule is called broken", BROKEN),
     Contestant("z-test of the day", z_test),
     Contestant(f"z-test of the day, Bonferroni for {PLANNED_DAYS} days", CORRECTED),
     Contestant("z-test of all rows so far, every day", z_test_so_far),
