@@ -118,7 +118,7 @@ def test_trouble_is_named_and_changes_nothing(policy, bylaw):
         assert found.code == 2
         assert said in found.err
         assert state.read_text() == before
-    state.write_text(before.replace('"rows": 500', '"rows": 501', 1))
+    state.write_text(before.replace('"rows":500', '"rows":501', 1))
     found = bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json", "--batch", "two")
     assert found.code == 2
     assert "checksum" in found.err

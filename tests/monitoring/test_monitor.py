@@ -273,7 +273,7 @@ def test_rules_about_cells_without_random_rows_are_no_copies():
     rules = [selected("yes").given(a=0, b=j, c=k) <= 0.6 for j in range(10) for k in range(10)]
     monitor = Monitor(POLICY, rules=rules, groups=cells)
     assert len(monitor.watched) == 100
-    b, c = np.divmod(np.arange(300) % 100, 10)
+    b, c = np.divmod(np.random.default_rng(0).permutation(300) % 100, 10)
     monitor.update(ROWS.evidence.rows(np.arange(300)), groups={"a": np.zeros(300, int), "b": b, "c": c})
     assert {one.rows for one in monitor.status} == {3}
 
@@ -708,7 +708,7 @@ def test_numbers_as_frames_dicts_and_text():
     assert [one["rule"] for one in found["rules"]] == list(frame["rule"])
     assert (found["rows"], found["waiting"], found["alarm"]) == (len(ROWS), 0, monitor.alarm)
     shown = repr(monitor)
-    assert shown.startswith("quiet after 1,203 rows.")
+    assert shown.startswith("quiet after 1,203 rows\n")
     assert all(str(rule) in shown for rule, *_ in KINDS.values())
     assert "and 2 more rules" in repr(watch([selected("yes") <= 0.5 + i / 100 for i in range(22)]))
 

@@ -26,6 +26,7 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.monitoring.formatting import format_html, format_text
+from bylaw.monitoring.row_order import warn_of_sorted_rows
 from bylaw.monitoring.watched_rows import UNKNOWN, WatchedColumns, WatchedRows, join_rows
 from bylaw.monitoring.watched_rule import AlarmLimits, Point, RuleState, WatchedRule, merge_copies
 from bylaw.policy.id_hashes import hash_ids
@@ -306,6 +307,11 @@ class Monitor:
         batch : str, optional
             a name of these rows, such as a date. A batch of a name that was counted before is not counted
             again.
+
+        Warns
+        -----
+        GuaranteeWarning
+            when rows are sorted by a group, the label or the decision: neighbours are compared.
         """
         if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
             return
@@ -331,6 +337,7 @@ class Monitor:
             self.batches = (*self.batches, batch)[-_MOST_BATCHES:]
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.log = (*self.log, Update(now, self.rows, self.alarm))[-_MOST_LOOKS:]
+        warn_of_sorted_rows(fresh)
 
     def _check_names(self, outcomes: Mapping[str, Any] | None) -> None:
         if unknown := [name for name in outcomes or () if name not in self.columns.costs]:
