@@ -246,10 +246,11 @@ class Monitor:
             low, high = self.limits[name]
             costs[name] = rng.uniform(low, high, (n, len(space.actions)))
         n_references = len(space.classes) + len(space.named_options)
-        shares = rng.uniform(size=(n, len(space.actions)))
+        chances = rng.normal(size=(len(space.actions), n))
+        space.to_probabilities(chances)
         return self._sample(
             WatchedRows(
-                shares / shares.sum(axis=1, keepdims=True) if space.exclusive else shares,
+                chances.T,
                 rng.integers(max(len(space.classes), 1), size=n),
                 {name: rng.integers(len(values), size=n) for name, values in self.groups.items()},
                 {name: rng.integers(n_references, size=n) for name in self.columns.references},

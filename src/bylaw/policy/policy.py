@@ -387,7 +387,7 @@ class Policy:
                [1., 0., 1.]])
         """
         space = self.action_space
-        if not space.exclusive:
+        if not space.rivals:
             raise OptionError(
                 "changes are counted where each row has one decision; for sets, use omits(reference)"
             )
