@@ -27,6 +27,7 @@ HERE = Path(__file__).parent
 SHARES = {"half of the rows": 0.5, "5 % of the rows": 0.05}  # of group b
 MONTHS, YEAR = 60, 365
 CHANGE, LATER = 60, 120  # days before a change, and after it
+FEW = 5  # no quantiles of fewer streams
 PROJECTS = {"glide": "glide-py"}  # where a package's project has another name
 
 
@@ -98,8 +99,8 @@ def delays(found: pandas.DataFrame) -> list[str]:
     """The share that alarmed before the change, and of the others' days until the alarm two quantiles."""
     early = (found.first_alarm >= 0) & (found.first_alarm < CHANGE)
     days = found.first_alarm[~early] - CHANGE + 1  # 1: at the end of the first day with the new gap
-    days = days.where(days > 0, np.inf)
-    if days.empty:
+    days = days.astype(float).where(days > 0, np.inf)
+    if len(days) < FEW:
         return [percent(early), "–", "–"]
     quantiles = np.quantile(days, [0.5, 0.9], method="inverted_cdf")
     return [percent(early), *(f"{day:.0f}" if np.isfinite(day) else f"> {LATER}" for day in quantiles)]
@@ -120,7 +121,7 @@ Before each stream all have seen {REFERENCE_DAYS} days with a gap of {REFERENCE_
 False alarms: % of streams with at least one alarm within {MONTHS} and within {YEAR} days, with the gap at the
 bound and at {REFERENCE_GAP}. Delay: {CHANGE} days at {REFERENCE_GAP}, then {LATER} days at 0.15 or at 0.10:
 the % that alarmed before the change and, for the other streams, the median and the 90 % quantile of the days
-from the change to the first alarm (1: at the end of the first day).
+from the change to the first alarm (1: at the end of the first day), unless fewer than {FEW} are left.
 
 Who asks for the "rule" tests the gap against {BOUND}; who asks for "change" compares with the reference, so
 that its alarms at the bound are of a change that took place, from {REFERENCE_GAP} to {BOUND}, though the rule
@@ -159,6 +160,19 @@ def table_of(found: Iterable[dict[str, Any]]) -> str:
     return f"{text}\n{packages()}\n"
 
 
+def tally(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many streams had their first alarm on which day (-1: never); every stream would be megabytes."""
+    days = ["contestant", *Scenario._fields, "first_alarm"]
+    counted = pandas.DataFrame(found).groupby(days, sort=False).agg(streams=("seed", "size")).reset_index()
+    return counted.sort_values(days).to_dict("records")
+
+
+def times_of(found: list[dict[str, Any]]) -> str:
+    """Seconds a stream took on average, until its first alarm where a contestant stops there."""
+    means = pandas.DataFrame(found).groupby("contestant", sort=False).seconds.mean()
+    return "".join(f"{name}: {seconds:.3f} s a stream\n" for name, seconds in means.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "results")
@@ -166,7 +180,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with Pool() as pool:
         found = [row for rows in pool.imap(measure, cases(arguments.quick)) for row in rows]
-    save(found, table_of(found), arguments.out, "peers")
+    save(tally(found), table_of(found), arguments.out, "peers")
+    print(times_of(found), end="")
 
 
 if __name__ == "__main__":
