@@ -10,7 +10,7 @@ import argparse
 import platform
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection
 from importlib import import_module
 from importlib.metadata import version
 from multiprocessing import Pool
@@ -27,6 +27,7 @@ HERE = Path(__file__).parent
 SHARES = {"half of the rows": 0.5, "5 % of the rows": 0.05}  # of group b
 MONTHS, YEAR = 60, 365
 CHANGE, LATER = 60, 120  # days before a change, and after it
+FEW = 5  # no quantiles of fewer streams
 PROJECTS = {"glide": "glide-py"}  # where a package's project has another name
 
 
@@ -71,9 +72,14 @@ def measure(case: Case) -> list[dict[str, Any]]:
     return found
 
 
-def cases(quick: bool) -> list[Case]:
-    """Every scenario with every seed, for those contestants that watch so many; the slow ones come first."""
-    there = [number for number, contestant in enumerate(CONTESTANTS) if contestant.importable]
+def cases(quick: bool, done: Collection[str] = ()) -> list[Case]:
+    """Every scenario with every seed, for those contestants that watch so many; the slow ones come first.
+    Those that are `done` are left out."""
+    there = [
+        number
+        for number, contestant in enumerate(CONTESTANTS)
+        if contestant.importable and contestant.name not in done
+    ]
     runs = {
         number: min(CONTESTANTS[number].runs, 2) if quick else CONTESTANTS[number].runs for number in there
     }
@@ -98,15 +104,19 @@ def delays(found: pandas.DataFrame) -> list[str]:
     """The share that alarmed before the change, and of the others' days until the alarm two quantiles."""
     early = (found.first_alarm >= 0) & (found.first_alarm < CHANGE)
     days = found.first_alarm[~early] - CHANGE + 1  # 1: at the end of the first day with the new gap
-    days = days.where(days > 0, np.inf)
-    if days.empty:
+    days = days.astype(float).where(days > 0, np.inf)
+    if len(days) < FEW:
         return [percent(early), "–", "–"]
     quantiles = np.quantile(days, [0.5, 0.9], method="inverted_cdf")
     return [percent(early), *(f"{day:.0f}" if np.isfinite(day) else f"> {LATER}" for day in quantiles)]
 
 
 def line_of(contestant: Contestant, found: pandas.DataFrame) -> str:
-    cells = [contestant.name, contestant.asks, f"{found.seed.nunique():,}"]
+    cells = [
+        contestant.name,
+        contestant.asks,
+        f"{len(found) // found[['gap', 'change']].drop_duplicates().shape[0]:,}",
+    ]
     for gap, change in ((BOUND, False), (REFERENCE_GAP, False), (0.15, True), (0.1, True)):
         part = found[(found.gap == gap) & (found.change == change)]
         cells += delays(part) if change else false_alarms(part)
@@ -120,7 +130,7 @@ Before each stream all have seen {REFERENCE_DAYS} days with a gap of {REFERENCE_
 False alarms: % of streams with at least one alarm within {MONTHS} and within {YEAR} days, with the gap at the
 bound and at {REFERENCE_GAP}. Delay: {CHANGE} days at {REFERENCE_GAP}, then {LATER} days at 0.15 or at 0.10:
 the % that alarmed before the change and, for the other streams, the median and the 90 % quantile of the days
-from the change to the first alarm (1: at the end of the first day).
+from the change to the first alarm (1: at the end of the first day), unless fewer than {FEW} are left.
 
 Who asks for the "rule" tests the gap against {BOUND}; who asks for "change" compares with the reference, so
 that its alarms at the bound are of a change that took place, from {REFERENCE_GAP} to {BOUND}, though the rule
@@ -148,8 +158,10 @@ def packages() -> str:
     return text + (f" Not installed, and left out: {missing}." if missing else "")
 
 
-def table_of(found: Iterable[dict[str, Any]]) -> str:
-    rows = pandas.DataFrame(found)
+def table_of(tallied: list[dict[str, Any]]) -> str:
+    """Of a tally, with a row for each stream again."""
+    counted = pandas.DataFrame(tallied)
+    rows = counted.loc[counted.index.repeat(counted.streams)]
     text = INTRODUCTION
     for title, share in SHARES.items():
         text += f"\nGroup b is {title}.\n\n{HEADER}"
@@ -159,14 +171,37 @@ def table_of(found: Iterable[dict[str, Any]]) -> str:
     return f"{text}\n{packages()}\n"
 
 
+def tally(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many streams had their first alarm on which day (-1: never); every stream would be megabytes."""
+    days = ["contestant", *Scenario._fields, "first_alarm"]
+    counted = pandas.DataFrame(found).groupby(days, sort=False).agg(streams=("seed", "size")).reset_index()
+    return counted.sort_values(days).to_dict("records")
+
+
+def times_of(found: list[dict[str, Any]]) -> str:
+    """Seconds a stream took on average, until its first alarm where a contestant stops there."""
+    means = pandas.DataFrame(found).groupby("contestant", sort=False).seconds.mean()
+    return "".join(f"{name}: {seconds:.3f} s a stream\n" for name, seconds in means.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--quick", action="store_true", help="two streams of each kind")
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="only who is not in the saved tally yet; streams depend on seeds alone",
+    )
     arguments = parser.parse_args()
+    saved = arguments.out / "peers.csv"
+    before = pandas.read_csv(saved).to_dict("records") if arguments.add else []
+    names = {row["contestant"] for row in before}
     with Pool() as pool:
-        found = [row for rows in pool.imap(measure, cases(arguments.quick)) for row in rows]
-    save(found, table_of(found), arguments.out, "peers")
+        found = [row for rows in pool.imap(measure, cases(arguments.quick, names)) for row in rows]
+    tallied = [*before, *tally(found)]
+    save(tallied, table_of(tallied), arguments.out, "peers")
+    print(times_of(found), end="")
 
 
 if __name__ == "__main__":

@@ -93,17 +93,19 @@ def test_contrasts_have_the_standard_error_of_the_difference():
 
 
 def test_delays_are_of_streams_that_were_quiet_before_the_change():
-    found = pandas.DataFrame({"first_alarm": [10, 60, 62, -1]})
-    assert peers.delays(found) == ["25", "3", "> 120"]
-    assert peers.delays(found[:1]) == ["100", "–", "–"]
-    assert peers.false_alarms(found) == ["25", "75"]
+    found = pandas.DataFrame({"first_alarm": [10, 60, 62, 63, 179, -1]})
+    assert peers.delays(found) == ["17", "4", "> 120"]
+    assert peers.delays(found[:5]) == ["20", "–", "–"]  # four are left
+    assert peers.false_alarms(found) == ["17", "83"]
 
 
 def test_what_is_not_installed_is_named(monkeypatch):
     plain = contestants.CONTESTANTS[:4]
     absent = contestants.Contestant("somebody", contestants.bylaw, "not_a_package")
     monkeypatch.setattr(peers, "CONTESTANTS", (*plain, absent))
-    table = peers.table_of([row for case in peers.cases(quick=True) for row in peers.measure(case)])
+    found = [row for case in peers.cases(quick=True) for row in peers.measure(case)]
+    table = peers.table_of(found)
+    assert sum(row["streams"] for row in peers.tally(found)) == len(found) == 2 * 4 * len(peers.SCENARIOS)
     assert table.count("| z-test of the day |") == len(peers.SHARES)
     assert "somebody" not in table
     assert "Not installed, and left out: not_a_package." in table
