@@ -43,6 +43,20 @@ def test_rates_are_exactly_at_their_bounds(name):
         assert payments.min() >= -1 - 1e-9
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rate", "noticed"), [(0.2, (False, False)), (0.3, (True, True)), (0.1, (False, True))]
+)
+def test_what_is_beyond_its_bound_is_noticed(rate, noticed):
+    """A rate that is not what it is taken for is called broken, or missed by the confidence sequence."""
+    monitor, rng = validity.begin(validity.KINDS["rate"]), np.random.default_rng(0)
+    day = np.repeat(np.arange(40), 500)
+    drawn = validity.Drawn(np.where(rng.random(len(day)) < rate, validity.REJECT, validity.YES))
+    courses = validity.read(monitor, validity.KINDS["rate"], drawn, day)
+    _, found = validity.judge_year(monitor, courses)
+    assert (found["broken"], found["missed"]) == noticed
+
+
 def test_run_lengths_by_hand():
     """Rounds that always win: alarms come at equal distances, across years, and nothing is counted twice."""
     monitor = validity.begin(validity.KINDS["rate"])
