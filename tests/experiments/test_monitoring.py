@@ -44,7 +44,7 @@ def test_rates_are_exactly_at_their_bounds(name):
 
 
 def judge(rate, seeds):
-    """(n_seeds, 2): whether the rule on a rate of 0.2 was called broken within 40 days, and its rate missed."""
+    """(n_seeds, 2): whether the rule was called broken within 40 days, and whether its rate was missed."""
     kind, day = validity.KINDS["rate"], np.repeat(np.arange(40), 500)
     monitor, found = validity.begin(kind), []
     for seed in range(seeds):
