@@ -43,6 +43,27 @@ def test_rates_are_exactly_at_their_bounds(name):
         assert payments.min() >= -1 - 1e-9
 
 
+def judge(rate, seeds):
+    """(n_seeds, 2): whether the rule was called broken within 40 days, and whether its rate was missed."""
+    kind, day = validity.KINDS["rate"], np.repeat(np.arange(40), 500)
+    monitor, found = validity.begin(kind), []
+    for seed in range(seeds):
+        rejected = np.random.default_rng(seed).random(len(day)) < rate
+        drawn = validity.Drawn(np.where(rejected, validity.REJECT, validity.YES))
+        _, year = validity.judge_year(monitor, validity.read(monitor, kind, drawn, day))
+        found.append((year["broken"], year["missed"]))
+    return np.array(found)
+
+
+@pytest.mark.slow
+def test_what_is_beyond_its_bound_is_noticed():
+    """A rate that is not what it is taken for is called broken where it is above, and missed in any case."""
+    assert judge(0.3, 5).all()
+    assert judge(0.1, 5).tolist() == [[False, True]] * 5
+    at_its_bound = judge(0.2, 200).sum(axis=0)
+    assert (at_its_bound <= 10 + 3 * math.sqrt(200 * 0.05 * 0.95)).all()
+
+
 def test_run_lengths_by_hand():
     """Rounds that always win: alarms come at equal distances, across years, and nothing is counted twice."""
     monitor = validity.begin(validity.KINDS["rate"])
