@@ -36,12 +36,6 @@ def find_run(policy: Policy) -> str | None:
     return found[0].info.run_id if found else None
 
 
-def measure_evidence(monitor: Monitor, e_value: float, detector: float) -> float:
-    """On the scale of logarithms; one is an alarm."""
-    broken = math.log(max(e_value, 1.0)) / math.log(monitor.e_limit)
-    return max(broken, math.log(max(detector, 1.0)) / math.log(monitor.detector_limit))
-
-
 def log(monitor: Monitor, day: str) -> None:
     """Names of metrics may have no quotes, so rules have numbers, and their texts are tags."""
     mlflow.set_tags({"policy": monitor.policy.digest, "last day": day, "alarm": str(monitor.alarm)})
@@ -49,8 +43,7 @@ def log(monitor: Monitor, day: str) -> None:
     for number, one in enumerate(monitor.status, 1):
         mlflow.set_tags({f"rule {number}": one.rule, f"rule {number} status": str(one.status)})
         figures = {"rate": one.estimate, "lower": one.lower, "upper": one.upper}
-        evidence = measure_evidence(monitor, one.e_value, one.detector)
-        figures |= {"bound": one.target, "share of an alarm": evidence}
+        figures |= {"bound": one.target, "share of an alarm": one.evidence}
         for name, value in figures.items():
             if math.isfinite(value):
                 mlflow.log_metric(f"rule {number}/{name}", value, step=monitor.rows)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow
@@ -60,7 +62,7 @@ def test_quiet_then_an_alarm_with_exit_codes(policy, bylaw):
     again = bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json")
     assert again.code == 1  # an alarm stays
     assert "was counted before" in again.err
-    assert "since row" in again.out
+    assert "alarm at row" in again.out
     write_day(20)
     after = bylaw("watch", "policy.json", "day20.parquet", "--state", "watch.json", "--restart")
     assert after.code == 0
@@ -110,7 +112,8 @@ def test_trouble_is_named_and_changes_nothing(policy, bylaw):
     assert bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json").code == 0
     before = state.read_text()
     for arguments, said in (
-        (("day1.parquet", "--ever", "0.1"), "--ever is a setting of a new state"),
+        (("day1.parquet", "--ever", "0.1"), "--ever differs from what"),
+        (("day1.parquet", "--rule", "rejected() <= 0.3"), "--rule differs from what"),
         (("late1.parquet", "--late", "--decisions", "x"), "--decisions goes with new rows"),
         (("scores.parquet", "--late", "--id-column", "who"), "--id-column"),
     ):
@@ -209,3 +212,24 @@ def test_a_refit_that_is_certified(policy, bylaw):
     found = bylaw("refit", "policy.json", "drifted.parquet", *arguments)
     assert found.code == 0, found.err
     assert "certified: all rules hold with 95 % confidence" in found.out
+
+
+def test_runs_at_the_same_time_wait_for_each_other(policy, bylaw):
+    """Eight processes on one state: each batch is counted once, and nothing is lost."""
+    for number in range(8):
+        write_day(number, rows=200)
+    command = [sys.executable, "-c", "from bylaw.cli import main; main()", "watch", "policy.json"]
+    runs = [
+        subprocess.Popen(
+            [*command, f"day{number}.parquet", "--state", "watch.json"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for number in range(8)
+    ]
+    for run in runs:
+        _, said = run.communicate()
+        assert run.returncode == 0, said
+    monitor = Monitor.load("watch.json", Policy.load(policy))
+    assert (monitor.rows, len(monitor.batches)) == (1600, 8)
+    assert len(list(policy.parent.glob("watch.json-rows-*.npz"))) == 1

@@ -702,7 +702,8 @@ def test_numbers_as_frames_dicts_and_text():
     monitor = watch([rule for rule, *_ in KINDS.values()])
     frame = monitor.to_frame()
     assert list(frame.columns) == (
-        ["rule", "target", "estimate", "lower", "upper", "rows", "e_value", "detector", "status", "since"]
+        ["rule", "target", "estimate", "lower", "upper", "rows", "e_value", "detector"]
+        + ["evidence", "status", "since"]
     )
     found = json.loads(json.dumps(monitor.to_dict(), allow_nan=False))
     assert [one["rule"] for one in found["rules"]] == list(frame["rule"])

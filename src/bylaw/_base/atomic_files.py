@@ -42,6 +42,24 @@ def write_atomically(path: Path) -> Iterator[Path]:
             os.close(unnamed)
 
 
+@contextlib.contextmanager
+def lock_folder(path: Path) -> Iterator[None]:
+    """While others wait who lock the same folder; nothing is left of it when a process ends. Systems without
+    such locks have none."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def write_text(path: Path, text: str) -> None:
     with write_atomically(path) as partial:
         partial.write_text(text, encoding="utf-8")

@@ -2,8 +2,8 @@
 
 With the true rate m, the sums of a round about it, X = U - m W, have mean zero, and their total is within
 u(V) at all times, where V is the total of their squares: an empirical Bernstein bound (Howard, Ramdas,
-McAuliffe and Sekhon, 2021, theorems 1 and 4). All m for which that is so are the confidence sequence; where
-the rate drifts, it is about its average so far.
+McAuliffe and Sekhon, 2021, theorems 1 and 4). All m for which that is so are the confidence sequence. It is
+exact for a rate that is constant; where the rate drifts, read it as one about the average so far.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ def format_text(monitor: Monitor) -> str:
     width = max(len(one.status) for one in shown[:_SHOWN])
     names = max(len(one.rule) for one in shown[:_SHOWN])
     lines = [
-        f"  {one.status!s:<{width}}  {one.rule:<{names}}  {format_finding(one, monitor)}"
-        for one in shown[:_SHOWN]
+        f"  {one.status!s:<{width}}  {one.rule:<{names}}  {format_finding(one)}" for one in shown[:_SHOWN]
     ]
     if more := len(shown) - _SHOWN if len(shown) > _SHOWN else 0:
         lines.append(f"  ... and {more} more rules, see to_frame()")
@@ -36,7 +35,7 @@ def format_html(monitor: Monitor) -> str:
     rows = "".join(
         f"<tr><td style='color:{_COLOURS.get(one.status, '#9a6700')}'>{one.status}</td>"
         f"<td style='text-align:left'>{html.escape(one.rule)}</td>"
-        f"<td style='text-align:left'>{html.escape(format_finding(one, monitor))}</td></tr>"
+        f"<td style='text-align:left'>{html.escape(format_finding(one))}</td></tr>"
         for one in sort_rules(monitor)[:_SHOWN]
     )
     return make_visible(
@@ -49,13 +48,7 @@ def format_html(monitor: Monitor) -> str:
 def sort_rules(monitor: Monitor) -> list[RuleWatch]:
     """Worst first."""
     order = list(type(monitor.status[0].status))
-    return sorted(monitor.status, key=lambda one: (order.index(one.status), -measure_evidence(one, monitor)))
-
-
-def measure_evidence(one: RuleWatch, monitor: Monitor) -> float:
-    """How far a rule is on the way to an alarm, on the scale of logarithms: one is an alarm."""
-    ever = math.log(max(one.e_value, 1.0)) / monitor.alarm_limits.log_ever
-    return max(ever, math.log(max(one.detector, 1.0)) / monitor.alarm_limits.log_change)
+    return sorted(monitor.status, key=lambda one: (order.index(one.status), -one.evidence))
 
 
 def format_headline(monitor: Monitor) -> str:
@@ -71,14 +64,14 @@ def format_terms(monitor: Monitor) -> str:
     )
 
 
-def format_finding(one: RuleWatch, monitor: Monitor) -> str:
+def format_finding(one: RuleWatch) -> str:
     """The rate so far, its confidence sequence and the evidence, in a line."""
     if one.reason:
         return one.reason
-    since = "" if one.since is None else f", since row {one.since:,}"
+    since = "" if one.since is None else f", alarm at row {one.since:,}"
     if math.isnan(one.estimate):
         return f"{one.rows:,} rows, too few to compare"
-    evidence = f"{min(measure_evidence(one, monitor), 9.99):.0%} of an alarm"
+    evidence = f"{min(one.evidence, 9.99):.0%} of an alarm"
     return (
         f"{one.estimate:.4f}, always within {one.lower:.4f} to {one.upper:.4f}; {one.rows:,} rows; "
         f"{evidence}{since}"

@@ -77,6 +77,8 @@ class RuleWatch:
         evidence that the rule was broken at some time: the e-process.
     detector : float
         evidence that it was broken lately: the e-detector.
+    evidence : float
+        how far the larger of both is on the way to an alarm, on the scale of logarithms; one is an alarm.
     status : Watch
         "broken" where the e-process has reached its limit, "changed" where only the detector has.
     since : int or None
@@ -98,6 +100,7 @@ class RuleWatch:
     rows: int
     e_value: float
     detector: float
+    evidence: float
     status: Watch
     since: int | None
     reason: str
@@ -486,6 +489,11 @@ class Monitor:
             state.rows,
             math.exp(min(state.log_ever, _MOST_LOG)),
             math.exp(min(state.log_change, _MOST_LOG)),
+            max(
+                state.log_ever / self.alarm_limits.log_ever,
+                state.log_change / self.alarm_limits.log_change,
+                0.0,
+            ),
             status,
             min(times, default=None),
             "" if state.rows else self._explain_silence(watched),
@@ -530,7 +538,7 @@ class Monitor:
 
     def to_frame(self, like: Any = None) -> Any:
         """One line per single rule, with the columns rule, target, estimate, lower, upper, rows, e_value,
-        detector, status and since.
+        detector, evidence, status and since.
 
         Parameters
         ----------
@@ -538,7 +546,18 @@ class Monitor:
             the result is a frame of the same library; by default, of the first installed of pandas, polars
             and pyarrow.
         """
-        names = ("rule", "target", "estimate", "lower", "upper", "rows", "e_value", "detector", "status")
+        names = (
+            "rule",
+            "target",
+            "estimate",
+            "lower",
+            "upper",
+            "rows",
+            "e_value",
+            "detector",
+            "evidence",
+            "status",
+        )
         status = self.status
         columns: dict[str, Any] = {name: [getattr(one, name) for one in status] for name in names}
         columns["status"] = [str(one.status) for one in status]

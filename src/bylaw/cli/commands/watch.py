@@ -11,7 +11,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import remark, show_json, show_table, tell
-from bylaw.errors import BylawError, EvidenceError, OptionError
+from bylaw.errors import EvidenceError, OptionError
 
 if TYPE_CHECKING:
     from bylaw.monitoring.monitor import Monitor, RuleWatch
@@ -91,51 +91,77 @@ def run_watch(
 
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
+    from bylaw._base.atomic_files import lock_folder
     from bylaw.cli.inputs import check_outputs, load_previous
-    from bylaw.monitoring.monitor import Monitor
     from bylaw.policy.policy import Policy
 
     check_outputs([state, plot], [policy, table, rules])
     chosen = Policy.load(policy)
-    before = _read_bytes(state)
-    settings = {
-        "--rules": rules,
-        "--rule": rule,
-        "--ever": ever,
-        "--run-length": run_length,
-        "--limit": limit,
-    }
-    if before is not None:
-        _refuse(settings, f"is a setting of a new state, and {state} is there: leave it out")
-        monitor = Monitor.load(state, chosen)
-    elif late:
-        raise OptionError(f"there is no state {state}: rows are seen first, and their labels come late")
-    else:
-        options.refuse_idle({"--restart": restart}, "a state that is there")
-        monitor = _make_monitor(chosen, table, flags, settings)
-    if restart:
-        monitor.restart()
-    name = _name_batch(table) if batch is None else batch
-    if name in monitor.batches:
-        remark(f"{table} was counted before; it is not counted again")
-    elif late:
-        idle = {"--decisions": decisions, "--outcomes": outcomes, "--scores": flags.scores}
-        _refuse(idle, "goes with new rows; with --late, a table has ids, labels and groups")
-        _add_late(monitor, table, flags, name)
-    else:
-        earlier = load_previous(previous, chosen)
-        _add_rows(monitor, table, flags, name, decisions, outcomes, earlier)
-    if plot is not None:
-        _draw(monitor, plot)
-    if _read_bytes(state) != before:
-        raise BylawError(f"another run has written {state} meanwhile; this one counted nothing: run it again")
-    monitor.save(state)
+    settings: dict[str, Any] = {"--rules": rules, "--rule": rule, "--ever": ever}
+    settings |= {"--run-length": run_length, "--limit": limit}
+    with lock_folder(state.absolute().parent):  # another run on the same state waits
+        monitor = _open_state(chosen, table, state, flags, settings, late=late, restart=restart)
+        name = _name_batch(table) if batch is None else batch
+        if name in monitor.batches:
+            remark(f"{table} was counted before; it is not counted again")
+        elif late:
+            idle = {"--decisions": decisions, "--outcomes": outcomes, "--scores": flags.scores}
+            _refuse(idle, "goes with new rows; with --late, a table has ids, labels and groups")
+            _add_late(monitor, table, flags, name)
+        else:
+            _add_rows(monitor, table, flags, name, decisions, outcomes, load_previous(previous, chosen))
+        if name not in monitor.batches:
+            remark(f"all rows of {table} were counted before, under another name")
+        if plot is not None:
+            _draw(monitor, plot)
+        monitor.save(state)
     (_show_json if as_json else _show_text)(monitor, state)
     raise typer.Exit(1 if monitor.alarm else 0)
 
 
-def _read_bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+def _open_state(
+    policy: Policy,
+    table: Path,
+    state: Path,
+    flags: Flags,
+    settings: dict[str, Any],
+    *,
+    late: bool,
+    restart: bool,
+) -> Monitor:
+    """That of an earlier run, or a new one."""
+    from bylaw.monitoring.monitor import Monitor
+
+    if not state.exists():
+        if late:
+            raise OptionError(f"there is no state {state}: rows are seen first, and their labels come late")
+        options.refuse_idle({"--restart": restart}, "a state that is there")
+        return _make_monitor(policy, table, flags, settings)
+    monitor = Monitor.load(state, policy)
+    _check_settings(monitor, settings, state)
+    if restart:
+        monitor.restart()
+    return monitor
+
+
+def _check_settings(monitor: Monitor, settings: dict[str, Any], state: Path) -> None:
+    """Whoever states them again must state the same."""
+    from bylaw.cli.commands.audit import read_others
+    from bylaw.cli.inputs import parse_limits
+
+    others = read_others(settings["--rules"], settings["--rule"])
+    same = {
+        "--rule": others is None or [*map(str, others.problem.rules)] == [*map(str, monitor.problem.rules)],
+        "--ever": settings["--ever"] in (None, monitor.ever),
+        "--run-length": settings["--run-length"] in (None, monitor.run_length),
+        "--limit": not settings["--limit"]
+        or parse_limits(settings["--limit"], monitor.problem) == dict(monitor.limits),
+    }
+    for flag, agrees in same.items():
+        if not agrees:
+            raise OptionError(
+                f"{flag} differs from what {state} was begun with: leave it out, or begin another state"
+            )
 
 
 def _refuse(flags: dict[str, Any], why: str) -> None:
@@ -262,7 +288,7 @@ def _show_json(monitor: Monitor, state: Path) -> None:
 
 def _show_text(monitor: Monitor, state: Path) -> None:
     """Each rule or family as it was stated, by its worst member."""
-    from bylaw.monitoring.formatting import format_headline, format_terms, measure_evidence, sort_rules
+    from bylaw.monitoring.formatting import format_headline, format_terms, sort_rules
 
     worst: dict[str, RuleWatch] = {}
     for one in sort_rules(monitor):
@@ -274,7 +300,7 @@ def _show_text(monitor: Monitor, state: Path) -> None:
             "" if one.reason else f"{one.estimate:.4f}",
             f"{one.target:.4g}",
             f"{one.rows:,}",
-            f"{min(measure_evidence(one, monitor), _MOST):.0%}",
+            f"{min(one.evidence, _MOST):.0%}",
         )
         for statement, one in worst.items()
     ]
@@ -285,7 +311,7 @@ def _show_text(monitor: Monitor, state: Path) -> None:
             tell(f"{statement}: {one.reason}")
         elif one.since is not None:
             sure = f"the rate is always within {one.lower:.4f} to {one.upper:.4f}"
-            tell(f"{statement}: {one.status} since row {one.since:,}{part}; {sure}")
+            tell(f"{statement}: {one.status}, alarm at row {one.since:,}{part}; {sure}")
     tell(f"{format_headline(monitor)}; an alarm is 100 % of evidence", style="bold")
     remark(format_terms(monitor))
     tell(f"state: {state}")

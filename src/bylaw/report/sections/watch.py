@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from bylaw.monitoring.formatting import measure_evidence, sort_rules
+from bylaw.monitoring.formatting import sort_rules
 from bylaw.monitoring.monitor import Monitor, RuleWatch, Watch
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, fold, make_section, make_table, tag
@@ -182,7 +182,7 @@ def _draw_evidence(one: RuleWatch, across: Scale, monitor: Monitor) -> Html:
     y = f"{place(limits.log_ever / math.log(10), limits.log_ever):.1f}"
     parts.append(tag("line", x1="0%", x2="100%", y1=y, y2=y, class_="target"))
     parts.append(tag("text", "alarm", x="0%", y=f"{float(y) - 3:.1f}", class_="tick"))
-    said = format_percent(min(measure_evidence(one, monitor), 9.99))
+    said = format_percent(min(one.evidence, 9.99))
     title = f"Evidence against the rule: {said} of an alarm"
     return make_svg(title, *parts, *_mark(one, across, _EVIDENCE_HEIGHT), height=_EVIDENCE_HEIGHT)
 
@@ -201,7 +201,7 @@ def _tabulate(ordered: list[RuleWatch], monitor: Monitor) -> Html:
             tag("code", one.rule),
             *(round_number(value, 4) for value in (one.target, one.estimate, one.lower, one.upper)),
             format_count(one.rows),
-            format_percent(min(measure_evidence(one, monitor), 9.99)),
+            format_percent(min(one.evidence, 9.99)),
             make_watch_badge(one.status),
         ]
         for one in ordered[:_MOST_ROWS]
