@@ -26,6 +26,7 @@ from bylaw import (
     ConvergenceWarning,
     Evidence,
     EvidenceError,
+    GuaranteeWarning,
     InfeasibleRulesError,
     Policy,
     Problem,
@@ -209,6 +210,7 @@ def judge_problem(seed: int, make: Callable[[int], tuple[Rows, Problem]]) -> Out
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.filterwarnings("ignore", "chance decides between", GuaranteeWarning)
             policy = solve(problem, rows.evidence, tol=TOL)
     except InfeasibleRulesError as conflict:
         seconds = time.perf_counter() - begin

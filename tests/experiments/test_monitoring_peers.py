@@ -101,10 +101,10 @@ def test_delays_are_of_streams_that_were_quiet_before_the_change():
 
 def test_what_is_not_installed_is_named(monkeypatch):
     plain = contestants.CONTESTANTS[:4]
-    absent = contestants.Contestant("somebody", contestants.bylaw, "not_a_package")
+    absent = contestants.Contestant("somebody", contestants.monitor, "not_a_package")
     monkeypatch.setattr(peers, "CONTESTANTS", (*plain, absent))
     found = [row for case in peers.cases(quick=True) for row in peers.measure(case)]
-    table = peers.table_of(found)
+    table = peers.table_of(peers.tally(found))
     assert sum(row["streams"] for row in peers.tally(found)) == len(found) == 2 * 4 * len(peers.SCENARIOS)
     assert table.count("| z-test of the day |") == len(peers.SHARES)
     assert "somebody" not in table
