@@ -124,19 +124,8 @@
     return { minimize: found.minimize, rules, view: found.view === "observed" ? "observed" : "predicted" };
   }
 
-  // ---- The level in a rule's text. ----
-
-  // Splits off what is quoted, so that a class named "level" stays what it is.
-  const splitQuoted = (text) => text.match(/'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^'"]+|['"]/g) || [];
-  function putLevel(template, level) {
-    let done = false;
-    return splitQuoted(template)
-      .map((piece) => {
-        if (/^['"]/.test(piece) || done) return piece;
-        return piece.replace(/\blevel\b(?!\s*=(?!=))/, () => ((done = true), String(tidy(level))));
-      })
-      .join("");
-  }
+  // A rule's text at another level; the server says what stands before and after the number.
+  const putLevel = (card, level) => card.parts[0] + String(tidy(level)) + card.parts[1];
 
   // ---- Talking to the server. ----
 
@@ -470,7 +459,7 @@
   function moveLevel(index, level, final) {
     const rule = state.rules[index];
     const card = cardOf(rule.text);
-    rule.text = putLevel(card.template, level);
+    rule.text = putLevel(card, level);
     if (!cards.has(rule.text)) cards.set(rule.text, { ...card, text: rule.text, level, sentence: null, moved: true });
     const now = cards.get(rule.text);
     showLevel(index, now);
@@ -695,7 +684,7 @@
     const lines = text.split("\n");
     const line = Math.max((said.line || 1) - 1, 0);
     const before = lines.slice(0, line).join("\n").length + (line ? 1 : 0);
-    const at = known(said.column) ? Math.min(before + Math.max(said.column - 1, 0), text.length) : null;
+    const at = known(said.column) ? Math.min(before + Math.max(said.column, 0), text.length) : null;
     const marked = at === null ? null : make("pre", { class: "marked" }, text.slice(0, at), make("mark", {}, text.slice(at, at + 1) || " "), text.slice(at + 1));
     return [make("p", { class: "fault" }, said.error), marked].filter(Boolean);
   }
@@ -1036,7 +1025,7 @@
     if (!rule) return;
     const card = await learn(rule.text).catch(() => null);
     if (!card || !card.template) return;
-    state.rules[index].text = putLevel(card.template, relaxation.level);
+    state.rules[index].text = putLevel(card, relaxation.level);
     cards.set(state.rules[index].text, { ...card, text: state.rules[index].text, level: relaxation.level, sentence: null });
     inHand = index;
     commit();
