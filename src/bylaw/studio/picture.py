@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.auditing.costs import is_observed
 from bylaw.auditing.verdicts import TOLERANCE
-from bylaw.errors import RuleError
+from bylaw.data.outcomes import ObservedRows
+from bylaw.errors import BylawError, RuleError
+from bylaw.formulation.row_rates import compute_row_rates, measure_rate
 from bylaw.formulation.solution import FittedRate
-from bylaw.language.expressions import Band, Rate, Rule
+from bylaw.language.expressions import LABEL, Band, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
@@ -130,55 +135,133 @@ def _is_difference(statement: Statement) -> bool:
     return isinstance(statement, Band)
 
 
-def draw_partition(
-    partition: Partition, rows: ReportRows, mistakes: Mapping[Cell, Any], intervals: bool
-) -> dict[str, Any]:
-    """How often each action is taken in each group."""
-    total = rows.all_rows.rows
-    return {
-        "name": partition.name,
-        "predicted": partition.is_predicted,
-        "left_out": partition.left_out,
-        "groups": [_draw_cell(cell, rows, total, intervals) for cell in partition.cells],
-    }
+@dataclass(frozen=True, eq=False)
+class GroupTable:
+    """The groups of some partitions, stacked, so that one product serves all; the first is all rows."""
+
+    partitions: tuple[Partition, ...]
+    weights: sparse.csr_array  # (n_groups, n_rows)
+    total: Floats  # (n_groups,): of the weights
+    shown: NDArray[np.bool_]  # (n_groups,): whether every row shows its group
+
+    @classmethod
+    def make(cls, partitions: Sequence[Partition], seen: ObservedRows) -> GroupTable:
+        """Of partitions of these rows."""
+        whole = Partition("all rows", (Cell("all rows", (), seen.predicted.row_weights),), 0, False)
+        every = (whole, *partitions)
+        weights = sparse.vstack(
+            [sparse.csr_array(cell.weights[None]) for part in every for cell in part.cells]
+        )
+        shown = [not _is_estimated(cell, seen) for part in every for cell in part.cells]
+        return cls(every, sparse.csr_array(weights), np.asarray(weights.sum(axis=1)), np.array(shown))
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for part in self.partitions for cell in part.cells]
+
+    def split(self, values: Sequence[Any]) -> Iterator[tuple[Partition, Sequence[Any]]]:
+        """Each partition with its part of values (n_groups,)."""
+        first = 0
+        for part in self.partitions:
+            yield part, values[first : first + len(part.cells)]
+            first += len(part.cells)
+
+    def average(self, values: Floats) -> Floats:
+        """(n_groups, ...): the mean of values (n_rows, ...) in each group."""
+        sums = self.weights @ values
+        return sums / (self.total if sums.ndim == 1 else self.total[:, None])
+
+    def find_errors(self, values: Floats, means: Floats) -> Floats:
+        """(n_groups, n_columns): standard errors of the means of values (n_rows, n_columns)."""
+        squares = self._squares
+        spread = squares @ values**2 - 2 * means * (squares @ values)
+        spread += means**2 * np.asarray(squares.sum(axis=1))[:, None]
+        return np.sqrt(np.maximum(spread, 0.0)) / self.total[:, None]
+
+    @cached_property
+    def _squares(self) -> sparse.csr_array:
+        return self.weights.power(2)
 
 
-def _draw_cell(cell: Cell, rows: ReportRows, total: float, intervals: bool) -> dict[str, Any]:
-    before, after = rows.compute_shares(cell)
-    wide = _NORMAL * _compute_errors(cell.weights, rows.probabilities, after) if intervals else None
-    mistakes = rows.compare_mistakes(cell)
-    return {
-        "value": cell.name,
-        "rows": cell.rows,
-        "share": cell.rows / total,
-        "before": before.tolist(),
+def _is_estimated(cell: Cell, seen: ObservedRows) -> bool:
+    """Whether rows belong to a group by a probability alone, or only some of them show it."""
+    names = {name for name, _ in cell.event}
+    return bool(seen.unseen & names or seen.find_partly_seen(names))
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """The model without rules, on the groups."""
+
+    decisions: Floats  # (n_rows, n_actions), one-hot
+    shares: Floats  # (n_groups, n_actions)
+    mistakes: list[float | None]
+
+    @classmethod
+    def measure(cls, decisions: Floats, table: GroupTable, rows: ReportRows) -> Baseline:
+        """Of its decisions on the rows."""
+        return cls(decisions, table.average(decisions), find_mistakes(decisions, table, rows))
+
+
+def find_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> list[float | None]:
+    """The share of wrong decisions in each group; None where there is no model of a predicted group and its
+    labels together, or no label at all."""
+    rate, space = rows.words.mistake, rows.policy.action_space
+    if rate is None:
+        return [None] * len(table.cells)
+    means = table.average(compute_row_rates(rate, rows.seen, decisions, space))
+    partly = bool(rows.seen.find_partly_seen([LABEL]))
+    found: list[float | None] = []
+    for cell, mean, shown in zip(table.cells, means.tolist(), table.shown.tolist(), strict=True):
+        exact = not cell.event or (shown and not partly)
+        found.append(mean if exact else _measure_mistakes(rate.given(**dict(cell.event)), decisions, rows))
+    return found
+
+
+def _measure_mistakes(rate: Rate, decisions: Floats, rows: ReportRows) -> float | None:
+    try:
+        return measure_rate(rate, rows.seen, decisions, rows.policy.action_space)
+    except BylawError:
+        return None
+
+
+def draw_groups(
+    table: GroupTable, baseline: Baseline, rows: ReportRows, intervals: bool
+) -> list[dict[str, Any]]:
+    """How often each action is taken in each group, and how often wrongly."""
+    after = table.average(rows.probabilities)
+    low = high = [None] * len(after)
+    if intervals:
+        wide = _NORMAL * table.find_errors(rows.probabilities, after)
+        low, high = np.maximum(after - wide, 0.0).tolist(), np.minimum(after + wide, 1.0).tolist()
+    columns = {
+        "value": [cell.name for cell in table.cells],
+        "rows": table.total.tolist(),
+        "share": (table.total / table.total[0]).tolist(),
+        "before": baseline.shares.tolist(),
         "after": after.tolist(),
-        "lower": None if wide is None else np.maximum(after - wide, 0.0).tolist(),
-        "upper": None if wide is None else np.minimum(after + wide, 1.0).tolist(),
-        "mistakes_before": None if mistakes is None else mistakes.baseline,
-        "mistakes_after": None if mistakes is None else mistakes.policy,
+        "lower": low,
+        "upper": high,
+        "mistakes_before": baseline.mistakes,
+        "mistakes_after": find_mistakes(rows.probabilities, table, rows),
     }
-
-
-def _compute_errors(weights: Floats, values: Floats, means: Floats) -> Floats:
-    """(n_actions,): standard errors of weighted means of the values (n_rows, n_actions)."""
-    squares = weights**2
-    spread = squares @ values**2 - 2 * means * (squares @ values) + means**2 * squares.sum()
-    return np.sqrt(np.maximum(spread, 0.0)) / weights.sum()
-
-
-def draw_changes(rows: ReportRows, partitions: Sequence[Partition]) -> dict[str, Any]:
-    """Which decisions are not the baseline's."""
-    changed = [
-        {"name": partition.name, "value": cell.name, "changed": rows.compute_changed_share(cell)}
-        for partition in partitions
-        for cell in partition.cells
+    groups = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [
+        {"name": part.name, "predicted": part.is_predicted, "left_out": part.left_out, "groups": own}
+        for part, own in table.split(groups)
     ]
-    return {
-        "changed": rows.compute_changed_share(rows.all_rows),
-        "flows": rows.compute_flow(rows.all_rows).tolist(),
-        "changed_by_group": changed,
-    }
+
+
+def draw_changes(table: GroupTable, rows: ReportRows) -> dict[str, Any]:
+    """Which decisions are not the baseline's."""
+    changed = table.average(rows.change_probability).tolist()
+    by_group = [
+        {"name": part.name, "value": cell.name, "changed": share}
+        for part, shares in table.split(changed)
+        for cell, share in zip(part.cells, shares, strict=True)
+    ]
+    flows = rows.compute_flow(rows.all_rows).tolist()
+    return {"changed": changed[0], "flows": flows, "changed_by_group": by_group[1:]}
 
 
 def draw_chance(rows: ReportRows) -> dict[str, float]:

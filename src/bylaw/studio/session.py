@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError, RuleSyntaxError
@@ -26,7 +26,7 @@ from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.provenance import versions
 from bylaw.report.number_format import Unit, find_level_unit
-from bylaw.report.rows import Partition, ReportRows, list_partitions, make_partition
+from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.report.sentences import write_sentence
 from bylaw.studio import picture
 from bylaw.studio.jobs import CancelledError, Job, Jobs
@@ -96,8 +96,7 @@ class Session:
         self._busy = threading.Lock()  # one solve at a time: each uses all cores
         self._solvers: dict[View, WarmFullBatch] = {v: WarmFullBatch() for v in ("predicted", "observed")}
         self._seen: dict[View, ObservedRows] = {}
-        self._baselines: dict[Any, Floats] = {}
-        self._partitions: dict[Any, Partition] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {}
 
     @property
     def observable(self) -> bool:
@@ -220,11 +219,9 @@ class Session:
         }
 
     def _draw(self, policy: Policy, question: Question) -> dict[str, Any]:
-        rows = self._make_rows(policy, question.view)
-        named = list_partitions(policy.problem, rows.seen)
-        partitions = [self._find_partition(question.view, rows.seen, attributes) for attributes in named]
-        whole = Partition("all rows", (rows.all_rows,), 0, False)
-        intervals = question.view == "observed"
+        rows, observed = self._make_rows(policy, question.view), question.view == "observed"
+        table = self._find_table(policy.problem, question.view, rows.seen)
+        baseline = self._find_baseline(table, rows)
         rules: list[Any] = [None] * len(question.rules)
         for place, drawn in zip(question.places, picture.draw_rules(rows), strict=True):
             rules[place] = drawn
@@ -233,12 +230,10 @@ class Session:
             "rules": rules,
             "kind": policy.action_space.kind,
             "actions": list(policy.actions),
-            "partitions": [
-                picture.draw_partition(part, rows, {}, intervals) for part in (whole, *partitions)
-            ],
-            **picture.draw_changes(rows, partitions),
+            "partitions": picture.draw_groups(table, baseline, rows, observed),
+            **picture.draw_changes(table, rows),
             "random": picture.draw_chance(rows),
-            "intervals": picture.INTERVAL if intervals else None,
+            "intervals": picture.INTERVAL if observed else None,
         }
 
     def _explain(self, diagnosis: Diagnosis, question: Question) -> dict[str, Any]:
@@ -297,12 +292,9 @@ class Session:
 
     def _make_rows(self, policy: Policy, view: View) -> ReportRows:
         evidence = policy.feature_map.admit(self.evidence)
-        seen = (
-            self._observe(view) if not policy.problem.functions else observe(evidence, *self._outcomes(view))
-        )
-        key = (str(policy.problem.minimize), policy.actions)
-        if key not in self._baselines:
-            self._baselines = {key: decide_baseline(policy.problem, evidence)}
+        computed = bool(policy.problem.functions)  # costs that the rows do not have by themselves
+        seen = observe(evidence, *self._outcomes(view)) if computed else self._observe(view)
+        decide = partial(decide_baseline, policy.problem, evidence)
         return ReportRows(
             policy=policy,
             evidence=evidence,
@@ -310,9 +302,27 @@ class Session:
             labelled=LABEL in seen.observed,
             held_out=False,
             fitted=True,
-            baseline=self._baselines[key],
+            baseline=self._recall("decisions", (policy.problem.minimize, policy.action_space), decide),
             probabilities=policy.probabilities(evidence),
         )
+
+    def _find_table(self, problem: Problem, view: View, seen: ObservedRows) -> picture.GroupTable:
+        named = tuple(list_partitions(problem, seen))
+
+        def make() -> picture.GroupTable:
+            return picture.GroupTable.make([make_partition(seen, attributes) for attributes in named], seen)
+
+        return self._recall("table", (named, view), make)
+
+    def _find_baseline(self, table: picture.GroupTable, rows: ReportRows) -> picture.Baseline:
+        measure = partial(picture.Baseline.measure, rows.baseline, table, rows)
+        return self._recall("baseline", (table, id(rows.baseline), rows.seen), measure)
+
+    def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
+        """What does not depend on levels, from the last answer."""
+        if what not in self._kept or self._kept[what][0] != key:
+            self._kept[what] = key, make()
+        return self._kept[what][1]
 
     def _outcomes(self, view: View) -> tuple[Any, Any, Any]:
         return (self.labels, self.groups, self.seen_weights) if view == "observed" else (None, None, None)
@@ -321,11 +331,6 @@ class Session:
         if view not in self._seen:
             self._seen[view] = observe(self.evidence, *self._outcomes(view))
         return self._seen[view]
-
-    def _find_partition(self, view: View, seen: ObservedRows, attributes: tuple[str, ...]) -> Partition:
-        if (view, attributes) not in self._partitions:
-            self._partitions[view, attributes] = make_partition(seen, attributes)
-        return self._partitions[view, attributes]
 
 
 def read_place(content: Mapping[str, Any]) -> tuple[str, int]:
