@@ -411,7 +411,7 @@
   }
   function makeCard(rule, index) {
     const card = cardOf(rule.text);
-    const sentence = card ? card.sentence : rule.text;
+    const sentence = (card && card.sentence) || rule.text;
     const toggle = make("input", {
       type: "checkbox", role: "switch", id: `on-${index}`, "aria-labelledby": `sentence-${index}`,
       onchange: (event) => switchRule(index, event.target.checked),
@@ -606,7 +606,10 @@
     let found = [];
     const values = listValues(context);
     if (context.dotted) found = [{ insert: "given(", shown: ".given(…)", help: "among some rows only" }];
-    else if (values) found = values.map(([value, help]) => ({ insert: quote(value), shown: String(value), help }));
+    else if (values) {
+      const close = [...ofClasses, ...ofReferences, "custom"].includes(context.called) && !text.slice(cursor).includes(")") ? ")" : "";
+      found = values.map(([value, help]) => ({ insert: quote(value) + close, shown: String(value), help }));
+    }
     else if (context.called === "given") {
       const names = Object.keys(start.groups).filter((name) => /^[A-Za-z_]\w*$/.test(name));
       found = [...names.map((name) => [name, "group"]), ["label", "the true class"], ["decision", "what is decided"]].map(([name, help]) => ({ insert: `${name}=`, shown: `${name}=`, help }));
@@ -617,7 +620,7 @@
     const begins = (one) => (one.name || one.shown).toLowerCase().startsWith(plain);
     const holds = (one) => !begins(one) && plain.length > 1 && `${one.shown} ${one.help}`.toLowerCase().includes(plain);
     found = [...found.filter(begins), ...found.filter(holds)].filter((one) => one.insert !== context.word);
-    return { from, items: found.slice(0, 40), eager: Boolean(values) || context.dotted };
+    return { from, items: found.slice(0, 40), eager: Boolean(values) || context.dotted || context.called === "given" };
   }
 
   function attachCompletion(input, list, rulesToo) {
@@ -626,6 +629,7 @@
     let from = 0;
     const close = () => {
       items = [];
+      list.replaceChildren();
       chosen = -1;
       show(list, false);
       input.setAttribute("aria-expanded", "false");
@@ -640,7 +644,7 @@
     };
     const accept = (index) => {
       const cursor = input.selectionStart;
-      const after = input.value.slice(cursor).replace(/^\w*['"]?/, (rest) => (items[index].insert.endsWith("'") ? "" : rest));
+      const after = input.value.slice(cursor).replace(/^\w*['"]?/, (rest) => (/^'/.test(items[index].insert) ? "" : rest));
       const head = input.value.slice(0, from) + items[index].insert;
       input.value = head + after;
       input.setSelectionRange(head.length, head.length);
@@ -650,7 +654,7 @@
     const open = () => {
       if (!start) return;
       const found = listCompletions(input.value, input.selectionStart, rulesToo);
-      if (!found.items.length || (input.selectionStart !== from && !found.eager && !/\w$/.test(input.value.slice(0, input.selectionStart)) && input.value)) return close();
+      if (!found.items.length || (!found.eager && input.value && !/\w$/.test(input.value.slice(0, input.selectionStart)))) return close();
       ({ items, from } = found);
       list.replaceChildren(...items.map((item, i) => make("li", {
         role: "option", id: `${list.id}-${i}`, "aria-selected": "false",
@@ -721,6 +725,7 @@
     show(get("failure"), failed);
     get("failure").textContent = failed ? reply.error || "It could not be solved." : "";
     show(get("conflict"), reply.status === "conflict");
+    if (!solved && reply.status !== "cancelled") get("brief").textContent = failed ? "cannot be solved" : "these rules conflict";
     if (reply.status === "conflict") showConflict(reply);
     const stale = !solved && answer && !same(answered, stateNow());
     show(get("stale"), Boolean(stale));
@@ -766,9 +771,10 @@
     get("figures").replaceChildren(
       figure("Without rules", formatAmount(cost.before, cost.unit), words),
       figure("With these rules", formatAmount(cost.after, cost.unit), words, true),
-      figure("The rules cost", known(more) ? `${more > 5e-7 ? "+" : ""}${formatAmount(Math.abs(more) < 5e-7 ? 0 : more, unit)}` : NOTHING, cost.observed ? "as observed" : "as the scores predict"),
+      figure("Difference", known(more) ? `${more > 5e-7 ? "+" : ""}${formatAmount(Math.abs(more) < 5e-7 ? 0 : more, unit)}` : NOTHING, cost.observed ? "as observed" : "as the scores predict"),
       figure("Decisions that change", formatShare(reply.changed), `of ${formatCount(start.rows)} rows`),
     );
+    get("brief").textContent = `${formatAmount(cost.before, cost.unit)} → ${formatAmount(cost.after, cost.unit)} · ${formatShare(reply.changed)} change`;
     get("warnings").replaceChildren(...(reply.warnings || []).map((text) => make("li", {}, text)));
     show(get("warnings"), Boolean(reply.warnings && reply.warnings.length));
   }
@@ -780,19 +786,20 @@
     if (!finite.length) finite.push(0);
     const low = Math.min(...finite);
     const high = Math.max(...finite);
-    const margin = 0.06 * (high - low) || 0.05 * (Math.abs(high) || 1);
+    const apart = high - low > 1e-6 * Math.max(Math.abs(high), Math.abs(low)); // or they differ by rounding alone
+    const margin = apart ? 0.06 * (high - low) : 0.05 * (Math.abs(high) || 1);
     return { low: Math.max(low - margin, low >= 0 ? 0 : -Infinity), high: high + margin };
   }
   const placeOn = (scale, value) => 3 + 94 * Math.min(Math.max(scale.high > scale.low ? (value - scale.low) / (scale.high - scale.low) : 0.5, 0), 1);
   const at = (scale, value) => `${placeOn(scale, value).toFixed(2)}%`;
   function listTicks(scale, most) {
     const width = scale.high - scale.low;
-    if (!(width > 0)) return [scale.low];
+    if (!(width > 1e-9 * Math.abs(scale.high))) return [scale.low];
     const power = 10 ** Math.floor(Math.log10(width / most));
     const step = [1, 2, 2.5, 5, 10].map((s) => s * power).find((s) => width / s <= most);
-    const ticks = [];
-    for (let i = Math.ceil(scale.low / step - 1e-9); i * step <= scale.high + 1e-9 * step; i += 1) ticks.push(tidy(i * step));
-    return ticks;
+    const first = Math.ceil(scale.low / step - 1e-9);
+    const count = Math.floor(scale.high / step + 1e-9) - first + 1;
+    return Array.from({ length: Math.min(Math.max(count, 0), 20) }, (_, i) => tidy((first + i) * step));
   }
   const lineFrom = (x1, x2, y1, y2, name) => draw("line", { x1, x2, y1, y2, class: name });
   const makeSvg = (title, height, name, ...content) => draw("svg", { role: "img", width: "100%", height, class: name, focusable: "false" }, draw("title", {}, title), ...content);
@@ -874,7 +881,7 @@
       const held = `${formatAmount(rule.rate, unit)} ${known(rule.bound) ? `(${rule.sense === ">=" ? "at least" : "at most"} ${formatAmount(rule.bound, unit)})` : ""}`;
       return make("li", {},
         make("span", { class: "rule" }, rule.sentence || rule.text),
-        make("span", { class: "numbers" }, known(rule.rate) ? held : null, typeof rule.worst === "string" ? ` at ${shorten(rule.worst, 70)}` : null,
+        make("span", { class: "numbers" }, known(rule.rate) ? held : null, typeof rule.worst === "string" ? `: ${shorten(rule.worst, 160)}` : null,
           known(rule.lower) && known(rule.upper) ? `, interval ${formatAmount(rule.lower, unit)} to ${formatAmount(rule.upper, unit)}` : null),
         draw("svg", { width: "100%", height: 10, "aria-hidden": "true", focusable: "false", class: "price-bar" }, draw("rect", { x: 0, y: 1, width: "100%", height: 8, rx: 2, class: "settled" }), draw("rect", { x: 0, y: 1, width: `${width.toFixed(2)}%`, height: 8, rx: 2, class: "bar" })),
         make("span", { class: "price" }, rule.price_words || (known(rule.price) ? `price ${roundNumber(rule.price)}` : "")),
@@ -954,11 +961,15 @@
     place.dataset.state = key === null ? "none" : frontier.key === key ? "drawn" : "waiting";
   }
   function drawFrontier(body, card) {
-    const WIDE = 520, HIGH = 230, LEFT = 62, RIGHT = 14, TOP = 12, BOTTOM = 40;
+    const WIDE = Math.min(Math.max(get("frontier").clientWidth, 260), 560);
+    const HIGH = 230, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 40;
     const unit = (answer && answer.cost.unit) || "plain";
     const points = body.levels.map((level, i) => ({ level, cost: body.costs[i], price: (body.prices || [])[i] })).filter((one) => known(one.cost)).sort((one, other) => one.level - other.level);
     const conflicts = (body.conflicts || []).filter(known);
-    const current = answer && same(answered, stateNow()) ? { level: card.level, cost: answer.cost.after } : null;
+    const asPredicted = state.view === "observed" && body.view !== "observed";
+    const exact = !asPredicted && answer && same(answered, stateNow());
+    const cost = exact ? answer.cost.after : interpolate(points, card.level);
+    const current = known(cost) ? { level: card.level, cost } : null;
     const levels = [...points.map((one) => one.level), ...conflicts, card.level];
     const costs = [...points.map((one) => one.cost), ...(current ? [current.cost] : [])];
     if (!points.length) return [make("p", { class: "note" }, "At none of these levels can the rules hold.")];
@@ -978,7 +989,7 @@
     if (current) parts.push(draw("circle", { cx: x(current.level), cy: y(current.cost), r: 7, class: "now", id: "frontier-now" }));
     parts.push(text(card.unit === "points" ? "level of the rule, points" : "level of the rule", WIDE - RIGHT, HIGH - 4, "end", "name"));
     const title = `Cost by level: ${points.map((one) => `${formatAmount(one.level, card.unit)}: ${formatAmount(one.cost, unit)}`).join("; ")}`;
-    const plot = draw("svg", { role: "img", viewBox: `0 0 ${WIDE} ${HIGH}`, class: "plot", focusable: "false" }, draw("title", {}, title), ...parts);
+    const plot = draw("svg", { role: "img", viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, class: "plot", focusable: "false" }, draw("title", {}, title), ...parts);
     const jump = (event) => {
       const box = plot.getBoundingClientRect();
       const place = ((event.clientX - box.left) / box.width) * WIDE;
@@ -986,7 +997,17 @@
       moveLevel(inHand, roundTo(across.low + share * (across.high - across.low), card), true);
     };
     plot.addEventListener("click", jump);
-    return [plot, make("p", { class: "note" }, `${answer ? shorten(answer.cost.words || answer.cost.name, 60) : "cost"} at each level; click to go there.${conflicts.length ? " Shaded: the rules cannot hold." : ""}`)];
+    const words = `${answer ? shorten(answer.cost.words || answer.cost.name, 60) : "Cost"} at each level${asPredicted ? ", as the scores predict" : ""}.`;
+    const remark = `${words[0].toUpperCase()}${words.slice(1)} Click to go there.${conflicts.length ? " Shaded: the rules cannot hold." : ""}`;
+    return [plot, make("p", { class: "note" }, remark)];
+  }
+  function interpolate(points, level) {
+    const after = points.findIndex((one) => one.level >= level);
+    if (after < 0) return null;
+    if (points[after].level === level) return points[after].cost;
+    if (after === 0) return null;
+    const [low, high] = [points[after - 1], points[after]];
+    return low.cost + ((high.cost - low.cost) * (level - low.level)) / (high.level - low.level);
   }
   function shadeConflicts(conflicts, points, x, top, bottom) {
     if (!conflicts.length) return [];
@@ -1004,30 +1025,48 @@
 
   function showConflict(reply) {
     const conflict = reply.conflict || { words: reply.error || "", rules: [], relaxations: [] };
-    get("conflict-words").textContent = conflict.words || reply.error || "";
-    get("conflict-rules").replaceChildren(...(conflict.rules || []).map((rule) => {
-      const reach = known(rule.reach) ? ` can reach ${roundNumber(rule.reach, 4)} given the others` : typeof rule.reach === "string" ? ` ${rule.reach}` : "";
+    const words = String(conflict.words || "");
+    const cells = words.indexOf("Too few rows");
+    get("conflict-words").textContent = words.split("\n")[0] + (cells < 0 ? "" : `\n${words.slice(cells)}`);
+    get("conflict-rules").replaceChildren(...conflict.rules.map((rule) => {
+      const reach = known(rule.reach) ? ` can reach ${roundNumber(rule.reach, 4)} while the others listed hold` : "";
       return make("li", {}, make("code", {}, rule.text), reach);
     }));
-    get("relaxations").replaceChildren(...(conflict.relaxations || []).map((relaxation) => {
-      const rule = state.rules[relaxation.rule];
-      const card = rule && cardOf(rule.text);
-      const unit = card ? card.unit : "plain";
-      const words = rule ? `Set ${shorten(card ? card.text : rule.text, 60)} to ${formatExactly(relaxation.level, unit)}` : "";
-      return make("button", { type: "button", class: "relax", onclick: () => relax(relaxation) }, words);
-    }));
-    show(document.querySelector("#conflict h3"), (conflict.relaxations || []).length > 0);
+    const least = conflict.relaxations.filter((one) => known(one.level) && state.rules[one.rule]);
+    const ways = [least, ...conflict.rules.map(loosenAlone)].filter((way) => way && way.length);
+    const told = new Set();
+    const distinct = ways.filter((way) => !told.has(nameWay(way)) && told.add(nameWay(way)));
+    get("relaxations").replaceChildren(...distinct.map((way, i) => make("button", { type: "button", class: "relax", onclick: () => relax(way) },
+      way === least ? make("span", { class: "badge good" }, "least") : null, way === least ? " " : null, nameWay(way))));
+    show(document.querySelector("#conflict h3"), distinct.length > 0);
   }
-  const formatExactly = (level, unit) => `${signed(String(Number((level * factorOf(unit)).toPrecision(6))))}${unit === "plain" ? "" : SPACE + suffixOf(unit)}`;
-  async function relax(relaxation) {
-    const index = relaxation.rule;
-    const rule = state.rules[index];
-    if (!rule) return;
-    const card = await learn(rule.text).catch(() => null);
-    if (!card || !card.template) return;
-    state.rules[index].text = putLevel(card, relaxation.level);
-    cards.set(state.rules[index].text, { ...card, text: state.rules[index].text, level: relaxation.level, sentence: null });
-    inHand = index;
+  // The level that one rule alone can reach, rounded outwards; of rules that are written as they are listed.
+  function loosenAlone(listed) {
+    const index = state.rules.findIndex((rule) => rule.on && rule.text === listed.text);
+    const card = index >= 0 ? cardOf(listed.text) : null;
+    const sense = card && card.parts && /([<>]=) $/.exec(card.parts[0]);
+    if (!sense || card.parts[1] || !known(listed.reach)) return null;
+    const round = sense[1] === "<=" ? Math.ceil : Math.floor;
+    const outwards = (sense[1] === "<=" ? 1 : -1) * 1e-6;
+    return [{ rule: index, level: tidy(round((listed.reach + outwards) * 1e4) / 1e4) }];
+  }
+  const formatExactly = (level, unit) => `${signed(String(Number((level * factorOf(unit)).toPrecision(6))))}${unit === "points" || unit === "share" ? SPACE + suffixOf(unit) : ""}`;
+  function nameWay(way) {
+    const parts = way.map(({ rule, level }) => {
+      const card = cardOf(state.rules[rule].text);
+      return `${shorten(state.rules[rule].text, 60)} to ${formatExactly(level, card ? card.unit : "plain")}`;
+    });
+    return `Loosen ${parts.join(" and ")}`;
+  }
+  async function relax(way) {
+    const told = await Promise.all(way.map(({ rule }) => learn(state.rules[rule].text))).catch(() => null);
+    if (!told || told.some((card) => !card.parts)) return;
+    way.forEach(({ rule, level }, i) => {
+      const text = putLevel(told[i], level);
+      state.rules[rule].text = text;
+      if (!cards.has(text)) cards.set(text, { ...told[i], text, level, sentence: null });
+    });
+    inHand = way[0].rule;
     commit();
     showDemands();
     request(true);
@@ -1144,6 +1183,11 @@
     get("theme").textContent = dark() ? "Light" : "Dark";
     get("theme").setAttribute("aria-label", `Switch to ${dark() ? "light" : "dark"} colours`);
   }
+  let resized = null;
+  addEventListener("resize", () => {
+    clearTimeout(resized);
+    resized = setTimeout(() => answer && showFrontier(), 100);
+  });
   get("theme").addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
     nameTheme();
