@@ -10,13 +10,23 @@
 
   // ---- Elements. Text goes in as text: nothing here ever parses markup. ----
 
+  // What is invisible, or turns the direction of writing, is shown as an escape.
+  const HIDDEN = /[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\p{Surrogate}\u{e0000}-\u{e007f}]/gu;
+  function escapeLetter(letter) {
+    const code = letter.codePointAt(0).toString(16);
+    return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : code.length <= 4 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
+  }
+  const visible = (text) => String(text).replace(HIDDEN, escapeLetter);
+  const say = (element, text) => (element.textContent = visible(text));
+
   function fill(element, attributes, children) {
     for (const [name, value] of Object.entries(attributes || {})) {
       if (value === null || value === undefined || value === false) continue;
       if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-      else element.setAttribute(name, value === true ? "" : value);
+      else element.setAttribute(name, value === true ? "" : visible(value));
     }
-    element.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));
+    const shown = children.flat(3).filter((child) => child !== null && child !== undefined && child !== false);
+    element.append(...shown.map((child) => (child instanceof Node ? child : visible(child))));
     return element;
   }
   const make = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
@@ -167,10 +177,11 @@
 
   let lost = false;
   function lose(unknown = false) {
-    get("gone-title").textContent = unknown ? "The server was started anew." : "The server does not answer.";
-    get("gone-words").textContent = unknown
+    say(get("gone-title"), unknown ? "The server was started anew." : "The server does not answer.");
+    const words = unknown
       ? "It does not know this page. Copy the address that it printed when it started: your rules and scenarios come along."
-      : "Your rules and scenarios are kept in this page. Start it again with the same command and port; the page goes on by itself.";
+      : "Your rules and scenarios are kept in this page. If you start it again, give the address that it prints: they come along.";
+    say(get("gone-words"), words);
     show(get("gone-form"), true);
     show(get("gone"), true);
     root.dataset.gone = unknown ? "unknown" : "away";
@@ -283,7 +294,7 @@
   // What takes longer shows how far it is, and can be stopped.
   async function watchProgress(mine) {
     if (!mine || flight !== mine) return;
-    get("progress-words").textContent = "Solving …";
+    say(get("progress-words"), "Solving …");
     show(get("progress"), true);
     while (flight === mine) {
       try {
@@ -300,7 +311,7 @@
     if (known(told.seconds)) parts.push(`${told.seconds.toFixed(1)} s`);
     if (known(told.step)) parts.push(`step ${told.step}`);
     if (known(told.off_by)) parts.push(`rules off by ${roundNumber(told.off_by, 2)}`);
-    get("progress-words").textContent = parts.join(", ").replace("…,", "…");
+    say(get("progress-words"), parts.join(", ").replace("…,", "…"));
   }
   get("cancel").addEventListener("click", async () => {
     wanted = null;
@@ -489,8 +500,8 @@
       field.value = tidy(card.level * factorOf(card.unit));
       field.setAttribute("aria-invalid", "false");
     }
-    get(`text-${index}`).textContent = card.text;
-    if (card.sentence) get(`sentence-${index}`).textContent = card.sentence;
+    say(get(`text-${index}`), card.text);
+    if (card.sentence) say(get(`sentence-${index}`), card.sentence);
   }
   // A sentence that no answer brings: that of a rule that is off.
   async function correctSentence(index) {
@@ -498,13 +509,13 @@
     const said = await callJson("/api/rule", { text: rule.text }).catch(() => null);
     if (!said || !said.ok || state.rules[index] !== rule) return;
     cards.set(rule.text, said);
-    get(`sentence-${index}`).textContent = said.sentence;
+    say(get(`sentence-${index}`), said.sentence);
   }
 
   function switchRule(index, on) {
     state.rules[index].on = on;
     get("rules").children[index].classList.toggle("off", !on);
-    if (!on) get(`said-${index}`).textContent = "";
+    if (!on) say(get(`said-${index}`), "");
     commit();
     request(true);
   }
@@ -544,7 +555,7 @@
       const card = cardOf(rule.text);
       if (rule.text === asked.rules[i].text && told.sentence) {
         if (card) card.sentence = told.sentence;
-        get(`sentence-${i}`).textContent = told.sentence;
+        say(get(`sentence-${i}`), told.sentence);
       }
       if (!rule.on) return;
       const known_rate = known(told.rate) ? `Now ${formatAmount(told.rate, unitOf(told, card))}` : "";
@@ -558,7 +569,10 @@
 
   // ---- Completion: what may come at the cursor. ----
 
-  const quote = (value) => (typeof value === "string" ? `'${value.replace(/\\/g, "\\\\").replace(/'/g, "\\'").replace(/\n/g, "\\n")}'` : value === true ? "True" : value === false ? "False" : String(value));
+  const quote = (value) => {
+    if (typeof value === "string") return `'${visible(value.replace(/[\\']/g, "\\$&")).replace(/\n/g, "\\n")}'`;
+    return value === true ? "True" : value === false ? "False" : String(value);
+  };
   const ofClasses = ["selected", "precision", "recall", "f1"];
   const ofReferences = ["disagreement", "omits"];
 
@@ -580,7 +594,7 @@
     const inside = text.slice(called.from + 1, text.length - word.length);
     const named = (inside.match(/([A-Za-z_]\w*)\s*=\s*[[(]?[^=]*$/) || [null, null])[1];
     const stillNamed = named && !/=.*,\s*$/.test(inside.slice(inside.lastIndexOf(named))) ? named : /labels\s*=\s*\[[^\]]*$/.test(inside) ? "labels" : null;
-    return { word, quoted: Boolean(quoted), called: called.before, named: stillNamed, dotted: !quoted && /\.\w*$/.test(text), inside };
+    return { word, quoted: Boolean(quoted), called: called.before, named: stillNamed, dotted: !quoted && /\)\.[A-Za-z_]*$/.test(text), inside };
   }
   function listValues(context) {
     const family = start.families.some((one) => one.name === context.called);
@@ -723,13 +737,13 @@
     const solved = reply.status === "solved";
     const failed = reply.status === "failed";
     show(get("failure"), failed);
-    get("failure").textContent = failed ? reply.error || "It could not be solved." : "";
+    say(get("failure"), failed ? reply.error || "It could not be solved." : "");
     show(get("conflict"), reply.status === "conflict");
-    if (!solved && reply.status !== "cancelled") get("brief").textContent = failed ? "cannot be solved" : "these rules conflict";
+    if (!solved && reply.status !== "cancelled") say(get("brief"), failed ? "cannot be solved" : "these rules conflict");
     if (reply.status === "conflict") showConflict(reply);
     const stale = !solved && answer && !same(answered, stateNow());
     show(get("stale"), Boolean(stale));
-    get("stale").textContent = reply.status === "cancelled" ? "Cancelled: what follows is of the rules before" : "What follows is of the rules before";
+    say(get("stale"), reply.status === "cancelled" ? "Cancelled: what follows is of the rules before" : "What follows is of the rules before");
     if (solved) showAnswer(reply, asked);
     else clearRules(reply);
     if (current && !dragging) speak(reply);
@@ -749,7 +763,7 @@
       cancelled: () => "Cancelled.",
       failed: () => "",
     }[reply.status];
-    get("spoken").textContent = words ? words() : "";
+    say(get("spoken"), words ? words() : "");
   }
 
   function showAnswer(reply, asked) {
@@ -774,7 +788,7 @@
       figure("Difference", known(more) ? `${more > 5e-7 ? "+" : ""}${formatAmount(Math.abs(more) < 5e-7 ? 0 : more, unit)}` : NOTHING, cost.observed ? "as observed" : "as the scores predict"),
       figure("Decisions that change", formatShare(reply.changed), `of ${formatCount(start.rows)} rows`),
     );
-    get("brief").textContent = `${formatAmount(cost.before, cost.unit)} → ${formatAmount(cost.after, cost.unit)} · ${formatShare(reply.changed)} change`;
+    say(get("brief"), `${formatAmount(cost.before, cost.unit)} → ${formatAmount(cost.after, cost.unit)} · ${formatShare(reply.changed)} change`);
     get("warnings").replaceChildren(...(reply.warnings || []).map((text) => make("li", {}, text)));
     show(get("warnings"), Boolean(reply.warnings && reply.warnings.length));
   }
@@ -948,7 +962,7 @@
     const card = rule && cardOf(rule.text);
     const place = get("frontier");
     const key = frontierKey();
-    get("frontier-rule").textContent = card ? card.sentence || card.text : rule ? rule.text : "";
+    say(get("frontier-rule"), card ? card.sentence || card.text : rule ? rule.text : "");
     if (key === null) {
       place.replaceChildren(make("p", { class: "note" }, state.rules.length ? "Pick a rule that is on and has a level: touch its slider." : "Add a rule to see what its levels cost."));
     } else if (frontier.key === key && frontier.error) {
@@ -1027,7 +1041,8 @@
     const conflict = reply.conflict || { words: reply.error || "", rules: [], relaxations: [] };
     const words = String(conflict.words || "");
     const cells = words.indexOf("Too few rows");
-    get("conflict-words").textContent = words.split("\n")[0] + (cells < 0 ? "" : `\n${words.slice(cells)}`);
+    const first = words.split("\n")[0];
+    say(get("conflict-words"), first.charAt(0).toUpperCase() + first.slice(1) + (cells < 0 ? "" : `\n${words.slice(cells)}`));
     get("conflict-rules").replaceChildren(...conflict.rules.map((rule) => {
       const reach = known(rule.reach) ? ` can reach ${roundNumber(rule.reach, 4)} while the others listed hold` : "";
       return make("li", {}, make("code", {}, rule.text), reach);
@@ -1164,11 +1179,11 @@
       make("a", { href: address, download: named ? named[1] : SAVED[kind] }).click();
       setTimeout(() => URL.revokeObjectURL(address), 10000);
       clearTimeout(timer);
-      said.textContent = `${SAVED[kind]} is among your downloads.`;
+      say(said, `${SAVED[kind]} is among your downloads.`);
       said.classList.remove("fault");
     } catch (problem) {
       clearTimeout(timer);
-      said.textContent = problem instanceof Refusal ? problem.message : `${SAVED[kind]} was not written.`;
+      say(said, problem instanceof Refusal ? problem.message : `${SAVED[kind]} was not written.`);
       said.classList.add("fault");
     }
     button.disabled = false;
@@ -1180,7 +1195,7 @@
   const root = document.documentElement;
   const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
   function nameTheme() {
-    get("theme").textContent = dark() ? "Light" : "Dark";
+    say(get("theme"), dark() ? "Light" : "Dark");
     get("theme").setAttribute("aria-label", `Switch to ${dark() ? "light" : "dark"} colours`);
   }
   let resized = null;
@@ -1240,10 +1255,10 @@
   });
 
   function showStart() {
-    document.title = `${start.title || "scores"} · bylaw studio`;
-    get("title").textContent = start.title || "bylaw studio";
-    get("subtitle").textContent = `${formatCount(start.rows)} rows, ${start.classes.length ? `${start.classes.length} classes` : `${start.actions.length} options`}`;
-    get("version").textContent = `bylaw ${start.version}. This page talks to this computer only.`;
+    document.title = visible(`${start.title || "scores"} · bylaw studio`);
+    say(get("title"), start.title || "bylaw studio");
+    say(get("subtitle"), `${formatCount(start.rows)} rows, ${start.classes.length ? `${start.classes.length} classes` : `${start.actions.length} options`}`);
+    say(get("version"), `bylaw ${start.version}. This page talks to this computer only.`);
     show(get("views"), start.labelled);
     showDemands();
     showKept();
@@ -1264,7 +1279,7 @@
     (problem) => {
       if (!(problem instanceof Refusal)) return;
       show(get("failure"), true);
-      get("failure").textContent = problem.message;
+      say(get("failure"), problem.message);
     },
   );
 })();
