@@ -17,7 +17,7 @@ from bylaw.auditing.costs import is_observed
 from bylaw.auditing.verdicts import TOLERANCE
 from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import BylawError, RuleError
-from bylaw.formulation.row_rates import compute_row_rates, measure_rate
+from bylaw.formulation.row_rates import compute_row_rates, measure_rate, standard_error
 from bylaw.formulation.solution import FittedRate
 from bylaw.language.expressions import LABEL, Band, Rate, Rule
 from bylaw.language.families import Family
@@ -65,7 +65,7 @@ def draw_cost(rows: ReportRows) -> dict[str, Any]:
     }
 
 
-def draw_rules(rows: ReportRows) -> list[dict[str, Any]]:
+def draw_rules(rows: ReportRows, intervals: bool) -> list[dict[str, Any]]:
     """Each rule of the problem: its price, and the single rule of it that is nearest to its bound."""
     policy, prices = rows.policy, rows.policy.prices
     stated = policy.problem.expand(rows.seen.classes, rows.seen.group_values, policy.action_space.options)
@@ -82,7 +82,7 @@ def draw_rules(rows: ReportRows) -> list[dict[str, Any]]:
                 "price_words": write_price(price, statement, policy.problem.minimize),
                 "holds": worst.excess <= TOLERANCE + policy.guarantee.violation,
             }
-            | _draw_rate(worst, statement, rows, fitted)
+            | _draw_rate(worst, statement, rows, fitted, intervals)
         )
     return drawn
 
@@ -108,12 +108,22 @@ def _rate_rule(rule: Rule, rows: ReportRows) -> RatedRule:
     return RatedRule(rule, excess, rate, level, slope)
 
 
+def _find_error(rule: Rule, rows: ReportRows, fitted: Mapping[str, FittedRate]) -> float:
+    """The standard error of a rule's excess."""
+    if str(rule) in fitted:
+        return fitted[str(rule)].standard_error
+    return standard_error(rule.excess, rows.seen, rows.probabilities, rows.policy.action_space)
+
+
 def _draw_rate(
-    worst: RatedRule, statement: Statement, rows: ReportRows, fitted: Mapping[str, FittedRate]
+    worst: RatedRule,
+    statement: Statement,
+    rows: ReportRows,
+    fitted: Mapping[str, FittedRate],
+    intervals: bool,
 ) -> dict[str, Any]:
     rule = worst.rule
-    known = fitted.get(str(rule))
-    wide = math.nan if known is None or not worst.slope else known.standard_error / abs(worst.slope)
+    wide = _find_error(rule, rows, fitted) / abs(worst.slope) if intervals and worst.slope else math.nan
     rate, bound, sense = worst.rate, worst.bound, rule.sense
     if _is_difference(statement) and sense == ">=":  # the other side of a band
         rate, bound, sense = -rate, -bound, "<="

@@ -6,11 +6,13 @@ own page. The page loads nothing from elsewhere, and no path from a browser is e
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
 import secrets
 import socket
+import threading
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -20,7 +22,6 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -152,6 +153,53 @@ async def _read_body(request: Request) -> dict[str, Any]:
     return content
 
 
+class Workers:
+    """Threads that end with the process, whatever they do, and whose askers can be sent away."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[Any], asyncio.AbstractEventLoop] = {}
+
+    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of some work, done in a thread of its own."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any, problem: BaseException | None) -> None:
+            if answered.done():
+                return
+            if problem is None:
+                answered.set_result(result)
+            else:
+                answered.set_exception(problem)
+
+        def labour() -> None:
+            result, problem = None, None
+            try:
+                result = work(*arguments)
+            except BaseException as raised:
+                problem = raised
+            with suppress(RuntimeError):  # nobody waits any more
+                loop.call_soon_threadsafe(settle, result, problem)
+
+        self._waiting[answered] = loop
+        threading.Thread(target=labour, name="bylaw studio worker", daemon=True).start()
+        try:
+            return await answered
+        finally:
+            del self._waiting[answered]
+
+    def dismiss(self) -> None:
+        """Those who wait are told that their question was cancelled."""
+        for answered, loop in list(self._waiting.items()):
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_give_up, answered)
+
+
+def _give_up(answered: asyncio.Future[Any]) -> None:
+    if not answered.done():
+        answered.set_exception(CancelledError())
+
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -176,20 +224,20 @@ def _guarded(handler: Handler) -> Handler:
     return call
 
 
-def make_app(session: Session, door: Door) -> ASGIApp:
+def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
     """The application of one session."""
 
     def post(work: Callable[[dict[str, Any]], Any]) -> Handler:
         async def handle(request: Request) -> Response:
             content = await _read_body(request)
-            found = await run_in_threadpool(work, content)
+            found = await workers.run(work, content)
             return found if isinstance(found, Response) else answer(found)
 
         return _guarded(handle)
 
     def get(work: Callable[[Request], Response]) -> Handler:
         async def handle(request: Request) -> Response:
-            return await run_in_threadpool(work, request)
+            return await workers.run(work, request)
 
         return _guarded(handle)
 
@@ -229,11 +277,11 @@ class StudioServer(uvicorn.Server):
     """Serves one session on loopback until it is told to stop; then it ends at once, whatever is solved."""
 
     def __init__(self, session: Session, *, port: int = 0, framed: bool = False) -> None:
-        self.session = session
+        self.session, self.workers = session, Workers()
         self.socket = _listen(port)
         self.door = Door(self.socket.getsockname()[1], framed=framed)
         config = uvicorn.Config(
-            make_app(session, self.door),
+            make_app(session, self.door, self.workers),
             log_level="error",
             access_log=False,  # addresses hold the token
             lifespan="off",
@@ -250,23 +298,27 @@ class StudioServer(uvicorn.Server):
         return self.door.url
 
     def serve_here(self) -> None:
-        """In this thread, until control-C."""
+        """In this thread, until control-C or `stop`."""
         try:
             with suppress(KeyboardInterrupt):
                 self.run(sockets=[self.socket])
         finally:
-            self.session.jobs.cancel()
+            self._dismiss()
             self.socket.close()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """A signal: what is being solved ends, too."""
-        self.session.jobs.cancel()
+        self._dismiss()
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
         """End soon."""
-        self.session.jobs.cancel()
+        self._dismiss()
         self.should_exit = True
+
+    def _dismiss(self) -> None:
+        self.session.jobs.cancel()
+        self.workers.dismiss()
 
 
 def _listen(port: int) -> socket.socket:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from bylaw._base.interruption import interrupting
+from bylaw._base.json_reader import format_json
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError, RuleSyntaxError
@@ -25,11 +27,14 @@ from bylaw.language.parser import Statement, describe_words, parse
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.provenance import versions
+from bylaw.policy.serialization import to_dict
+from bylaw.report.document import report
 from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.report.sentences import write_sentence
 from bylaw.studio import picture
 from bylaw.studio.jobs import CancelledError, Job, Jobs
+from bylaw.studio.saved_files import SavedFile, Source, write_program, write_rules
 from bylaw.studio.warm_solver import WarmFullBatch
 
 View = Literal["predicted", "observed"]
@@ -80,6 +85,8 @@ class Session:
     title : str
     solving : dict
         more arguments of `solve`, such as beta and margin.
+    source : Source, optional
+        the table that the rows come from.
     """
 
     problem: Problem
@@ -89,6 +96,7 @@ class Session:
     seen_weights: Any = None
     title: str = "Rules tried out"
     solving: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         as_evidence(self.evidence)
@@ -157,7 +165,7 @@ class Session:
         try:
             job.check()
             question = Question.read(content, self.observable)
-            with self._busy:
+            with self._busy, interrupting(job.check):
                 job.check()
                 found = self._answer(question, job)
         except CancelledError:
@@ -178,20 +186,66 @@ class Session:
             place = content.get("rule")
             if type(place) is not int or place not in question.places:
                 raise OptionError("rule must be the place of a rule that is on")
-            with self._busy:
+            with self._busy, interrupting(job.check):
                 job.check()
                 return {"number": number, "rule": place, **self._trace(question, place, job)}
         finally:
             self.jobs.end(tab, job)
 
+    def save(self, content: Mapping[str, Any]) -> SavedFile:
+        """A file to download: the rules, the policy, a report, or a program."""
+        question, kind = Question.read(content, self.observable), content.get("kind")
+        problem, observed = self.state(question), question.view == "observed" and self.observable
+        if kind == "rules":
+            off = [text for text, on in question.rules if not on]
+            columns = {} if self.source is None else self.source.stated
+            return SavedFile(
+                "rules.toml", write_rules(problem, off, columns, self.solving), "application/toml"
+            )
+        if kind == "python":
+            text = write_program(problem, self.source, observed, self.solving, self.title)
+            return SavedFile("solve.py", text, "text/x-python")
+        if kind not in ("policy", "report"):
+            raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', not {kind!r}")
+        policy = self._solve_afresh(problem, observed)
+        if kind == "policy":
+            return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
+        outcomes = self._name_outcomes() if observed else {}
+        made = report(policy, self.evidence, **outcomes, title=self.title)
+        return SavedFile("report.html", made.html, "text/html")
+
+    def _solve_afresh(self, problem: Problem, observed: bool) -> Policy:
+        """As anyone would, from nothing, with the table and its columns on its card."""
+        policy = solve(problem, self.evidence, **(self._name_outcomes() if observed else {}), **self.solving)
+        if self.source is None:
+            return policy
+        columns = self.source.roles.to_dict()
+        return replace(policy, card=replace(policy.card, source=self.source.name, columns=columns))
+
+    def _name_outcomes(self) -> dict[str, Any]:
+        return {"labels": self.labels, "groups": self.groups, "seen_weights": self.seen_weights}
+
     def solve(self, question: Question, job: Job | None = None) -> Policy:
         """The policy of a problem."""
-        options: dict[str, Any] = dict(self.solving)
-        if question.view == "observed" and self.observable:
-            options |= {"labels": self.labels, "groups": self.groups, "seen_weights": self.seen_weights}
+        problem, options = self.state(question), dict(self.solving)
+        if question.view == "observed" and (options.get("margin") or self._is_affected(problem)):
+            options |= self._name_outcomes()
         callback = None if job is None else job.watch
         solver = self._solvers[question.view]
-        return solve(self.state(question), self.evidence, solver=solver, callback=callback, **options)
+        return solve(problem, self.evidence, solver=solver, callback=callback, **options)
+
+    def _is_affected(self, problem: Problem) -> bool:
+        """Whether some rule, or the worst group, is about what was observed: otherwise the policy is the one
+        without labels and groups, which is found sooner."""
+        seen, evidence = self._observe("observed").observed, self.evidence
+        space = problem.action_space(evidence.classes, evidence.options)
+        if problem.of_worst_group or not problem.minimize.is_linear:
+            return bool(seen)
+        rules = problem.expand(evidence.classes, evidence.group_values, space.options)
+        atoms = {atom for found in rules for atom in found.rule.atoms()}
+        named = {name for atom in atoms for name, _ in atom.conditions}
+        named |= {LABEL for atom in atoms if atom.needs_label(space)}
+        return not seen.isdisjoint(named)
 
     def state(self, question: Question) -> Problem:
         """The problem that a page states."""
@@ -223,7 +277,7 @@ class Session:
         table = self._find_table(policy.problem, question.view, rows.seen)
         baseline = self._find_baseline(table, rows)
         rules: list[Any] = [None] * len(question.rules)
-        for place, drawn in zip(question.places, picture.draw_rules(rows), strict=True):
+        for place, drawn in zip(question.places, picture.draw_rules(rows, observed), strict=True):
             rules[place] = drawn
         return {
             "cost": picture.draw_cost(rows),

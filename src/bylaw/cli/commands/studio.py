@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import webbrowser
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +13,9 @@ from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import remark, tell
 from bylaw.errors import OptionError
+
+if TYPE_CHECKING:
+    from bylaw.language.problem import Problem
 
 
 @takes_columns(*ALL_FLAGS, also=("--probabilities",))
@@ -38,12 +43,13 @@ def run_studio(
 
       bylaw studio scores.csv --rule "rejected() <= 0.1" --group sex --label outcome
     """
-    from bylaw.cli.inputs import find_fitting_roles, read_rows, read_rules
+    from bylaw.cli.inputs import find_fitting_roles, read_rows, read_rules, state_roles
     from bylaw.cli.rules_file import RulesFile
     from bylaw.data.table_files import name_table
     from bylaw.language.problem import Problem
 
     try:
+        from bylaw.studio.saved_files import Source
         from bylaw.studio.server import StudioServer
         from bylaw.studio.session import Session
     except ModuleNotFoundError as missing:
@@ -53,9 +59,18 @@ def run_studio(
     solving = {name: value for name, value in file.solve.items() if name not in ("solver", "calibrate")}
     if len(solving) < len(file.solve):
         remark("the studio solves by itself: solver and calibrate under [solve] are for `bylaw fit`")
-    rows = read_rows(table, find_fitting_roles(table, file, flags), {}, reading)
+    stated = state_roles(file, flags)
+    roles = find_fitting_roles(table, replace(file, problem=mention(file.problem, stated)), flags)
+    rows = read_rows(table, roles, {}, reading)
+    rows.check_seen_weights(flags)
+    name = name_table(table)
     session = Session(
-        file.problem, rows.evidence, **rows.outcomes, title=f"Rules for {name_table(table)}", solving=solving
+        file.problem,
+        rows.evidence,
+        **rows.outcomes,
+        title=f"Rules for {name}",
+        solving=solving,
+        source=Source(str(table), name, roles, stated, sample, seed or 0),
     )
     server = StudioServer(session, port=port)
     tell(f"studio: {server.url}")
@@ -63,3 +78,13 @@ def run_studio(
     if not no_browser:
         webbrowser.open(server.url)
     server.serve_here()
+
+
+def mention(problem: Problem, stated: Mapping[str, Any]) -> Problem:
+    """The problem with rules that refer to every earlier model and cost that is stated: any may be tried."""
+    from bylaw.language.rates import custom, disagreement, omits
+
+    differs = omits if problem.kind == "sets" else disagreement
+    rules = [differs(name) <= 1 for name in stated.get("references", ()) if name not in problem.references]
+    rules += [custom(name) <= 1 for name in stated.get("costs", ()) if name not in problem.arrays]
+    return problem.with_rules([*problem.rules, *rules])
