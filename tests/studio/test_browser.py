@@ -78,7 +78,7 @@ def _make_sets():
 def _make_hostile():
     loans = _make_loans(300)
     classes = [ATTACK, f"</script><script>document.title='run'</script>{REORDERED}"]
-    groups = {f"race{REORDERED}": np.where(loans.evidence.groups["race"].indices == 0, ATTACK, "level")}
+    groups = {f"race{REORDERED}": np.where(np.arange(300) % 2, ATTACK, "level")}
     evidence = Evidence(loans.evidence.probabilities, classes=classes, groups=groups)
     rules = [f"demographic_parity({f'race{REORDERED}'!r}, tol=0.05)", f"selected({ATTACK!r}) <= 0.7"]
     return Table(Problem("error()", rules), evidence)
@@ -265,7 +265,7 @@ def test_rules_are_switched_and_removed(opened):
 def test_a_rule_is_added_with_completion(opened):
     page, table = opened("loans")
     page.click("#new-rule")
-    for typed in ("sel", None, ".giv", None, None, None):
+    for typed in ("sel", None, ".giv", None, None):
         if typed:
             page.keyboard.type(typed)
         page.wait_for_selector("#new-rule-list li")
@@ -760,9 +760,7 @@ def test_letters_stand_out(opened, scheme):
     page.fill("#new-rule", "nonsense() <= 1")
     page.wait_for_selector("#new-rule-said .fault")
     assert page.evaluate(CONTRAST) == []
-    add(page, "selected('approve') >= 0.99")
-    page.click("#on-1")
-    settle(page)
+    add(page, "error() <= 0.01")
     assert page.locator("#conflict").is_visible()
     page.fill("#new-rule", "sel")
     page.wait_for_selector("#new-rule-list li")

@@ -326,6 +326,7 @@
 
   let frontier = { key: null, body: null, error: null, controller: null };
   let frontierTimer = null;
+  const frontiers = new Map(); // the last few, by what they depend on
 
   function stopFrontier() {
     clearTimeout(frontierTimer);
@@ -342,6 +343,7 @@
   function askFrontierSoon() {
     clearTimeout(frontierTimer);
     const key = frontierKey();
+    if (frontiers.has(key)) frontier = frontiers.get(key);
     if (key === null || key === frontier.key) return showFrontier();
     showFrontier();
     frontierTimer = setTimeout(() => askFrontier(key), QUIET);
@@ -355,7 +357,11 @@
     showFrontier();
     try {
       const body = await callJson("/api/frontier", { tab, number, ...stateNow(), rule: index }, controller.signal);
-      if (body.status !== "cancelled") frontier = { key, body, error: body.error || null, controller: null };
+      if (body.status !== "cancelled") {
+        frontier = { key, body, error: null, controller: null };
+        frontiers.set(key, frontier);
+        if (frontiers.size > 12) frontiers.delete(frontiers.keys().next().value);
+      }
     } catch (problem) {
       if (!(problem instanceof Refusal)) return;
       frontier = { key, body: null, error: problem.message, controller: null };
@@ -432,7 +438,7 @@
       type: "button", class: "plain", id: `remove-${index}`, title: "Remove",
       "aria-label": `Remove: ${sentence}`, onclick: () => removeRule(index),
     }, "×");
-    const item = make("li", { class: `card${rule.on ? "" : " off"}${index === inHand ? " held" : ""}`, onfocusin: () => holdRule(index), onpointerdown: () => holdRule(index) },
+    const item = make("li", { class: `card${rule.on ? "" : " off"}${index === inHand ? " held" : ""}`, onfocusin: (event) => event.target.closest(".level") && holdRule(index), onpointerdown: () => holdRule(index) },
       make("div", { class: "head" }, toggle, make("p", { class: "rule", id: `sentence-${index}` }, sentence), remove),
       make("p", { class: "formal" }, make("code", { id: `text-${index}` }, rule.text)),
       card && known(card.level) ? makeLevel(card, index) : null,
@@ -618,7 +624,8 @@
     const from = cursor - context.word.length;
     const plain = context.word.replace(/^['"]/, "").toLowerCase();
     let found = [];
-    const values = listValues(context);
+    const complete = !context.quoted && !context.word && /['")\]\d]\s*$/.test(text.slice(0, cursor)); // an operator comes next
+    const values = complete ? [] : listValues(context);
     if (context.dotted) found = [{ insert: "given(", shown: ".given(…)", help: "among some rows only" }];
     else if (values) {
       const close = [...ofClasses, ...ofReferences, "custom"].includes(context.called) && !text.slice(cursor).includes(")") ? ")" : "";
