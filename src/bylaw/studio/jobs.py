@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bylaw.formulation.solution import Step
 
-Kind = Literal["solve", "frontier"]
+Purpose = Literal["solve", "frontier"]
 
 
 class CancelledError(Exception):
@@ -20,7 +20,7 @@ class CancelledError(Exception):
 class Job:
     """One question of a tab, and how far its answer is."""
 
-    kind: Kind
+    purpose: Purpose
     number: int
     cancelled: bool = False
     step: int = 0
@@ -51,17 +51,17 @@ class Jobs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[str, list[Job]] = {}
-        self._newest: dict[tuple[str, Kind], int] = {}
+        self._newest: dict[tuple[str, Purpose], int] = {}
 
-    def begin(self, tab: str, kind: Kind, number: int) -> Job:
-        """A new question; it ends older ones of its kind, and a new problem ends older frontiers, too."""
+    def begin(self, tab: str, purpose: Purpose, number: int) -> Job:
+        """A new question; it ends older ones of its purpose, and a new problem ends older frontiers, too."""
         with self._lock:
-            job = Job(kind, number)
-            newest = max(number, self._newest.get((tab, kind), number))
+            job = Job(purpose, number)
+            newest = max(number, self._newest.get((tab, purpose), number))
             job.cancelled = number < newest
-            self._newest[tab, kind] = newest
+            self._newest[tab, purpose] = newest
             for other in self._running.get(tab, ()):
-                if other.number < number and kind in ("solve", other.kind):
+                if other.number < number and purpose in ("solve", other.purpose):
                     other.cancelled = True
             self._running.setdefault(tab, []).append(job)
             return job

@@ -326,6 +326,7 @@ def _listen(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((_HOST, port))
+        listening.listen()  # whoever opens the address before the server runs waits
     except (OSError, OverflowError) as problem:
         listening.close()
         raise OptionError(f"port {port} cannot be used: {problem}; choose another, or 0 for any") from None

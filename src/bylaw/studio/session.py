@@ -194,21 +194,21 @@ class Session:
 
     def save(self, content: Mapping[str, Any]) -> SavedFile:
         """A file to download: the rules, the policy, a report, or a program."""
-        question, kind = Question.read(content, self.observable), content.get("kind")
+        question, wanted = Question.read(content, self.observable), content.get("kind")
         problem, observed = self.state(question), question.view == "observed" and self.observable
-        if kind == "rules":
+        if wanted == "rules":
             off = [text for text, on in question.rules if not on]
             columns = {} if self.source is None else self.source.stated
             return SavedFile(
                 "rules.toml", write_rules(problem, off, columns, self.solving), "application/toml"
             )
-        if kind == "python":
+        if wanted == "python":
             text = write_program(problem, self.source, observed, self.solving, self.title)
             return SavedFile("solve.py", text, "text/x-python")
-        if kind not in ("policy", "report"):
-            raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', not {kind!r}")
+        if wanted not in ("policy", "report"):
+            raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', not {wanted!r}")
         policy = self._solve_afresh(problem, observed)
-        if kind == "policy":
+        if wanted == "policy":
             return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
         outcomes = self._name_outcomes() if observed else {}
         made = report(policy, self.evidence, **outcomes, title=self.title)
