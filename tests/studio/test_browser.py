@@ -736,7 +736,7 @@ def test_hostile_names_are_harmless(opened):
     page.fill("#level-1", "60")
     page.keyboard.press("Tab")
     settle(page)
-    assert ATTACK in texts(page)[1]
+    assert ATTACK in texts(page)[1].replace("\\", "")
     page.set_viewport_size({"width": 380, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
 
