@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import tomllib
+import warnings
 
 import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, frontier, solve
 from bylaw.cli.rules_file import RulesFile
-from bylaw.errors import OptionError
+from bylaw.data.outcomes import observe
+from bylaw.errors import GuaranteeWarning, OptionError
 from bylaw.policy.policy import Policy
 from bylaw.studio import session as session_module
 from bylaw.studio.session import Question, Session
@@ -90,6 +92,33 @@ def test_a_warm_answer_is_the_cold_one(case, view):
         for group in "abc":
             here = weights * (np.asarray(evidence.event_probability((("team", group),))))
             assert here @ taken[0] / here.sum() == pytest.approx(here @ taken[1] / here.sum(), abs=1e-5)
+
+
+@pytest.mark.parametrize("lottery", [True, False])
+@pytest.mark.parametrize("view", ["predicted", "observed"])
+@pytest.mark.parametrize("case", CASES)
+def test_each_rule_is_shown_by_its_worst_group(case, view, lottery):
+    minimize, rules, ranges, decisions = CASES[case]
+    evidence, labels = three_classes(1500)
+    session = Session(Problem(minimize, decisions=decisions), evidence, labels, solving={"lottery": lottery})
+    texts = [rule.format(ends[1]) for rule, ends in zip(rules, ranges, strict=True)]
+    found = ask(session, texts, minimize, view)
+    assert found["status"] == "solved"
+    outcomes = {"labels": labels} if view == "observed" else {}
+    problem = Problem(minimize, texts, decisions=decisions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GuaranteeWarning)
+        cold = solve(problem, evidence, **outcomes, lottery=lottery)
+    rows, taken = observe(evidence, outcomes.get("labels"), None), cold.probabilities(evidence)
+    singles = problem.expand(evidence.classes, evidence.group_values, cold.action_space.options)
+    excesses = np.full(len(texts), -np.inf)
+    for single in singles:
+        excess = cold.expected(single.rule.excess, rows, probabilities=taken)
+        excesses[single.place] = max(excesses[single.place], excess)
+    shown = [rule["rate"] - rule["bound"] for rule in found["rules"]]
+    cost = cold.expected(problem.minimize, rows, probabilities=taken)
+    assert shown == pytest.approx(excesses.tolist(), abs=1e-5 if lottery else 2e-3)
+    assert found["cost"]["after"] == pytest.approx(cost, abs=1e-5 if lottery else 2e-3)
 
 
 def test_the_second_answer_begins_where_the_first_ended():

@@ -51,29 +51,34 @@ def find_objective_unit(rate: Objective) -> Unit:
     return "share" if rate.is_probability else "plain"
 
 
-def draw_cost(rows: ReportRows) -> dict[str, Any]:
+def draw_cost(rows: ReportRows, baseline: Baseline) -> dict[str, Any]:
     """What is minimised, before and after."""
-    minimize, kind = rows.policy.problem.minimize, rows.policy.action_space.kind
-    costs = rows.compare(minimize)
+    policy, minimize, kind = rows.policy, rows.policy.problem.minimize, rows.policy.action_space.kind
+    counted = not math.isnan(baseline.cost)
+    after = policy.expected(minimize, rows.seen, probabilities=rows.probabilities) if counted else math.nan
     return {
         "name": name_cost(minimize),
         "words": describe_rate(minimize, kind),
-        "before": costs.baseline,
-        "after": costs.policy,
+        "before": baseline.cost,
+        "after": after,
         "unit": find_objective_unit(minimize),
         "observed": is_observed(minimize, rows.seen, rows.policy.action_space),
     }
 
 
-def draw_rules(rows: ReportRows, intervals: bool) -> list[dict[str, Any]]:
-    """Each rule of the problem: its price, and the single rule of it that is nearest to its bound."""
+def draw_rules(
+    rows: ReportRows, intervals: bool, excesses: Mapping[str, float] | None = None
+) -> list[dict[str, Any]]:
+    """Each rule of the problem: its price, and the single rule of it that is nearest to its bound. `excesses`
+    are those of single rules that are known."""
     policy, prices = rows.policy, rows.policy.prices
     stated = policy.problem.expand(rows.seen.classes, rows.seen.group_values, policy.action_space.options)
     fitted = {} if policy.fitted_rates is None else {one.rule: one for one in policy.fitted_rates.rules}
+    known = {**(excesses or {}), **policy.observed}
     drawn = []
     for place, statement in enumerate(policy.problem.rules):
-        rated = [_rate_rule(found.rule, rows) for found in stated if found.place == place]
-        worst = max(rated, key=lambda one: -math.inf if math.isnan(one.excess) else one.excess)
+        rules = [found.rule for found in stated if found.place == place]
+        worst = _rate_rule(*_find_worst(rules, rows, known), rows)
         price = prices.get(str(statement), 0.0)
         drawn.append(
             describe_rule(statement, policy.problem)
@@ -95,9 +100,15 @@ def describe_rule(statement: Statement, problem: Problem) -> dict[str, Any]:
     return {"text": str(statement), "sentence": write_sentence(statement, problem.kind), **numbers}
 
 
-def _rate_rule(rule: Rule, rows: ReportRows) -> RatedRule:
+def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, float]) -> tuple[Rule, float]:
+    """The rule that is exceeded most, and by how much."""
+    excesses = [known[str(rule)] if str(rule) in known else rows.measure(rule.excess) for rule in rules]
+    place = int(np.argmax([-math.inf if math.isnan(excess) else excess for excess in excesses]))
+    return rules[place], excesses[place]
+
+
+def _rate_rule(rule: Rule, excess: float, rows: ReportRows) -> RatedRule:
     """The rate is the level at which the rule would just hold: an excess is affine in the level."""
-    excess = rows.measure(rule.excess)
     try:
         level = rule.level
     except RuleError:  # several numbers: all of them go to the left
@@ -204,13 +215,15 @@ class Baseline:
     """The model without rules, on the groups."""
 
     decisions: Floats  # (n_rows, n_actions), one-hot
+    cost: float
     shares: Floats  # (n_groups, n_actions)
     mistakes: list[float | None]
 
     @classmethod
     def measure(cls, decisions: Floats, table: GroupTable, rows: ReportRows) -> Baseline:
         """Of its decisions on the rows."""
-        return cls(decisions, table.average(decisions), find_mistakes(decisions, table, rows))
+        cost = rows.compare(rows.policy.problem.minimize).baseline
+        return cls(decisions, cost, table.average(decisions), find_mistakes(decisions, table, rows))
 
 
 def find_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> list[float | None]:

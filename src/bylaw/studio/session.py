@@ -276,11 +276,13 @@ class Session:
         rows, observed = self._make_rows(policy, question.view), question.view == "observed"
         table = self._find_table(policy.problem, question.view, rows.seen)
         baseline = self._find_baseline(table, rows)
+        excesses = self._solvers[question.view].take_excesses(policy.solution.multipliers)
+        excesses = excesses if policy.lottery else {}  # those are of randomised decisions
         rules: list[Any] = [None] * len(question.rules)
-        for place, drawn in zip(question.places, picture.draw_rules(rows, observed), strict=True):
+        for place, drawn in zip(question.places, picture.draw_rules(rows, observed, excesses), strict=True):
             rules[place] = drawn
         return {
-            "cost": picture.draw_cost(rows),
+            "cost": picture.draw_cost(rows, baseline),
             "rules": rules,
             "kind": policy.action_space.kind,
             "actions": list(policy.actions),
@@ -370,7 +372,9 @@ class Session:
 
     def _find_baseline(self, table: picture.GroupTable, rows: ReportRows) -> picture.Baseline:
         measure = partial(picture.Baseline.measure, rows.baseline, table, rows)
-        return self._recall("baseline", (table, id(rows.baseline), rows.seen), measure)
+        return self._recall(
+            "baseline", (table, id(rows.baseline), rows.seen, rows.policy.problem.minimize), measure
+        )
 
     def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
         """What does not depend on levels, from the last answer."""
