@@ -392,6 +392,7 @@ def test_conflicts_have_ways_out(opened):
     assert page.locator("#stale").is_visible()
     stated = state(page)
     assert page.locator("#relaxations button").count() == 3
+    assert page.locator("#rules .badge.bad").count() == 3
     for way in range(3):
         page.locator("#relaxations button").nth(way).click()
         settle(page)

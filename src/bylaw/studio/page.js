@@ -415,7 +415,7 @@
         learn(rule.text).then(() => state.rules[i] && state.rules[i].text === rule.text && replaceCard(i), () => null);
       }
     });
-    if (answer) sayOfRules(answer, answered);
+    if (answer && get("results").dataset.status !== "conflict") sayOfRules(answer, answered);
   }
   function replaceCard(index) {
     const old = get("rules").children[index];
@@ -423,7 +423,7 @@
     const focused = document.activeElement && old.contains(document.activeElement) ? document.activeElement.id : null;
     old.replaceWith(makeCard(state.rules[index], index));
     if (focused && get(focused)) get(focused).focus();
-    if (answer) sayOfRules(answer, answered);
+    if (answer && get("results").dataset.status !== "conflict") sayOfRules(answer, answered);
     if (index === inHand && !flight) askFrontierSoon();
   }
   function makeCard(rule, index) {
@@ -747,12 +747,12 @@
     say(get("failure"), failed ? reply.error || "It could not be solved." : "");
     show(get("conflict"), reply.status === "conflict");
     if (!solved && reply.status !== "cancelled") say(get("brief"), failed ? "cannot be solved" : "these rules conflict");
-    if (reply.status === "conflict") showConflict(reply);
     const stale = !solved && answer && !same(answered, stateNow());
     show(get("stale"), Boolean(stale));
     say(get("stale"), reply.status === "cancelled" ? "Cancelled: what follows is of the rules before" : "What follows is of the rules before");
     if (solved) showAnswer(reply, asked);
     else clearRules(reply);
+    if (reply.status === "conflict") showConflict(reply);
     if (current && !dragging) speak(reply);
     showKept();
   }
@@ -1055,12 +1055,12 @@
       return make("li", {}, make("code", {}, rule.text), reach);
     }));
     const least = conflict.relaxations.filter((one) => known(one.level) && state.rules[one.rule]);
-    const ways = [least, ...conflict.rules.map(loosenAlone)].filter((way) => way && way.length);
-    const told = new Set();
-    const distinct = ways.filter((way) => !told.has(nameWay(way)) && told.add(nameWay(way)));
-    get("relaxations").replaceChildren(...distinct.map((way, i) => make("button", { type: "button", class: "relax", onclick: () => relax(way) },
+    const alone = conflict.rules.map(loosenAlone).filter((way) => way && !(least.length === 1 && least[0].rule === way[0].rule));
+    const ways = [least, ...alone].filter((way) => way.length);
+    get("relaxations").replaceChildren(...ways.map((way) => make("button", { type: "button", class: "relax", onclick: () => relax(way) },
       way === least ? make("span", { class: "badge good" }, "least") : null, way === least ? " " : null, nameWay(way))));
-    show(document.querySelector("#conflict h3"), distinct.length > 0);
+    show(document.querySelector("#conflict h3"), ways.length > 0);
+    new Set(ways.flat().map((one) => one.rule)).forEach((i) => get(`said-${i}`).replaceChildren(make("span", { class: "badge bad" }, "in conflict")));
   }
   // The level that one rule alone can reach, rounded outwards; of rules that are written as they are listed.
   function loosenAlone(listed) {
