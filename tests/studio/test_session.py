@@ -195,6 +195,18 @@ def test_numbers_are_those_of_counts_by_hand():
     assert "would save" in rejection["price_words"]
 
 
+def test_both_sides_of_a_band_are_shown_as_a_distance():
+    evidence, _, _ = people(1000, 0)
+    session = Session(Problem("error()"), evidence)
+    for text in ("abs(selected(0) - selected(1)) <= 0.9", "abs(selected(1) - selected(0)) <= 0.9"):
+        found = ask(session, [text])
+        shares = found["partitions"][0]["groups"][0]["after"]
+        (rule,) = found["rules"]
+        assert shares[1] > shares[0]
+        assert rule["rate"] == pytest.approx(shares[1] - shares[0])
+        assert (rule["bound"], rule["sense"]) == (0.9, "<=")
+
+
 def test_labels_change_the_observed_view_alone():
     evidence, labels, _ = people(4000, 5, tilt=0.7)  # the model is wrong about labels
     session = Session(Problem("error()"), evidence, labels)
