@@ -19,7 +19,12 @@ T = TypeVar("T")
 
 def write_json(content: dict[str, Any], path: Path) -> None:
     """An older file stays until the new one is whole. Floats read back to the last bit."""
-    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_text(path, format_json(content))
+
+
+def format_json(content: dict[str, Any]) -> str:
+    """The text of such a file."""
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:

@@ -24,6 +24,7 @@ from bylaw.cli.commands.refit import run_refit
 from bylaw.cli.commands.report import run_report
 from bylaw.cli.commands.rules import run_rules
 from bylaw.cli.commands.show import run_show
+from bylaw.cli.commands.studio import run_studio
 from bylaw.cli.commands.watch import run_watch
 from bylaw.cli.console import fail, redirect_warnings, tell
 from bylaw.cli.remedies import describe_problem
@@ -46,6 +47,7 @@ app.command("refit")(run_refit)
 app.command("report")(run_report)
 app.command("frontier")(run_frontier)
 app.command("diagnose")(run_diagnose)
+app.command("studio")(run_studio)
 app.command("explain")(run_explain)
 app.command("show")(run_show)
 app.command("rules")(run_rules)

@@ -224,8 +224,12 @@ def _count_seen(column: Any, name: str) -> int:
 
 def find_fitting_roles(path: Path, rules: RulesFile, flags: Flags, without: Sequence[str] = ()) -> Roles:
     """The roles of a table's columns for a problem, with a remark on what was guessed."""
-    stated = _merge_roles(rules.columns, flags.list_roles())
-    return _find_roles(stated, TableFile(path).names, path, rules.problem, without)
+    return _find_roles(state_roles(rules, flags), TableFile(path).names, path, rules.problem, without)
+
+
+def state_roles(rules: RulesFile, flags: Flags) -> dict[str, Any]:
+    """Columns by role, as a rules file would state what it and the command line do."""
+    return _merge_roles(rules.columns, flags.list_roles())
 
 
 def find_predicted_roles(path: Path, rules: RulesFile, flags: Flags) -> Roles:

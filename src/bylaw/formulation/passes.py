@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.blas_threads import limit_blas_threads
+from bylaw._base.interruption import checkpoint
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.cells import Layout, iterate_cells, iterate_tiles
@@ -78,6 +79,7 @@ class UnseenRows(RowSource, Protocol):
 
 def sum_blocks(blocks: Iterable[Block], passes: Iterable[Pass]) -> list[Any]:
     """The sums of each pass over these blocks, in their order."""
+    checkpoint()
     chosen = tuple(passes)
     with limit_blas_threads():
         parts = ([one(block) for one in chosen] for block in blocks)

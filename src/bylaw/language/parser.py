@@ -8,7 +8,7 @@ import difflib
 import inspect
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from bylaw.errors import RuleError, RuleSyntaxError
 from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Ratio, Rule, as_rate
@@ -34,6 +34,28 @@ def list_words() -> dict[str, Callable[..., Any]]:
         {name: found.constructor for name, found in part.items()} for part in (DEFINITIONS, FAMILIES)
     )
     return {**rates, **ABBREVIATIONS, **families, "worst": worst}
+
+
+class Word(NamedTuple):
+    """A rate, family or objective, for lists of the language."""
+
+    name: str
+    signature: str  # as it is called
+    help: str  # the first paragraph of its docstring
+    is_family: bool
+
+
+def describe_words() -> list[Word]:
+    """Every word of the language."""
+    return [
+        Word(
+            name,
+            f"{name}({', '.join(inspect.signature(word).parameters)})",
+            " ".join((word.__doc__ or "").partition("\n\n")[0].split()),
+            name in FAMILIES,
+        )
+        for name, word in list_words().items()
+    ]
 
 
 def parse(text: str) -> Rate | Ratio | Worst | Statement:

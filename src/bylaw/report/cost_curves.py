@@ -13,12 +13,11 @@ from bylaw.errors import BylawError, OptionError
 from bylaw.fitting.frontier import Frontier, frontier
 from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever
 from bylaw.formulation.solution import Status
-from bylaw.language.expressions import Rate, Rule
-from bylaw.language.families import Family
+from bylaw.language.expressions import Rate
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import compute_probabilities
-from bylaw.report.number_format import Unit
+from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows
 
 MOST_CURVES = 8
@@ -98,19 +97,6 @@ def _find_lever(problem: Problem, statement: Statement) -> Lever | None:
         return find_lever(problem, statement)
     except BylawError:
         return None
-
-
-def find_level_unit(statement: Statement) -> Unit:
-    """How the level of a rule is read; a factor of a rate is a share of it."""
-    if isinstance(statement, Family):
-        return "share" if statement.definition.ratio else "points"
-    side = statement.right if isinstance(statement, Rule) else statement.limit
-    rate = statement.left if isinstance(statement, Rule) else statement.rate
-    if side.terms:
-        return "share" if side.is_probability and rate.is_probability else "plain"
-    if not rate.is_probability:
-        return "plain"
-    return "share" if len(rate.terms) == 1 else "points"
 
 
 def _choose_levels(rows: ReportRows, lever: Lever, points: int) -> Floats:

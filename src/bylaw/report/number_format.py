@@ -8,7 +8,9 @@ from typing import Literal
 
 from bylaw._base.typing import Value
 from bylaw.auditing.verdicts import TOLERANCE
-from bylaw.language.expressions import Rate
+from bylaw.language.expressions import Rate, Rule
+from bylaw.language.families import Family
+from bylaw.language.parser import Statement
 
 Unit = Literal["share", "points", "plain"]  # a share of all, a difference of shares, any other number
 _SPACE = "\N{NO-BREAK SPACE}"
@@ -94,6 +96,19 @@ def find_unit(rate: Rate) -> Unit:
     if not rate.is_probability:
         return "plain"
     return "share" if len(rate.terms) == 1 and rate.terms[0][1] == 1 else "points"
+
+
+def find_level_unit(statement: Statement) -> Unit:
+    """How the level of a rule is read; a factor of a rate is a share of it."""
+    if isinstance(statement, Family):
+        return "share" if statement.definition.ratio else "points"
+    side = statement.right if isinstance(statement, Rule) else statement.limit
+    rate = statement.left if isinstance(statement, Rule) else statement.rate
+    if side.terms:
+        return "share" if side.is_probability and rate.is_probability else "plain"
+    if not rate.is_probability:
+        return "plain"
+    return "share" if len(rate.terms) == 1 else "points"
 
 
 def quote(value: Value | str) -> str:

@@ -19,6 +19,7 @@ from bylaw.errors import BylawError
 from bylaw.formulation.row_rates import decide_baseline, measure_rate
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
 from bylaw.language.families import Family
+from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
@@ -168,25 +169,31 @@ class ReportRows:
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
         """Those of the rules first."""
-        problem = self.policy.problem
-        named = [a for rule in problem.rules if isinstance(rule, Family) for a in rule.attributes]
-        named += [(name,) for name in problem.attributes]
-        named += [(name,) for name in self.seen.group_values]
-        known = [a for a in dict.fromkeys(named) if set(a) <= set(self.seen.group_values)]
-        return tuple(self._make_partition(attributes) for attributes in known[:_MOST_PARTITIONS])
+        named = list_partitions(self.policy.problem, self.seen)
+        return tuple(make_partition(self.seen, attributes) for attributes in named)
 
-    def _make_partition(self, attributes: tuple[str, ...]) -> Partition:
-        values = self.seen.group_values
-        cells = []
-        for cell in itertools.product(*(values[name] for name in attributes)):
-            event: Conditions = tuple(sorted(zip(attributes, cell, strict=True)))
-            weights = self.weights * self.seen.event_weights(event)
-            if weights.sum() > 0:
-                cells.append(Cell(", ".join(map(str, cell)), event, weights))
-        kept = sorted(cells, key=lambda c: -c.rows)[:_MOST_CELLS]
-        shown = tuple(cell for cell in cells if any(cell is one for one in kept))
-        is_predicted = not self.predicted_groups.isdisjoint(attributes)
-        return Partition(" × ".join(attributes), shown, len(cells) - len(shown), is_predicted)
+
+def list_partitions(problem: Problem, seen: ObservedRows) -> list[tuple[str, ...]]:
+    """The attributes of each partition that is shown, those of the rules first."""
+    named = [a for rule in problem.rules if isinstance(rule, Family) for a in rule.attributes]
+    named += [(name,) for name in problem.attributes]
+    named += [(name,) for name in seen.group_values]
+    return [a for a in dict.fromkeys(named) if set(a) <= set(seen.group_values)][:_MOST_PARTITIONS]
+
+
+def make_partition(seen: ObservedRows, attributes: tuple[str, ...]) -> Partition:
+    """The groups of some attributes; of many, the largest."""
+    values = seen.group_values
+    cells = []
+    for cell in itertools.product(*(values[name] for name in attributes)):
+        event: Conditions = tuple(sorted(zip(attributes, cell, strict=True)))
+        weights = seen.predicted.row_weights * seen.event_weights(event)
+        if weights.sum() > 0:
+            cells.append(Cell(", ".join(map(str, cell)), event, weights))
+    kept = sorted(cells, key=lambda c: -c.rows)[:_MOST_CELLS]
+    shown = tuple(cell for cell in cells if any(cell is one for one in kept))
+    is_predicted = not (seen.unseen - {LABEL}).isdisjoint(attributes)
+    return Partition(" × ".join(attributes), shown, len(cells) - len(shown), is_predicted)
 
 
 def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRows:

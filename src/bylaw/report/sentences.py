@@ -11,6 +11,7 @@ from bylaw.language.parser import Statement
 from bylaw.language.worst import Objective, Worst
 from bylaw.report.number_format import (
     Unit,
+    find_level_unit,
     find_unit,
     format_amount,
     format_count,
@@ -102,6 +103,15 @@ def write_saving(price: float, unit: Unit, minimize: Objective) -> str:
     """The same with what is saved, as in "0.2 points of error"."""
     amount = write_amount_saved(price, unit, minimize)
     return amount and f"{amount} {name_saving(minimize)[0]}"
+
+
+def write_price(price: float, statement: Statement, minimize: Objective) -> str:
+    """What a rule costs at this shadow price, in a sentence."""
+    if price <= 0:
+        return "It costs nothing at present: the best decisions satisfy it anyway."
+    unit = find_level_unit(statement)
+    saved = write_saving(price, unit, minimize)
+    return f"{name_step(unit)} would save {saved}." if saved else "It costs next to nothing at present."
 
 
 def describe_certificate(certificate: Certificate) -> str:

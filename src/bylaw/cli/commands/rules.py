@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated
 
 import typer
@@ -119,11 +118,6 @@ def run_rules(
 
 def list_calls() -> dict[str, str]:
     """Each rate and family with its arguments, and the first paragraph of its docstring."""
-    from bylaw.language.parser import list_words
+    from bylaw.language.parser import describe_words
 
-    return {
-        f"{name}({', '.join(inspect.signature(word).parameters)})": " ".join(
-            (word.__doc__ or "").partition("\n\n")[0].split()
-        )
-        for name, word in list_words().items()
-    }
+    return {word.signature: word.help for word in describe_words()}

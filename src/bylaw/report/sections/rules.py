@@ -7,11 +7,9 @@ from collections.abc import Sequence
 
 from bylaw.auditing.verdicts import Verdict, is_out_of_reach
 from bylaw.formulation.row_rates import compute_group_rates
-from bylaw.language.parser import Statement
 from bylaw.language.worst import Worst
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.context import ReportContext, make_badge
-from bylaw.report.cost_curves import find_level_unit
 from bylaw.report.markup import Html, fold, join, make_list, make_paragraphs, make_section, make_table, tag
 from bylaw.report.number_format import (
     format_amount,
@@ -21,7 +19,7 @@ from bylaw.report.number_format import (
     pluralize,
     round_number,
 )
-from bylaw.report.sentences import describe_group, name_step, write_saving
+from bylaw.report.sentences import describe_group, write_price
 from bylaw.report.svg_charts import Scale, choose_ticks, draw_axis, draw_track, fit_scale
 
 _SHOWN = 12  # rates that are drawn
@@ -216,7 +214,7 @@ def write_prices(context: ReportContext) -> Html:
         join(
             [
                 tag("span", context.write_sentence(rule), class_="rule"),
-                tag("span", _write_price(prices.get(str(rule), 0.0), rule, context), class_="price"),
+                tag("span", write_price(prices.get(str(rule), 0.0), rule, problem.minimize), class_="price"),
             ],
             " ",
         )
@@ -241,11 +239,3 @@ def _write_shift(context: ReportContext) -> str:
     if not any(context.policy.tightened.values()):
         return ""
     return ", with bounds shifted so that observed rates, or a margin, are respected; the curves shift none"
-
-
-def _write_price(price: float, rule: Statement, context: ReportContext) -> str:
-    if price <= 0:
-        return "It costs nothing at present: the best decisions satisfy it anyway."
-    unit = find_level_unit(rule)
-    saved = write_saving(price, unit, context.policy.problem.minimize)
-    return f"{name_step(unit)} would save {saved}." if saved else "It costs next to nothing at present."

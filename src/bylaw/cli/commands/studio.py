@@ -1,0 +1,91 @@
+"""bylaw studio: rules tried out in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bylaw.cli import options
+from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
+from bylaw.cli.console import remark, tell
+from bylaw.errors import OptionError
+
+if TYPE_CHECKING:
+    from bylaw.language.problem import Problem
+
+
+@takes_columns(*ALL_FLAGS, also=("--probabilities",))
+def run_studio(
+    table: options.Table,
+    rules: options.Rules = None,
+    rule: options.Rule = None,
+    minimize: options.Minimize = None,
+    port: Annotated[int, typer.Option(help="Of this machine; 0 for any that is free.", min=0, max=65535)] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address, open nothing.")
+    ] = False,
+    sample: options.Sample = None,
+    seed: options.Seed = None,
+    *,
+    flags: Flags,
+) -> None:
+    """Try out rules in a browser: sliders move levels, and costs, groups and decisions follow.
+
+    The page is served to this machine alone, and nothing leaves it. Control-C ends it.
+
+    [bold]Examples[/bold]
+
+      bylaw studio scores.parquet --rules rules.toml
+
+      bylaw studio scores.csv --rule "rejected() <= 0.1" --group sex --label outcome
+    """
+    from bylaw.cli.inputs import find_fitting_roles, read_rows, read_rules, state_roles
+    from bylaw.cli.rules_file import RulesFile
+    from bylaw.data.table_files import name_table
+    from bylaw.language.problem import Problem
+
+    try:
+        from bylaw.studio.saved_files import Source
+        from bylaw.studio.server import StudioServer
+        from bylaw.studio.session import Session
+    except ModuleNotFoundError as missing:
+        raise OptionError(f"the studio needs {missing.name}: pip install 'bylaw[studio]'") from None
+    reading = options.make_reading(sample, seed)
+    file = read_rules(rules, rule, minimize) if rules or rule else RulesFile(Problem(minimize or "error()"))
+    solving = {name: value for name, value in file.solve.items() if name not in ("solver", "calibrate")}
+    if len(solving) < len(file.solve):
+        remark("the studio solves by itself: solver and calibrate under [solve] are for `bylaw fit`")
+    stated = state_roles(file, flags)
+    roles = find_fitting_roles(table, replace(file, problem=mention(file.problem, stated)), flags)
+    rows = read_rows(table, roles, {}, reading)
+    rows.check_seen_weights(flags)
+    name = name_table(table)
+    session = Session(
+        file.problem,
+        rows.evidence,
+        **rows.outcomes,
+        title=f"Rules for {name}",
+        solving=solving,
+        source=Source(str(table), name, roles, stated, sample, seed or 0),
+    )
+    server = StudioServer(session, port=port)
+    tell(f"studio: {server.url}")
+    remark("control-C ends it")
+    if not no_browser:
+        webbrowser.open(server.url)
+    server.serve_here()
+
+
+def mention(problem: Problem, stated: Mapping[str, Any]) -> Problem:
+    """The problem with rules that refer to every earlier model and cost that is stated: any may be tried."""
+    from bylaw.language.action_space import ACTION_SPACES
+    from bylaw.language.rates import custom, disagreement, omits
+
+    differs = disagreement if ACTION_SPACES[problem.kind].exclusive else omits
+    rules = [differs(name) <= 1 for name in stated.get("references", ()) if name not in problem.references]
+    rules += [custom(name) <= 1 for name in stated.get("costs", ()) if name not in problem.arrays]
+    return problem.with_rules([*problem.rules, *rules])

@@ -1,0 +1,105 @@
+"""The studio in a notebook: the page in a frame, served by a thread of the notebook's own process."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from bylaw.data.evidence import Evidence
+from bylaw.errors import OptionError
+from bylaw.language.problem import Problem
+from bylaw.report.markup import tag
+
+if TYPE_CHECKING:
+    from bylaw.studio.server import StudioServer
+
+_HEIGHT = 900  # pixels of the frame
+
+
+class Studio:
+    """A running studio; shown as a frame in notebooks. Made by `studio`."""
+
+    def __init__(self, server: StudioServer) -> None:
+        self._server = server
+        self._thread = threading.Thread(target=server.serve_here, name="bylaw studio", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Of the page, for a browser on the same machine."""
+        return self._server.url
+
+    @property
+    def running(self) -> bool:
+        """Whether it still answers."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """End it; what is being solved ends, too."""
+        self._server.stop()
+        self._thread.join()
+
+    def __enter__(self) -> Studio:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _repr_html_(self) -> str:
+        if not self.running:
+            return tag("p", "This studio is closed.")
+        return tag(
+            "iframe", src=self.url, width="100%", height=_HEIGHT, title="Rules tried out", frameborder=0
+        )
+
+    def __repr__(self) -> str:
+        return f"<studio at {self.url}>" if self.running else "<studio, closed>"
+
+
+def studio(
+    problem: Problem,
+    evidence: Evidence,
+    *,
+    labels: Any = None,
+    groups: Any = None,
+    seen_weights: Any = None,
+    title: str = "Rules tried out",
+    port: int = 0,
+) -> Studio:
+    """Try out rules in a notebook or a browser: sliders move levels, and the policy follows.
+
+    Parameters
+    ----------
+    problem : Problem
+        to begin with.
+    evidence : Evidence
+        the rows.
+    labels, groups, seen_weights : optional
+        as in `solve`: rates are then shown as observed, too.
+    title : str
+        of the page.
+    port : int
+        of this machine; 0 for any that is free.
+
+    Returns
+    -------
+    Studio
+        shows the page where it is the last value of a cell; `url` is its address, and `close()` ends it. It
+        ends with the process, too.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, rejected
+    >>> from bylaw.studio import studio
+    >>> rows = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
+    >>> with studio(Problem(error(), [rejected() <= 0.2]), rows) as running:
+    ...     running.url.startswith("http://127.0.0.1:")
+    True
+    """
+    if not isinstance(problem, Problem):
+        raise OptionError(f"studio() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    from bylaw.studio.server import StudioServer
+    from bylaw.studio.session import Session
+
+    session = Session(problem, evidence, labels, groups, seen_weights, str(title))
+    return Studio(StudioServer(session, port=port, framed=True))

@@ -1,0 +1,294 @@
+"""What a page draws of a policy: its cost, its rules, and what each group gets, before and after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw.auditing.costs import is_observed
+from bylaw.auditing.verdicts import TOLERANCE
+from bylaw.data.outcomes import ObservedRows
+from bylaw.errors import BylawError, RuleError
+from bylaw.formulation.row_rates import compute_row_rates, measure_rate, standard_error
+from bylaw.formulation.solution import FittedRate
+from bylaw.language.expressions import LABEL, Band, Rate, Rule
+from bylaw.language.families import Family
+from bylaw.language.parser import Statement
+from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective
+from bylaw.report.number_format import Unit, find_unit
+from bylaw.report.rows import Cell, Partition, ReportRows
+from bylaw.report.sentences import describe_rate, name_cost, write_price, write_sentence
+
+_NORMAL = 1.959963984540054  # standard errors on each side of an interval that is right 95 times in 100
+INTERVAL = "95 % intervals: 1.96 standard errors on each side"
+_SETTLED, _LEANING = 0.99, 0.75  # probabilities of the likeliest decision
+
+
+@dataclass(frozen=True)
+class RatedRule:
+    """A single rule on some rows, in the unit of its level."""
+
+    rule: Rule
+    excess: float
+    rate: float  # what is compared with the level
+    bound: float
+    slope: float  # of the excess in the level
+
+
+def find_objective_unit(rate: Objective) -> Unit:
+    """How values of what is minimised are read."""
+    if isinstance(rate, Rate):
+        return find_unit(rate)
+    return "share" if rate.is_probability else "plain"
+
+
+def draw_cost(rows: ReportRows, baseline: Baseline) -> dict[str, Any]:
+    """What is minimised, before and after."""
+    policy, minimize, kind = rows.policy, rows.policy.problem.minimize, rows.policy.action_space.kind
+    counted = not math.isnan(baseline.cost)
+    after = policy.expected(minimize, rows.seen, probabilities=rows.probabilities) if counted else math.nan
+    return {
+        "name": name_cost(minimize),
+        "words": describe_rate(minimize, kind),
+        "before": baseline.cost,
+        "after": after,
+        "unit": find_objective_unit(minimize),
+        "observed": is_observed(minimize, rows.seen, rows.policy.action_space),
+    }
+
+
+def draw_rules(
+    rows: ReportRows, intervals: bool, excesses: Mapping[str, float] | None = None
+) -> list[dict[str, Any]]:
+    """Each rule of the problem: its price, and the single rule of it that is nearest to its bound. `excesses`
+    are those of single rules that are known."""
+    policy, prices = rows.policy, rows.policy.prices
+    stated = policy.problem.expand(rows.seen.classes, rows.seen.group_values, policy.action_space.options)
+    fitted = {} if policy.fitted_rates is None else {one.rule: one for one in policy.fitted_rates.rules}
+    known = {**(excesses or {}), **policy.observed}
+    drawn = []
+    for place, statement in enumerate(policy.problem.rules):
+        rules = [found.rule for found in stated if found.place == place]
+        worst = _rate_rule(*_find_worst(rules, rows, known), rows)
+        price = prices.get(str(statement), 0.0)
+        drawn.append(
+            describe_rule(statement, policy.problem)
+            | {
+                "price": price,
+                "price_words": write_price(price, statement, policy.problem.minimize),
+                "holds": worst.excess <= TOLERANCE + policy.guarantee.violation,
+            }
+            | _draw_rate(worst, statement, rows, fitted, intervals)
+        )
+    return drawn
+
+
+def describe_rule(statement: Statement, problem: Problem) -> dict[str, Any]:
+    """What is known of a rule without any policy."""
+    numbers = dict.fromkeys(
+        ("price", "price_words", "rate", "bound", "sense", "holds", "lower", "upper", "worst")
+    )
+    return {"text": str(statement), "sentence": write_sentence(statement, problem.kind), **numbers}
+
+
+def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, float]) -> tuple[Rule, float]:
+    """The rule that is exceeded most, and by how much."""
+    excesses = [known[str(rule)] if str(rule) in known else rows.measure(rule.excess) for rule in rules]
+    place = int(np.argmax([-math.inf if math.isnan(excess) else excess for excess in excesses]))
+    return rules[place], excesses[place]
+
+
+def _rate_rule(rule: Rule, excess: float, rows: ReportRows) -> RatedRule:
+    """The rate is the level at which the rule would just hold: an excess is affine in the level."""
+    try:
+        level = rule.level
+    except RuleError:  # several numbers: all of them go to the left
+        return RatedRule(rule, excess, excess if rule.sense == "<=" else -excess, 0.0, -1.0)
+    factor = 1.0 if not rule.right.terms else rows.measure(Rate(((rule.right.terms[0][0], 1.0),)))
+    slope = -factor if rule.sense == "<=" else factor
+    rate = level - excess / slope if slope else math.nan
+    return RatedRule(rule, excess, rate, level, slope)
+
+
+def _find_error(rule: Rule, rows: ReportRows, fitted: Mapping[str, FittedRate]) -> float:
+    """The standard error of a rule's excess."""
+    if str(rule) in fitted:
+        return fitted[str(rule)].standard_error
+    return standard_error(rule.excess, rows.seen, rows.probabilities, rows.policy.action_space)
+
+
+def _draw_rate(
+    worst: RatedRule,
+    statement: Statement,
+    rows: ReportRows,
+    fitted: Mapping[str, FittedRate],
+    intervals: bool,
+) -> dict[str, Any]:
+    rule = worst.rule
+    wide = _find_error(rule, rows, fitted) / abs(worst.slope) if intervals and worst.slope else math.nan
+    rate, bound, sense = worst.rate, worst.bound, rule.sense
+    if _is_difference(statement) and sense == ">=":  # the other side of a band
+        rate, bound, sense = -rate, -bound, "<="
+    several = isinstance(statement, Family | Band)
+    named = replace(rule.left - rule.right, constant=0.0)
+    return {
+        "rate": rate,
+        "bound": bound,
+        "sense": sense,
+        "lower": rate - _NORMAL * wide,
+        "upper": rate + _NORMAL * wide,
+        "worst": describe_rate(named, rows.policy.action_space.kind) if several else None,
+    }
+
+
+def _is_difference(statement: Statement) -> bool:
+    if isinstance(statement, Family):
+        return not statement.definition.ratio
+    return isinstance(statement, Band)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTable:
+    """The groups of some partitions, stacked, so that one product serves all; the first is all rows."""
+
+    partitions: tuple[Partition, ...]
+    weights: sparse.csr_array  # (n_groups, n_rows)
+    total: Floats  # (n_groups,): of the weights
+    shown: NDArray[np.bool_]  # (n_groups,): whether every row shows its group
+
+    @classmethod
+    def make(cls, partitions: Sequence[Partition], seen: ObservedRows) -> GroupTable:
+        """Of partitions of these rows."""
+        whole = Partition("all rows", (Cell("all rows", (), seen.predicted.row_weights),), 0, False)
+        every = (whole, *partitions)
+        weights = sparse.vstack(
+            [sparse.csr_array(cell.weights[None]) for part in every for cell in part.cells]
+        )
+        shown = [not _is_estimated(cell, seen) for part in every for cell in part.cells]
+        return cls(every, sparse.csr_array(weights), np.asarray(weights.sum(axis=1)), np.array(shown))
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for part in self.partitions for cell in part.cells]
+
+    def split(self, values: Sequence[Any]) -> Iterator[tuple[Partition, Sequence[Any]]]:
+        """Each partition with its part of values (n_groups,)."""
+        first = 0
+        for part in self.partitions:
+            yield part, values[first : first + len(part.cells)]
+            first += len(part.cells)
+
+    def average(self, values: Floats) -> Floats:
+        """(n_groups, ...): the mean of values (n_rows, ...) in each group."""
+        sums = self.weights @ values
+        return sums / (self.total if sums.ndim == 1 else self.total[:, None])
+
+    def find_errors(self, values: Floats, means: Floats) -> Floats:
+        """(n_groups, n_columns): standard errors of the means of values (n_rows, n_columns)."""
+        squares = self._squares
+        spread = squares @ values**2 - 2 * means * (squares @ values)
+        spread += means**2 * np.asarray(squares.sum(axis=1))[:, None]
+        return np.sqrt(np.maximum(spread, 0.0)) / self.total[:, None]
+
+    @cached_property
+    def _squares(self) -> sparse.csr_array:
+        return self.weights.power(2)
+
+
+def _is_estimated(cell: Cell, seen: ObservedRows) -> bool:
+    """Whether rows belong to a group by a probability alone, or only some of them show it."""
+    names = {name for name, _ in cell.event}
+    return bool(seen.unseen & names or seen.find_partly_seen(names))
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """The model without rules, on the groups."""
+
+    decisions: Floats  # (n_rows, n_actions), one-hot
+    cost: float
+    shares: Floats  # (n_groups, n_actions)
+    mistakes: list[float | None]
+
+    @classmethod
+    def measure(cls, decisions: Floats, table: GroupTable, rows: ReportRows) -> Baseline:
+        """Of its decisions on the rows."""
+        cost = rows.compare(rows.policy.problem.minimize).baseline
+        return cls(decisions, cost, table.average(decisions), find_mistakes(decisions, table, rows))
+
+
+def find_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> list[float | None]:
+    """The share of wrong decisions in each group; None where there is no model of a predicted group and its
+    labels together, or no label at all."""
+    rate, space = rows.words.mistake, rows.policy.action_space
+    if rate is None:
+        return [None] * len(table.cells)
+    means = table.average(compute_row_rates(rate, rows.seen, decisions, space))
+    partly = bool(rows.seen.find_partly_seen([LABEL]))
+    found: list[float | None] = []
+    for cell, mean, shown in zip(table.cells, means.tolist(), table.shown.tolist(), strict=True):
+        exact = not cell.event or (shown and not partly)
+        found.append(mean if exact else _measure_mistakes(rate.given(**dict(cell.event)), decisions, rows))
+    return found
+
+
+def _measure_mistakes(rate: Rate, decisions: Floats, rows: ReportRows) -> float | None:
+    try:
+        return measure_rate(rate, rows.seen, decisions, rows.policy.action_space)
+    except BylawError:
+        return None
+
+
+def draw_groups(
+    table: GroupTable, baseline: Baseline, rows: ReportRows, intervals: bool
+) -> list[dict[str, Any]]:
+    """How often each action is taken in each group, and how often wrongly."""
+    after = table.average(rows.probabilities)
+    low = high = [None] * len(after)
+    if intervals:
+        wide = _NORMAL * table.find_errors(rows.probabilities, after)
+        low, high = np.maximum(after - wide, 0.0).tolist(), np.minimum(after + wide, 1.0).tolist()
+    columns = {
+        "value": [cell.name for cell in table.cells],
+        "rows": table.total.tolist(),
+        "share": (table.total / table.total[0]).tolist(),
+        "before": baseline.shares.tolist(),
+        "after": after.tolist(),
+        "lower": low,
+        "upper": high,
+        "mistakes_before": baseline.mistakes,
+        "mistakes_after": find_mistakes(rows.probabilities, table, rows),
+    }
+    groups = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [
+        {"name": part.name, "predicted": part.is_predicted, "left_out": part.left_out, "groups": own}
+        for part, own in table.split(groups)
+    ]
+
+
+def draw_changes(table: GroupTable, rows: ReportRows) -> dict[str, Any]:
+    """Which decisions are not the baseline's."""
+    changed = table.average(rows.change_probability).tolist()
+    by_group = [
+        {"name": part.name, "value": cell.name, "changed": share}
+        for part, shares in table.split(changed)
+        for cell, share in zip(part.cells, shares, strict=True)
+    ]
+    flows = rows.compute_flow(rows.all_rows).tolist()
+    return {"changed": changed[0], "flows": flows, "changed_by_group": by_group[1:]}
+
+
+def draw_chance(rows: ReportRows) -> dict[str, float]:
+    """The share of rows whose likeliest decision is all but certain, likely, or neither."""
+    likeliest = rows.decision_confidence
+    settled, leaning = (rows.compute_share(likeliest >= least) for least in (_SETTLED, _LEANING))
+    return {"settled": settled, "leaning": leaning - settled, "open": 1.0 - leaning}

@@ -1,0 +1,119 @@
+"""What a page saves: the rules, and a program that does the same by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+from bylaw.data.column_roles import Roles
+from bylaw.data.columns import Columns
+from bylaw.language.problem import Problem
+
+
+class SavedFile(NamedTuple):
+    """A file to download."""
+
+    name: str
+    text: str
+    media_type: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """The table that the rows come from."""
+
+    path: str  # as it was given
+    name: str
+    roles: Roles
+    stated: Mapping[str, Any] = field(default_factory=dict)  # of the roles, as a rules file states them
+    sample: int | None = None  # rows, of which it is a random sample
+    seed: int = 0
+
+
+def write_rules(
+    problem: Problem, off: Sequence[str], columns: Mapping[str, Any], solving: Mapping[str, Any]
+) -> str:
+    """A rules file; rules that are off are remarks in it."""
+    lines = [f"minimize = {_write_toml(str(problem.minimize))}", "rules = ["]
+    lines += [f"  {_write_toml(str(rule))}," for rule in problem.rules]
+    lines += [f"  # off: {_write_toml(text)}" for text in off]
+    lines += ["]"]
+    if problem.decisions != "auto":
+        lines.append(f"decisions = {_write_toml(problem.decisions)}")
+    if problem.reject != "reject":
+        lines.append(f"reject = {_write_toml(problem.reject)}")
+    for title, part in (("columns", columns), ("solve", solving)):
+        if part:
+            lines += ["", f"[{title}]", *(f"{name} = {_write_toml(value)}" for name, value in part.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _write_toml(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        pairs = (f"{_write_toml(str(name))} = {_write_toml(part)}" for name, part in value.items())
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_write_toml, value))}]"
+    # TOML escapes as JSON does, but has no halves of characters, and escapes delete, too.
+    whole = str(value).encode("utf-8", "backslashreplace").decode()
+    return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def write_program(
+    problem: Problem, source: Source | None, observed: bool, solving: Mapping[str, Any], title: str
+) -> str:
+    """Python that reads the same table and solves the same problem."""
+    options = [f"{name}={value!r}" for name, value in solving.items()]
+    if observed:
+        options = ["labels=rows.labels", "groups=rows.groups", "seen_weights=rows.seen_weights", *options]
+    return "\n".join(
+        [
+            f'"""{_write_remark(title)}"""',
+            "",
+            f"from bylaw import {'Columns, Problem, scan, solve' if source else 'HeldOut, Problem, solve'}",
+            "",
+            *_write_reading(source, observed),
+            "",
+            "problem = Problem(",
+            f"    {str(problem.minimize)!r},",
+            "    [",
+            *(f"        {str(rule)!r}," for rule in problem.rules),
+            "    ],",
+            *([] if problem.decisions == "auto" else [f"    decisions={problem.decisions!r},"]),
+            *([] if problem.reject == "reject" else [f"    reject={problem.reject!r},"]),
+            ")",
+            f"policy = solve({', '.join(['problem', 'rows.evidence', *options])})",
+            'policy.save("policy.json")',
+            "print(policy)",
+            "",
+        ]
+    )
+
+
+def _write_reading(source: Source | None, observed: bool) -> list[str]:
+    if source is None:
+        given = "HeldOut(evidence, labels, groups)" if observed else "HeldOut(evidence)"
+        return ["# The rows, as they were given to studio().", f"rows = {given}"]
+    columns = source.roles.columns
+    if not observed:
+        columns = replace(columns, label=None, true_groups={}, seen_weights=None)
+    taken = "read()" if source.sample is None else f"sample({source.sample}, seed={source.seed})"
+    return [*_write_columns(columns), f"rows = scan({source.path!r}, columns).{taken}"]
+
+
+def _write_columns(columns: Columns) -> list[str]:
+    """Those that are not empty."""
+    stated = [(part.name, getattr(columns, part.name)) for part in fields(columns)]
+    return ["columns = Columns(", *(f"    {name}={value!r}," for name, value in stated if value), ")"]
+
+
+def _write_remark(text: str) -> str:
+    """Within a docstring: no quotes, no backslashes, one line."""
+    return "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in text)

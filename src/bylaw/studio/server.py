@@ -1,0 +1,333 @@
+"""The studio over HTTP, for the browser on this machine and no one else.
+
+Every request needs the random token of this run, must name this server as its host, and must come from its
+own page. The page loads nothing from elsewhere, and no path from a browser is ever used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import secrets
+import socket
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bylaw.errors import BylawError, OptionError
+from bylaw.report.colors import write_variables
+from bylaw.studio.jobs import CancelledError
+from bylaw.studio.session import Session, describe
+
+_HOST = "127.0.0.1"
+_LARGEST = 1_000_000  # bytes of a body
+_LONGEST_SHUTDOWN = 1  # seconds
+_PLACE = re.compile(r"\{\{(nonce|palette|style|script)\}\}")  # in page.html
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class TooLargeError(BylawError):
+    """A body beyond what any page sends."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """Who may come in."""
+
+    port: int
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    framed: bool = False  # a notebook shows the page inside its own
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return f"{_HOST}:{self.port}", f"localhost:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Of the page, with the token."""
+        return f"http://{_HOST}:{self.port}/?token={self.token}"
+
+    def refuse(self, request: Request) -> str:
+        """Why a request is refused; empty if it is not."""
+        if request.headers.getlist("host") not in [[host] for host in self.hosts]:
+            return "this server is for the browser on this machine; open the address that it printed"
+        origins = request.headers.getlist("origin")
+        if any(origin not in [f"http://{host}" for host in self.hosts] for origin in origins):
+            return "requests must come from the studio's own page"
+        if request.url.path == "/":
+            given = request.query_params.get("token", "")
+        else:
+            given = request.headers.get("x-bylaw-token", "")
+        if not secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
+            return "the token is missing or of another run; open the address that the studio printed"
+        return ""
+
+
+class Guard:
+    """Lets nothing in but what the door admits, and adds the headers of all answers."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self.app, self.door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        reason = self.door.refuse(Request(scope))
+        app = answer({"error": reason}, 403) if reason else self.app
+        await app(scope, receive, send)
+
+
+def answer(content: Any, status: int = 200) -> Response:
+    """JSON, of plain values; numbers that are none are null, and texts can be anything."""
+    text = json.dumps(_clean(content), allow_nan=False)
+    return Response(
+        text, status, {**_HEADERS, "Content-Security-Policy": "default-src 'none'"}, "application/json"
+    )
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _clean(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(part) for part in value]
+    return value
+
+
+def make_page(door: Door) -> Response:
+    """The one document, with its style and its script inside."""
+    nonce = secrets.token_urlsafe(16)
+    ancestors = "" if door.framed else "; frame-ancestors 'none'"
+    policy = (
+        f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
+        f"img-src data:; base-uri 'none'; form-action 'none'{ancestors}"
+    )
+    parts = {"nonce": nonce, "palette": write_variables()}
+    parts |= {"style": _read_file("page.css"), "script": _read_file("page.js")}
+    page = _PLACE.sub(lambda found: parts[found[1]], _read_file("page.html"))
+    return Response(page, 200, {**_HEADERS, "Content-Security-Policy": policy}, "text/html")
+
+
+def _read_file(name: str) -> str:
+    found = resources.files("bylaw.studio").joinpath(name)
+    return found.read_text(encoding="utf-8") if found.is_file() else ""
+
+
+async def _read_body(request: Request) -> dict[str, Any]:
+    """A JSON object, unless it is too large."""
+    with suppress(ValueError):
+        if int(request.headers.get("content-length", "0")) > _LARGEST:
+            raise TooLargeError(f"a request has at most {_LARGEST:,} bytes")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _LARGEST:
+            raise TooLargeError(f"a request has at most {_LARGEST:,} bytes")
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise OptionError("the body of a request is a JSON object") from None
+    if not isinstance(content, dict):
+        raise OptionError("the body of a request is a JSON object")
+    return content
+
+
+class Workers:
+    """Threads that end with the process, whatever they do, and whose askers can be sent away."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[Any], asyncio.AbstractEventLoop] = {}
+
+    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of some work, done in a thread of its own."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any, problem: BaseException | None) -> None:
+            if answered.done():
+                return
+            if problem is None:
+                answered.set_result(result)
+            else:
+                answered.set_exception(problem)
+
+        def labour() -> None:
+            result, problem = None, None
+            try:
+                result = work(*arguments)
+            except BaseException as raised:
+                problem = raised
+            with suppress(RuntimeError):  # nobody waits any more
+                loop.call_soon_threadsafe(settle, result, problem)
+
+        self._waiting[answered] = loop
+        threading.Thread(target=labour, name="bylaw studio worker", daemon=True).start()
+        try:
+            return await answered
+        finally:
+            del self._waiting[answered]
+
+    def dismiss(self) -> None:
+        """Those who wait are told that their question was cancelled."""
+        for answered, loop in list(self._waiting.items()):
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_give_up, answered)
+
+
+def _give_up(answered: asyncio.Future[Any]) -> None:
+    if not answered.done():
+        answered.set_exception(CancelledError())
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _guarded(handler: Handler) -> Handler:
+    """Whatever goes wrong is an answer, and the server goes on."""
+
+    async def call(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except TooLargeError as refused:
+            return answer({"error": str(refused)}, 413)
+        except CancelledError:
+            return answer({"status": "cancelled"})
+        except BylawError as refused:
+            return answer({"error": describe(refused)}, 400)
+        except ClientDisconnect:
+            return answer({}, 400)
+        except Exception:
+            traceback.print_exc()
+            return answer({"error": "this is a fault in bylaw; please report it"}, 500)
+
+    return call
+
+
+def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
+    """The application of one session."""
+
+    def post(work: Callable[[dict[str, Any]], Any]) -> Handler:
+        async def handle(request: Request) -> Response:
+            content = await _read_body(request)
+            found = await workers.run(work, content)
+            return found if isinstance(found, Response) else answer(found)
+
+        return _guarded(handle)
+
+    def get(work: Callable[[Request], Response]) -> Handler:
+        async def handle(request: Request) -> Response:
+            return await workers.run(work, request)
+
+        return _guarded(handle)
+
+    def read_rule(content: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(text := content.get("text"), str):
+            raise OptionError("text must be text")
+        return session.read_rule(text)
+
+    def cancel(content: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(tab := content.get("tab"), str):
+            raise OptionError("tab must be text")
+        session.jobs.cancel(tab)
+        return {}
+
+    def save(content: dict[str, Any]) -> Response:
+        saved = session.save(content)
+        headers = {"Content-Disposition": f'attachment; filename="{saved.name}"', **_HEADERS}
+        headers["Content-Security-Policy"] = "sandbox; default-src 'none'"
+        return Response(saved.text.encode("utf-8", "surrogatepass"), 200, headers, saved.media_type)
+
+    routes = [
+        Route("/", get(lambda _: make_page(door))),
+        Route("/api/start", get(lambda _: answer(session.start()))),
+        Route("/api/progress", get(lambda r: answer(session.jobs.describe(r.query_params.get("tab", ""))))),
+        Route("/api/rule", post(read_rule), methods=["POST"]),
+        Route("/api/solve", post(session.answer), methods=["POST"]),
+        Route("/api/cancel", post(cancel), methods=["POST"]),
+        Route("/api/frontier", post(session.trace), methods=["POST"]),
+        Route("/api/save", post(save), methods=["POST"]),
+    ]
+    handlers: Any = {404: lambda *_: answer({"error": "there is nothing here"}, 404)}
+    handlers[405] = lambda *_: answer({"error": "not this way"}, 405)
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), door)
+
+
+class StudioServer(uvicorn.Server):
+    """Serves one session on loopback until it is told to stop; then it ends at once, whatever is solved."""
+
+    def __init__(self, session: Session, *, port: int = 0, framed: bool = False) -> None:
+        self.session, self.workers = session, Workers()
+        self.socket = _listen(port)
+        self.door = Door(self.socket.getsockname()[1], framed=framed)
+        config = uvicorn.Config(
+            make_app(session, self.door, self.workers),
+            log_level="error",
+            access_log=False,  # addresses hold the token
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            timeout_graceful_shutdown=_LONGEST_SHUTDOWN,
+        )
+        super().__init__(config)
+
+    @property
+    def url(self) -> str:
+        """Of the page, with the token."""
+        return self.door.url
+
+    def serve_here(self) -> None:
+        """In this thread, until control-C or `stop`."""
+        try:
+            with suppress(KeyboardInterrupt):
+                self.run(sockets=[self.socket])
+        finally:
+            self._dismiss()
+            self.socket.close()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """A signal: what is being solved ends, too."""
+        self._dismiss()
+        super().handle_exit(sig, frame)
+
+    def stop(self) -> None:
+        """End soon."""
+        self._dismiss()
+        self.should_exit = True
+
+    def _dismiss(self) -> None:
+        self.session.jobs.cancel()
+        self.workers.dismiss()
+
+
+def _listen(port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((_HOST, port))
+        listening.listen()  # whoever opens the address before the server runs waits
+    except (OSError, OverflowError) as problem:
+        listening.close()
+        raise OptionError(f"port {port} cannot be used: {problem}; choose another, or 0 for any") from None
+    return listening

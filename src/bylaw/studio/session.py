@@ -1,0 +1,463 @@
+"""What a page may ask of a problem and its rows, and the answers: plain values, and no HTTP."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from bylaw._base.interruption import interrupting
+from bylaw._base.json_reader import format_json
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.data.outcomes import ObservedRows, observe
+from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError, RuleSyntaxError
+from bylaw.fitting.diagnosis import Diagnosis
+from bylaw.fitting.frontier import frontier
+from bylaw.fitting.solve import solve
+from bylaw.formulation.row_rates import decide_baseline
+from bylaw.formulation.solution import Status
+from bylaw.language.expressions import LABEL, Band, Rule
+from bylaw.language.families import Family
+from bylaw.language.parser import Statement, describe_words, parse
+from bylaw.language.problem import Problem
+from bylaw.policy.policy import Policy
+from bylaw.policy.provenance import versions
+from bylaw.policy.serialization import to_dict
+from bylaw.report.document import report
+from bylaw.report.number_format import Unit, find_level_unit
+from bylaw.report.rows import ReportRows, list_partitions, make_partition
+from bylaw.report.sentences import write_sentence
+from bylaw.studio import picture
+from bylaw.studio.jobs import CancelledError, Job, Jobs
+from bylaw.studio.saved_files import SavedFile, Source, write_program, write_rules
+from bylaw.studio.warm_solver import WarmFullBatch
+
+View = Literal["predicted", "observed"]
+_POINTS = 13  # of a frontier
+_ANY_LEVEL = 0.123457
+
+
+@dataclass(frozen=True)
+class Question:
+    """A problem as a page states it: rules that are switched off are left out."""
+
+    minimize: str
+    rules: tuple[tuple[str, bool], ...]  # text, and whether it is on
+    view: View = "predicted"
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any], labelled: bool) -> Question:
+        """From what a page sent, which may be anything."""
+        minimize, rules, view = (content.get(name) for name in ("minimize", "rules", "view"))
+        view = ("observed" if labelled else "predicted") if view is None else view
+        if view not in ("predicted", "observed"):
+            raise OptionError(f"view must be 'predicted' or 'observed', not {view!r}")
+        if not isinstance(minimize, str) or not isinstance(rules, list):
+            raise OptionError("minimize must be text, and rules a list of {text, on}")
+        read = []
+        for rule in rules:
+            if not isinstance(rule, dict) or not isinstance(rule.get("text"), str):
+                raise OptionError("each of the rules must be {text, on}")
+            read.append((rule["text"], bool(rule.get("on", True))))
+        return cls(minimize, tuple(read), view)
+
+    @property
+    def places(self) -> list[int]:
+        """Of the rules that are on, among all."""
+        return [i for i, (_, on) in enumerate(self.rules) if on]
+
+
+@dataclass(eq=False)
+class Session:
+    """Rows and a problem to begin with; rules are tried out on them.
+
+    Parameters
+    ----------
+    problem : Problem
+    evidence : Evidence
+    labels, groups, seen_weights : optional
+        as in `solve`; what a page shows "as observed".
+    title : str
+    solving : dict
+        more arguments of `solve`, such as beta and margin.
+    source : Source, optional
+        the table that the rows come from.
+    """
+
+    problem: Problem
+    evidence: Evidence
+    labels: Any = None
+    groups: Any = None
+    seen_weights: Any = None
+    title: str = "Rules tried out"
+    solving: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = None
+
+    def __post_init__(self) -> None:
+        as_evidence(self.evidence)
+        self.jobs = Jobs()
+        self._busy = threading.Lock()  # one solve at a time: each uses all cores
+        self._solvers: dict[View, WarmFullBatch] = {v: WarmFullBatch() for v in ("predicted", "observed")}
+        self._seen: dict[View, ObservedRows] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {}
+
+    @property
+    def observable(self) -> bool:
+        """Whether labels or groups were given."""
+        return self.labels is not None or self.groups is not None
+
+    def start(self) -> dict[str, Any]:
+        """What a page shows before anything is solved."""
+        evidence, seen = self.evidence, self._observe("observed")
+        space = self.problem.action_space(evidence.classes, evidence.options)
+        words = [
+            {"name": word.name, "signature": word.signature, "help": word.help} for word in describe_words()
+        ]
+        families = {word.name for word in describe_words() if word.is_family}
+        return {
+            "title": self.title,
+            "version": versions()["bylaw"],
+            "rows": len(evidence),
+            "classes": list(evidence.classes),
+            "actions": list(space.actions),
+            "kind": space.kind,
+            "groups": {name: list(values) for name, values in evidence.group_values.items()},
+            "references": list(evidence.references),
+            "costs": list(evidence.costs),
+            "labelled": LABEL in seen.observed,
+            "observed_groups": sorted(seen.observed - {LABEL}),
+            "rates": [word for word in words if word["name"] not in families],
+            "families": [word for word in words if word["name"] in families],
+            "problem": {
+                "minimize": str(self.problem.minimize),
+                "rules": [{"text": str(rule), "on": True} for rule in self.problem.rules],
+            },
+        }
+
+    def read_rule(self, text: str) -> dict[str, Any]:
+        """Whether this is a rule for these rows; if so, in words, and what a slider moves."""
+        try:
+            statement = _parse_statement(text)
+            problem = self._state(str(self.problem.minimize), [statement])
+            evidence = self.evidence
+            space = problem.action_space(evidence.classes, evidence.options)
+            problem.expand(evidence.classes, evidence.group_values, space.options)
+        except RuleSyntaxError as wrong:
+            return {"ok": False, "error": wrong.message, "line": wrong.line, "column": wrong.column}
+        except BylawError as wrong:
+            return {"ok": False, "error": str(wrong), "line": 1, "column": 0}
+        return {
+            "ok": True,
+            "text": str(statement),
+            "sentence": write_sentence(statement, problem.kind),
+            **_describe_level(statement),
+        }
+
+    def answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Solve what a page asks, and state what it draws; older questions of its tab end."""
+        tab, number = read_place(content)
+        job = self.jobs.begin(tab, "solve", number)
+        try:
+            job.check()
+            question = Question.read(content, self.observable)
+            with self._busy, interrupting(job.check):
+                job.check()
+                found = self._answer(question, job)
+        except CancelledError:
+            found = {"status": "cancelled"}
+        except BylawError as refused:
+            found = {"status": "failed", "error": describe(refused)}
+        finally:
+            self.jobs.end(tab, job)
+        return {"number": number, "seconds": job.seconds, **found}
+
+    def trace(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """What each level of one of the rules costs."""
+        tab, number = read_place(content)
+        job = self.jobs.begin(tab, "frontier", number)
+        try:
+            job.check()
+            question = Question.read(content, self.observable)
+            place = content.get("rule")
+            if type(place) is not int or place not in question.places:
+                raise OptionError("rule must be the place of a rule that is on")
+            with self._busy, interrupting(job.check):
+                job.check()
+                return {"number": number, "rule": place, **self._trace(question, place, job)}
+        finally:
+            self.jobs.end(tab, job)
+
+    def save(self, content: Mapping[str, Any]) -> SavedFile:
+        """A file to download: the rules, the policy, a report, or a program."""
+        question, wanted = Question.read(content, self.observable), content.get("kind")
+        problem, observed = self.state(question), question.view == "observed" and self.observable
+        if wanted == "rules":
+            off = [text for text, on in question.rules if not on]
+            columns = {} if self.source is None else self.source.stated
+            return SavedFile(
+                "rules.toml", write_rules(problem, off, columns, self.solving), "application/toml"
+            )
+        if wanted == "python":
+            text = write_program(problem, self.source, observed, self.solving, self.title)
+            return SavedFile("solve.py", text, "text/x-python")
+        if wanted not in ("policy", "report"):
+            raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', not {wanted!r}")
+        policy = self._solve_afresh(problem, observed)
+        if wanted == "policy":
+            return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
+        outcomes = self._name_outcomes() if observed else {}
+        made = report(policy, self.evidence, **outcomes, title=self.title)
+        return SavedFile("report.html", made.html, "text/html")
+
+    def _solve_afresh(self, problem: Problem, observed: bool) -> Policy:
+        """As anyone would, from nothing, with the table and its columns on its card."""
+        policy = solve(problem, self.evidence, **(self._name_outcomes() if observed else {}), **self.solving)
+        if self.source is None:
+            return policy
+        columns = self.source.roles.to_dict()
+        return replace(policy, card=replace(policy.card, source=self.source.name, columns=columns))
+
+    def _name_outcomes(self) -> dict[str, Any]:
+        return {"labels": self.labels, "groups": self.groups, "seen_weights": self.seen_weights}
+
+    def solve(self, question: Question, job: Job | None = None) -> Policy:
+        """The policy of a problem."""
+        problem, options = self.state(question), dict(self.solving)
+        if question.view == "observed" and (options.get("margin") or self._is_affected(problem)):
+            options |= self._name_outcomes()
+        callback = None if job is None else job.watch
+        solver = self._solvers[question.view]
+        return solve(problem, self.evidence, solver=solver, callback=callback, **options)
+
+    def _is_affected(self, problem: Problem) -> bool:
+        """Whether some rule, or the worst group, is about what was observed: otherwise the policy is the one
+        without labels and groups, which is found sooner."""
+        seen, evidence = self._observe("observed").observed, self.evidence
+        space = problem.action_space(evidence.classes, evidence.options)
+        if problem.of_worst_group or not problem.minimize.is_linear:
+            return bool(seen)
+        rules = problem.expand(evidence.classes, evidence.group_values, space.options)
+        atoms = {atom for found in rules for atom in found.rule.atoms()}
+        named = {name for atom in atoms for name, _ in atom.conditions}
+        named |= {LABEL for atom in atoms if atom.needs_label(space)}
+        return not seen.isdisjoint(named)
+
+    def state(self, question: Question) -> Problem:
+        """The problem that a page states."""
+        texts = [question.rules[i][0] for i in question.places]
+        return self._state(question.minimize, [_parse_statement(text) for text in texts])
+
+    def _state(self, minimize: str, rules: Sequence[Statement]) -> Problem:
+        own = self.problem
+        return Problem(minimize, rules, own.classes, own.decisions, own.reject)
+
+    def _answer(self, question: Question, job: Job) -> dict[str, Any]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                policy = self.solve(question, job)
+            except InfeasibleRulesError as conflict:
+                return self._explain(conflict.diagnosis, question)
+        job.check()
+        drawn = self._draw(policy, question)
+        return {
+            "status": "solved",
+            **drawn,
+            "conflict": None,
+            "warnings": [describe(w.message) for w in caught],
+        }
+
+    def _draw(self, policy: Policy, question: Question) -> dict[str, Any]:
+        rows, observed = self._make_rows(policy, question.view), question.view == "observed"
+        table = self._find_table(policy.problem, question.view, rows.seen)
+        baseline = self._find_baseline(table, rows)
+        excesses = self._solvers[question.view].take_excesses(policy.solution.multipliers)
+        excesses = excesses if policy.lottery else {}  # those are of randomised decisions
+        rules: list[Any] = [None] * len(question.rules)
+        for place, drawn in zip(question.places, picture.draw_rules(rows, observed, excesses), strict=True):
+            rules[place] = drawn
+        return {
+            "cost": picture.draw_cost(rows, baseline),
+            "rules": rules,
+            "kind": policy.action_space.kind,
+            "actions": list(policy.actions),
+            "partitions": picture.draw_groups(table, baseline, rows, observed),
+            **picture.draw_changes(table, rows),
+            "random": picture.draw_chance(rows),
+            "intervals": picture.INTERVAL if observed else None,
+        }
+
+    def _explain(self, diagnosis: Diagnosis, question: Question) -> dict[str, Any]:
+        """Why the rules conflict, and the smallest change after which they do not."""
+        problem = self.state(question)
+        rules: list[Any] = [None] * len(question.rules)
+        for place, statement in zip(question.places, problem.rules, strict=True):
+            rules[place] = picture.describe_rule(statement, problem)
+        space = problem.action_space(self.evidence.classes, self.evidence.options)
+        relaxations = [
+            _relax(question.places[i], statement, diagnosis.relaxation[str(statement)])
+            for i, statement in enumerate(problem.rules)
+            if str(statement) in diagnosis.relaxation
+        ]
+        conflict = {
+            "words": str(diagnosis),
+            "rules": [{"text": name, "reach": diagnosis.least[name]} for name in diagnosis.conflict],
+            "relaxations": relaxations,
+        }
+        return {
+            "status": "conflict",
+            "cost": None,
+            "rules": rules,
+            "kind": space.kind,
+            "actions": list(space.actions),
+            "partitions": [],
+            "changed": None,
+            "flows": [],
+            "changed_by_group": [],
+            "random": None,
+            "intervals": None,
+            "conflict": conflict,
+            "warnings": [],
+        }
+
+    def _trace(self, question: Question, place: int, job: Job) -> dict[str, Any]:
+        problem = self.state(question)
+        statement = problem.rules[question.places.index(place)]
+        slider = _describe_level(statement)
+        if slider["level"] is None:
+            raise OptionError(f"{statement} has no single level")
+        levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], _POINTS), slider["level"]])
+        try:
+            found = frontier(problem, self.evidence, {statement: levels}, callback=job.watch)
+        except InfeasibleRulesError:
+            every = levels.tolist()
+            return {"levels": [], "costs": [], "prices": [], "conflicts": every, "now": slider["level"]}
+        held = np.array([status is not Status.INFEASIBLE for status in found.status])
+        return {
+            "levels": found.levels[held, 0].tolist(),
+            "costs": found.cost[held].tolist(),
+            "prices": found.prices[held, 0].tolist(),
+            "conflicts": found.levels[~held, 0].tolist(),
+            "now": slider["level"],
+        }
+
+    def _make_rows(self, policy: Policy, view: View) -> ReportRows:
+        evidence = policy.feature_map.admit(self.evidence)
+        computed = bool(policy.problem.functions)  # costs that the rows do not have by themselves
+        seen = observe(evidence, *self._outcomes(view)) if computed else self._observe(view)
+        decide = partial(decide_baseline, policy.problem, evidence)
+        return ReportRows(
+            policy=policy,
+            evidence=evidence,
+            seen=seen,
+            labelled=LABEL in seen.observed,
+            held_out=False,
+            fitted=True,
+            baseline=self._recall("decisions", (policy.problem.minimize, policy.action_space), decide),
+            probabilities=policy.probabilities(evidence),
+        )
+
+    def _find_table(self, problem: Problem, view: View, seen: ObservedRows) -> picture.GroupTable:
+        named = tuple(list_partitions(problem, seen))
+
+        def make() -> picture.GroupTable:
+            return picture.GroupTable.make([make_partition(seen, attributes) for attributes in named], seen)
+
+        return self._recall("table", (named, view), make)
+
+    def _find_baseline(self, table: picture.GroupTable, rows: ReportRows) -> picture.Baseline:
+        measure = partial(picture.Baseline.measure, rows.baseline, table, rows)
+        return self._recall(
+            "baseline", (table, id(rows.baseline), rows.seen, rows.policy.problem.minimize), measure
+        )
+
+    def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
+        """What does not depend on levels, from the last answer."""
+        if what not in self._kept or self._kept[what][0] != key:
+            self._kept[what] = key, make()
+        return self._kept[what][1]
+
+    def _outcomes(self, view: View) -> tuple[Any, Any, Any]:
+        return (self.labels, self.groups, self.seen_weights) if view == "observed" else (None, None, None)
+
+    def _observe(self, view: View) -> ObservedRows:
+        if view not in self._seen:
+            self._seen[view] = observe(self.evidence, *self._outcomes(view))
+        return self._seen[view]
+
+
+def read_place(content: Mapping[str, Any]) -> tuple[str, int]:
+    """The tab that asks, and the number of its question."""
+    tab, number = content.get("tab"), content.get("number")
+    if not isinstance(tab, str) or type(number) is not int:
+        raise OptionError("tab must be text, and number a whole number")
+    return tab, number
+
+
+def describe(problem: object) -> str:
+    """An error or a warning, with its notes."""
+    return "\n".join([str(problem), *getattr(problem, "__notes__", ())])
+
+
+def _parse_statement(text: str) -> Statement:
+    statement = parse(text)
+    if not isinstance(statement, Rule | Band | Family):
+        raise RuleSyntaxError("a rule compares a rate: write <= or >= and a number, or a family", text)
+    return statement
+
+
+def _describe_level(statement: Statement) -> dict[str, Any]:
+    """What a slider moves, from where to where; nothing for rules without a single number."""
+    try:
+        level, template = statement.level, statement.template
+        moved = str(statement.at(_ANY_LEVEL))
+    except RuleError:
+        return dict.fromkeys(("level", "lowest", "highest", "step", "unit", "template", "parts"))
+    if isinstance(level, tuple):
+        return dict.fromkeys(("level", "lowest", "highest", "step", "unit", "template", "parts"))
+    unit = find_level_unit(statement)
+    lowest, highest, step = _choose_range(level, unit)
+    return {
+        "level": level,
+        "lowest": lowest,
+        "highest": highest,
+        "step": step,
+        "unit": unit,
+        "template": template,
+        "parts": _split_template(template, moved),
+    }
+
+
+def _choose_range(level: float, unit: Unit) -> tuple[float, float, float]:
+    """Of a slider."""
+    if unit == "plain":
+        size = 10.0 ** np.ceil(np.log10(2 * abs(level))) if level else 1.0
+        return (-size if level < 0 else 0.0), float(size), float(size / 200)
+    highest = next((end for end in (0.2, 0.5, 1.0) if abs(level) <= 0.8 * end), 1.0)
+    lowest = -highest if level < 0 else 0.0
+    return lowest, max(highest, level), highest / 200
+
+
+def _split_template(template: str, moved: str) -> list[str]:
+    """What is before and after the number."""
+    text = repr(_ANY_LEVEL)
+    place = template.find("level")
+    while template[:place] + text + template[place + 5 :] != moved:
+        place = template.index("level", place + 1)
+    return [template[:place], template[place + 5 :]]
+
+
+def _relax(place: int, statement: Statement, slack: float) -> dict[str, Any]:
+    """The level that lets all rules hold, rounded outwards."""
+    level = getattr(statement, "level", None)
+    if not isinstance(level, float | int):
+        return {"rule": place, "level": None, "loosened": slack}
+    digits = 10**4
+    loose = statement.loosening * (level + statement.loosening * slack * (1 + 1e-3))
+    loosest = statement.loosening * float(np.ceil(loose * digits) / digits)
+    return {"rule": place, "level": loosest, "loosened": abs(loosest - level)}

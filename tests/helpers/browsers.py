@@ -1,0 +1,108 @@
+"""A real browser for tests, and what is looked for in any page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+# Each letter's colour against the nearest painted background, as WCAG counts it.
+CONTRAST = """() => {
+  const number = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).map(Number);
+    return parts.length < 4 || parts[3] > 0 ? parts : null;
+  };
+  const light = ([r, g, b]) => {
+    const linear = [r, g, b].map((c) => ((c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = number(getComputedStyle(e).backgroundColor);
+      if (colour) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  document.querySelectorAll("body *").forEach((element) => {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    const unseen = !element.getClientRects().length;
+    if (!own || unseen || ["SCRIPT", "STYLE", "title", "desc"].includes(element.tagName)) return;
+    const style = getComputedStyle(element);
+    const ink = element instanceof SVGElement ? style.fill : style.color;
+    const [a, b] = [light(number(ink)), light(behind(element))].sort();
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push([element.textContent.trim().slice(0, 40), ratio]);
+  });
+  return poor;
+}"""
+
+# Things without a name, headings that skip a level, ids that come twice, controls without a label.
+FAULTS = """() => {
+  const faults = [];
+  document.querySelectorAll("svg, img").forEach((e) => {
+    const hidden = e.closest("[aria-hidden=true]");
+    if (!hidden && (e.getAttribute("role") !== "img" || !e.querySelector("title")?.textContent.trim()))
+      faults.push("no name: " + e.outerHTML.slice(0, 80));
+  });
+  let level = 0;
+  document.querySelectorAll("h1, h2, h3, h4").forEach((h) => {
+    const here = Number(h.tagName[1]);
+    if (here > level + 1) faults.push("skipped level: " + h.textContent);
+    level = here;
+  });
+  const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+  ids.filter((id, i) => ids.indexOf(id) !== i).forEach((id) => faults.push("twice: " + id));
+  document.querySelectorAll("[aria-labelledby], [aria-describedby], [aria-controls]").forEach((e) =>
+    ["aria-labelledby", "aria-describedby", "aria-controls"].forEach((name) =>
+      (e.getAttribute(name) || "").split(" ").filter(Boolean).forEach((id) => {
+        if (!document.getElementById(id)) faults.push("refers to nothing: " + id);
+      })));
+  document.querySelectorAll("input, select, button").forEach((e) => {
+    const label = e.getAttribute("aria-label") || e.getAttribute("aria-labelledby");
+    if (!e.labels?.length && !e.textContent.trim() && !label) faults.push("no label: " + e.outerHTML);
+  });
+  document.querySelectorAll("table").forEach((t) => {
+    if (!t.caption?.textContent.trim()) faults.push("no caption");
+    if (t.querySelector("th:not([scope])")) faults.push("no scope");
+  });
+  if (document.querySelectorAll("main").length !== 1) faults.push("landmarks");
+  if (!document.documentElement.lang) faults.push("no language");
+  return faults;
+}"""
+
+
+def unavailable(reason):
+    """Continuous integration must not skip."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@contextmanager
+def run_chromium() -> Iterator:
+    """Chromium, or a test that is skipped."""
+    if CHROMIUM is None:
+        unavailable("needs Chromium: apt-get install chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        unavailable("needs playwright: pip install 'bylaw[test]'")
+    with sync_playwright() as engine:
+        running = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield running
+        running.close()
