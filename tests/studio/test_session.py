@@ -381,6 +381,25 @@ def test_a_newer_question_ends_an_older_one(monkeypatch):
     assert ask(session, ["rejected() <= 0.1"], number=3)["status"] == "solved"
 
 
+def test_progress_counts_passes_and_states_how_far_off_the_solver_is(monkeypatch):
+    evidence, _, _ = people(500, 0)
+    session, seen = Session(Problem("error()"), evidence), []
+
+    def watched(*args, callback, **options):
+        def watch(step):
+            callback(step)
+            seen.append(session.jobs.describe("one"))
+
+        return solve(*args, callback=watch, **options)
+
+    monkeypatch.setattr(session_module, "solve", watched)
+    ask(session, [rule.format(0.05) for rule in RULES])
+    assert all(one["busy"] for one in seen)
+    assert 0 < seen[0]["step"] < seen[-1]["step"]
+    assert seen[-1]["off_by"] < 1e-6 < seen[0]["off_by"]
+    assert not session.jobs.describe("one")["busy"]
+
+
 def test_another_tab_does_not_end_it(monkeypatch):
     evidence, _, _ = people(500, 0)
     session = Session(Problem("error()"), evidence)

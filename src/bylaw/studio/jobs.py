@@ -23,7 +23,7 @@ class Job:
     purpose: Purpose
     number: int
     cancelled: bool = False
-    step: int = 0
+    step: int = 0  # passes over the rows
     off_by: float | None = None
     started: float = field(default_factory=time.perf_counter)
 
@@ -37,10 +37,14 @@ class Job:
         if self.cancelled:
             raise CancelledError
 
+    def advance(self) -> None:
+        """One more pass over the rows begins."""
+        self.check()
+        self.step += 1
+
     def watch(self, step: Step | Any) -> None:
         """A callback of solvers and frontiers."""
         self.check()
-        self.step += 1
         if isinstance(step, Step):
             self.off_by = step.gradient_mapping
 

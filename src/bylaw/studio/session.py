@@ -165,7 +165,7 @@ class Session:
         try:
             job.check()
             question = Question.read(content, self.observable)
-            with self._busy, interrupting(job.check):
+            with self._busy, interrupting(job.advance):
                 job.check()
                 found = self._answer(question, job)
         except CancelledError:
@@ -186,7 +186,7 @@ class Session:
             place = content.get("rule")
             if type(place) is not int or place not in question.places:
                 raise OptionError("rule must be the place of a rule that is on")
-            with self._busy, interrupting(job.check):
+            with self._busy, interrupting(job.advance):
                 job.check()
                 return {"number": number, "rule": place, **self._trace(question, place, job)}
         finally:
