@@ -112,7 +112,7 @@ def make_film(page: Page) -> None:
     page.evaluate("scrollTo(0, 0)")
     film.take(2200)
     page.screenshot(path=IMAGES / "studio_conflict.png")
-    page.locator("#relaxations button").last.click()
+    page.locator("#relaxations button").first.click()
     settle(page)
     page.wait_for_timeout(300)
     film.take(2500)

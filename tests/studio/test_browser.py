@@ -399,6 +399,8 @@ def test_conflicts_have_ways_out(opened):
         assert page.locator("#results").get_attribute("data-status") == "solved"
         assert not page.locator("#conflict").is_visible()
         assert figures(page)[1] == format_percent(table.cost(*texts(page)))
+        sentences = page.locator("#rules .rule").all_text_contents()
+        assert not any("(" in sentence for sentence in sentences)  # words, not formulas
         page.click("#undo")
         settle(page)
         assert state(page)["rules"] == stated["rules"]

@@ -554,15 +554,21 @@
   }
 
   // What an answer says of each rule goes below it.
+  function nameRules(reply, asked) {
+    (reply.rules || []).forEach((told, i) => {
+      const rule = state.rules[i];
+      if (!told || !told.sentence || !rule || !asked.rules[i] || rule.text !== asked.rules[i].text) return;
+      if (cardOf(rule.text)) cardOf(rule.text).sentence = told.sentence;
+      say(get(`sentence-${i}`), told.sentence);
+      get(`remove-${i}`).setAttribute("aria-label", visible(`Remove: ${told.sentence}`));
+    });
+  }
   function sayOfRules(reply, asked) {
+    nameRules(reply, asked);
     (reply.rules || []).forEach((told, i) => {
       const rule = state.rules[i];
       if (!told || !rule || !asked.rules[i] || !get(`said-${i}`)) return;
       const card = cardOf(rule.text);
-      if (rule.text === asked.rules[i].text && told.sentence) {
-        if (card) card.sentence = told.sentence;
-        say(get(`sentence-${i}`), told.sentence);
-      }
       if (!rule.on) return;
       const known_rate = known(told.rate) ? `Now ${formatAmount(told.rate, unitOf(told, card))}` : "";
       get(`said-${i}`).replaceChildren(
@@ -749,9 +755,12 @@
     if (!solved && reply.status !== "cancelled") say(get("brief"), failed ? "cannot be solved" : "these rules conflict");
     const stale = !solved && answer && !same(answered, stateNow());
     show(get("stale"), Boolean(stale));
-    say(get("stale"), reply.status === "cancelled" ? "Cancelled: what follows is of the rules before" : "What follows is of the rules before");
+    say(get("stale"), reply.status === "cancelled" ? "Cancelled. Below is the last answer, of other rules" : "Below is the last answer, of other rules");
     if (solved) showAnswer(reply, asked);
-    else clearRules(reply);
+    else {
+      nameRules(reply, asked);
+      clearRules(reply);
+    }
     if (reply.status === "conflict") showConflict(reply);
     if (current && !dragging) speak(reply);
     showKept();
@@ -822,6 +831,13 @@
     const count = Math.floor(scale.high / step + 1e-9) - first + 1;
     return Array.from({ length: Math.min(Math.max(count, 0), 20) }, (_, i) => tidy((first + i) * step));
   }
+  // As many digits as it takes to tell two ticks apart.
+  function formatTick(tick, ticks, unit) {
+    if (ticks.length < 2) return formatAmount(tick, unit);
+    const step = Math.abs(ticks[1] - ticks[0]) * factorOf(unit);
+    const digits = Math.min(Math.max(Math.ceil(-Math.log10(step) - 1e-9), 0) + 1, 8);
+    return `${signed(trim((tick * factorOf(unit)).toFixed(digits)))}${unit === "share" ? `${SPACE}%` : ""}`;
+  }
   const lineFrom = (x1, x2, y1, y2, name) => draw("line", { x1, x2, y1, y2, class: name });
   const makeSvg = (title, height, name, ...content) => draw("svg", { role: "img", width: "100%", height, class: name, focusable: "false" }, draw("title", {}, title), ...content);
 
@@ -837,9 +853,9 @@
   }
   function drawAxis(scale, unit) {
     return draw("svg", { width: "100%", height: 16, "aria-hidden": "true", class: "axis", focusable: "false" },
-      listTicks(scale, 3).map((tick) => {
+      listTicks(scale, 3).map((tick, _, ticks) => {
         const place = placeOn(scale, tick);
-        return draw("text", { x: at(scale, tick), y: 12, "text-anchor": place < 8 ? "start" : place > 92 ? "end" : "middle", class: "tick" }, formatAmount(tick, unit));
+        return draw("text", { x: at(scale, tick), y: 12, "text-anchor": place < 8 ? "start" : place > 92 ? "end" : "middle", class: "tick" }, formatTick(tick, ticks, unit));
       }));
   }
 
@@ -856,7 +872,7 @@
       rows: chosen.groups.map((group) => ({ group, before: group.before[a], after: group.after[a], lower: group.lower && group.lower[a], upper: group.upper && group.upper[a] })),
     }));
     if (chosen.groups.some((group) => known(group.mistakes_after))) {
-      blocks.push({ name: start.kind === "sets" ? "true label left out" : "mistakes", mistakes: true, rows: chosen.groups.map((group) => ({ group, before: group.mistakes_before, after: group.mistakes_after })) });
+      blocks.push({ name: (reply.kind || start.kind) === "sets" ? "true label left out" : "mistakes", mistakes: true, rows: chosen.groups.map((group) => ({ group, before: group.mistakes_before, after: group.mistakes_after })) });
     }
     const scale = fitScale(blocks.flatMap((block) => block.rows.flatMap((row) => [row.before, row.after, row.lower, row.upper])));
     const words = chosen === all[0] ? "all rows" : `by ${chosen.name}`;
@@ -914,14 +930,15 @@
   // Who changes: the largest flows between decisions, then each group's share.
   function showChanges(reply) {
     const parts = [make("p", {}, make("strong", {}, formatShare(reply.changed)), " of all decisions differ from those without rules.")];
+    const sets = (reply.kind || start.kind) === "sets";
     const flows = [];
     (reply.flows || []).forEach((row, from) => row.forEach((share, to) => { if (from !== to && share > 5e-7) flows.push({ from, to, share }); }));
     flows.sort((one, other) => other.share - one.share);
     const name = (index) => shorten(reply.actions[index], 22);
     if (flows.length) {
       const most = flows[0].share;
-      parts.push(makeBars("From one decision to another", flows.slice(0, 6).map(({ from, to, share }) => ({ label: `${name(from)} → ${name(to)}`, share })), most));
-      if (flows.length > 6) parts.push(makeFlowTable(reply));
+      parts.push(makeBars(sets ? "Labels that join the likeliest one" : "From one decision to another", flows.slice(0, 6).map(({ from, to, share }) => ({ label: `${name(from)} ${sets ? "+" : "→"} ${name(to)}`, share })), most));
+      if (flows.length > 6) parts.push(makeFlowTable(reply, sets));
     }
     const partitions = [...new Set((reply.changed_by_group || []).map((one) => one.name))];
     const most = Math.max(...(reply.changed_by_group || []).map((one) => one.changed || 0), 0);
@@ -939,12 +956,12 @@
         make("td", {}, formatShare(share)),
       ))));
   }
-  function makeFlowTable(reply) {
+  function makeFlowTable(reply, sets) {
     const open = Boolean(document.querySelector("#changes details[open]"));
     return make("details", { open },
       make("summary", {}, "All flows"),
       make("div", { class: "scroll" }, make("table", { class: "data" },
-        make("caption", {}, "Share of rows, from (rows) to (columns)"),
+        make("caption", {}, sets ? "Share of rows, by the likeliest label (rows) and what the set holds (columns)" : "Share of rows, from (rows) to (columns)"),
         make("thead", {}, make("tr", {}, make("td", {}), reply.actions.map((action) => make("th", { scope: "col" }, shorten(action, 16))))),
         make("tbody", {}, reply.flows.map((row, from) => make("tr", {}, make("th", { scope: "row" }, shorten(reply.actions[from], 20)), row.map((share, to) => make("td", { class: from === to ? "quiet" : null }, formatShare(share)))))),
       )));
@@ -1000,9 +1017,9 @@
     const y = (cost) => TOP + (HIGH - TOP - BOTTOM) * (1 - (up.high > up.low ? (cost - up.low) / (up.high - up.low) : 0.5));
     const text = (words, tx, ty, anchor, name = "tick") => draw("text", { x: tx, y: ty, "text-anchor": anchor, class: name }, words);
     const parts = [];
-    listTicks(up, 4).forEach((tick) => parts.push(lineFrom(LEFT, WIDE - RIGHT, y(tick), y(tick), "grid"), text(formatAmount(tick, unit), LEFT - 8, y(tick) + 4, "end")));
+    listTicks(up, 4).forEach((tick, _, all) => parts.push(lineFrom(LEFT, WIDE - RIGHT, y(tick), y(tick), "grid"), text(formatTick(tick, all, unit), LEFT - 8, y(tick) + 4, "end")));
     const ticks = listTicks(across, 5);
-    ticks.forEach((tick) => parts.push(text(formatAmount(tick, card.unit).replace(/\u00a0points?$/, ""), x(tick), HIGH - BOTTOM + 18, "middle")));
+    ticks.forEach((tick) => parts.push(text(formatTick(tick, ticks, card.unit), x(tick), HIGH - BOTTOM + 18, "middle")));
     parts.push(...shadeConflicts(conflicts, points, x, TOP, HIGH - BOTTOM));
     for (let i = 1; i < points.length; i += 1) parts.push(lineFrom(x(points[i - 1].level), x(points[i].level), y(points[i - 1].cost), y(points[i].cost), "curve-line"));
     points.forEach((one) => parts.push(draw("circle", { cx: x(one.level), cy: y(one.cost), r: 3.5, class: "point" })));
