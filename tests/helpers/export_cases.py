@@ -14,12 +14,12 @@ from bylaw import (
     Evidence,
     Policy,
     Problem,
+    accepted,
     custom,
     demographic_parity,
     disagreement,
     equalized_odds,
     error,
-    f1,
     miscoverage,
     omits,
     precision,
@@ -388,7 +388,7 @@ def quotients():
         predictive_parity("sex", tol=0.05, labels=["c"]),
         rejected() <= 0.3,
     ]
-    return case(Problem(1 - f1("c"), rules), Columns(list("abc"), groups={"sex": "sex"}), frame)
+    return case(Problem(error() / accepted(), rules), Columns(list("abc"), groups={"sex": "sex"}), frame)
 
 
 AWKWARD_CASES = {

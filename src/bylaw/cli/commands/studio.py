@@ -83,9 +83,11 @@ def run_studio(
 def mention(problem: Problem, stated: Mapping[str, Any]) -> Problem:
     """The problem with rules that refer to every earlier model and cost that is stated: any may be tried."""
     from bylaw.language.action_space import ACTION_SPACES
-    from bylaw.language.rates import custom, disagreement, omits
+    from bylaw.language.parser import parse
+    from bylaw.language.rates import custom
 
-    differs = disagreement if ACTION_SPACES[problem.kind].exclusive else omits
-    rules = [differs(name) <= 1 for name in stated.get("references", ()) if name not in problem.references]
+    differs = ACTION_SPACES[problem.kind].choose_phrase("disagreement", "omits")
+    others = [name for name in stated.get("references", ()) if name not in problem.references]
+    rules: list[Any] = [parse(f"{differs}({name!r}) <= 1") for name in others]
     rules += [custom(name) <= 1 for name in stated.get("costs", ()) if name not in problem.arrays]
     return problem.with_rules([*problem.rules, *rules])
