@@ -302,8 +302,8 @@ CORRECTED = partial(z_test, level=LEVEL / PLANNED_DAYS)
 EVIDENTLY_Z = partial(evidently_drift, method="z")
 BROKEN = partial(monitor, statuses=("broken",))
 CONTESTANTS = (
-    Contestant("bylaw, Monitor", monitor),
-    Contestant("bylaw, Monitor, only where a rule is called broken", BROKEN),
+    Contestant("bylaw, Monitor", monitor, runs=500),
+    Contestant("bylaw, Monitor, only where a rule is called broken", BROKEN, runs=500),
     Contestant("z-test of the day", z_test),
     Contestant(f"z-test of the day, Bonferroni for {PLANNED_DAYS} days", CORRECTED),
     Contestant("z-test of all rows so far, every day", z_test_so_far),
