@@ -200,6 +200,14 @@ def test_a_refit_with_few_changes(policy, bylaw):
     assert not np.isnan(rules[f"custom('changed') <= {share - 0.004:.4f}"]["estimate"])
     assert bylaw("watch", "little.json", "new.parquet", "--state", "w.json", *previous).code == 0
     assert bylaw("report", "little.json", "drifted.parquet", "-o", "r.html", *previous).code == 0
+    assert bylaw("explain", "little.json", "new.parquet", "--row", "3", *previous).code == 0
+    other = bylaw("decide", "little.json", "new.parquet", "-o", "decisions.csv", "--previous", "any.json")
+    assert other.code == 2
+    assert "changes were counted since another policy" in other.err
+    same = bylaw("watch", "little.json", "drifted.parquet", "--state", "same.json", *previous, "--json")
+    watched = {rule["rule"]: rule["estimate"] for rule in json.loads(same.out)["rules"]}
+    assert watched[f"custom('changed') <= {share - 0.004:.4f}"] == pytest.approx(counted["changed"], abs=1e-9)
+    assert watched["rejected() <= 0.1"] <= 0.1 + 1e-5  # on the rows that it was fitted on
     idle = bylaw("decide", "any.json", "new.parquet", "-o", "decisions.csv", *previous)
     assert idle.code == 2
     assert "--previous has no effect" in idle.err
@@ -233,3 +241,33 @@ def test_runs_at_the_same_time_wait_for_each_other(policy, bylaw):
     monitor = Monitor.load("watch.json", Policy.load(policy))
     assert (monitor.rows, len(monitor.batches)) == (1600, 8)
     assert len(list(policy.parent.glob("watch.json-rows-*.npz"))) == 1
+
+
+def test_a_rules_file_and_a_margin_go_with_a_refit(policy, bylaw):
+    parquet.write_table(day(53, rows=3000, drift=0.1), "drifted.parquet")
+    found = bylaw(
+        "refit",
+        "policy.json",
+        "drifted.parquet",
+        "--rules",
+        "rules.toml",
+        "--margin",
+        "1",
+        "-o",
+        "later.json",
+    )
+    assert found.code == 0, found.err
+    tightened = Policy.load("later.json").tightened
+    assert max(tightened.values()) > 0
+
+
+def test_rows_count_by_decisions_always_or_never(policy, bylaw):
+    write_day(1)
+    write_day(2)
+    assert bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json").code == 0
+    kept = ("--keep", "p_no", "--keep", "p_yes", "--keep", "sex")
+    drawn = bylaw("decide", "policy.json", "day2.parquet", "-o", "drawn.parquet", *kept)
+    assert drawn.code == 0, drawn.err
+    mixed = bylaw("watch", "policy.json", "drawn.parquet", "--state", "watch.json", "--decisions", "decision")
+    assert mixed.code == 2
+    assert "earlier rows counted by probabilities" in mixed.err

@@ -508,7 +508,7 @@ def test_what_is_done_again_is_harmless():
 ERRORS = {
     "some rows were counted": (
         lambda m: m.update(ROWS.evidence.rows(np.arange(95, 105)), ids=np.arange(95, 105)),
-        "5 of 10 rows were counted before, the first of them in row 1, and bring nothing new",
+        "5 of 10 rows were counted before, the first of them in row 0, and bring nothing new",
     ),
     "an id twice": (
         lambda m: m.update(ROWS.evidence.rows(np.arange(3)), ids=["x", "y", "x"]),
@@ -516,7 +516,7 @@ ERRORS = {
     ),
     "ids that were never seen": (
         lambda m: m.update(ids=[1, 1000, 1001], labels=["yes"] * 3),
-        "2 ids were never seen, the first of them in row 2",
+        "2 ids were never seen, the first of them in row 1",
     ),
     "another label": (
         lambda m: m.update(ids=np.arange(100), labels=np.where(RIGHT[:100], "no", "yes")),
@@ -563,7 +563,9 @@ ERRORS = {
         "earlier model 'old': pass references=",
     ),
     "an unknown decision": (
-        lambda m: m.update(ROWS.evidence.rows([300]), decisions=["maybe"]),
+        lambda m: Monitor(m.policy, rules=["error() <= 0.9"]).update(
+            ROWS.evidence.rows([300]), decisions=["maybe"]
+        ),
         "maybe",
     ),
 }
@@ -595,7 +597,7 @@ def test_errors_name_the_cause_and_nothing_is_counted(name):
         ({"limits": {"loss": (5, 1)}}, r"limits\['loss'\] must be two finite numbers"),
         ({"limits": {"loss": (0, math.inf)}}, r"limits\['loss'\] must be two finite numbers"),
         ({"limits": [1]}, "limits takes a dict"),
-        ({"limits": {}}, r"a rule refers to custom\('loss'\), whose range is not known: pass limits="),
+        ({"limits": {}}, r"a rule refers to custom\('loss'\), whose range is not known; pass limits="),
         ({"groups": {}}, "a rule refers to 'sex', which the policy does not know: pass its values"),
         ({"groups": {"sex": "FM"}}, r"groups\['sex'\] must be a list of its values, not 'FM'"),
         ({"groups": {"sex": 3}}, r"groups\['sex'\] must be a list of its values, not 3"),

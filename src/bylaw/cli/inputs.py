@@ -121,13 +121,35 @@ def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:
     return {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
 
 
-def load_previous(path: Path | None, policy: Policy) -> Policy | None:
-    """The earlier policy that a rule compares decisions with; an error if it has no effect, or is needed."""
+@dataclass(frozen=True)
+class Previous:
+    """The earlier policy that a rule compares decisions with."""
+
+    policy: Policy
+    by_id: bool  # whether its decisions are those that ids drew
+
+    def mark(self, evidence: Evidence, ids: Any) -> Evidence:
+        """The rows with what it costs to decide otherwise."""
+        if self.by_id and ids is None:
+            raise OptionError(
+                "changes since the earlier policy are counted by id: name the column with --id-column"
+            )
+        return self.policy.mark_changes(evidence, ids=ids if self.by_id else None)
+
+
+def load_previous(path: Path | None, policy: Policy) -> Previous | None:
+    """Of --previous; an error if it has no effect, or is another one than the policy was fitted beside."""
     if path is None:
         return None
     if CHANGED not in policy.problem.arrays:
         raise OptionError("--previous has no effect: the policy has no rule on changed decisions")
-    return Policy.load(path)
+    earlier, known = Policy.load(path), policy.card.previous
+    if known and known["policy"] != earlier.digest:
+        raise OptionError(
+            f"--previous {path}: changes were counted since another policy (hash "
+            f"{known['policy'][:12]}, not {earlier.digest[:12]})"
+        )
+    return Previous(earlier, bool(known.get("by_id", False)))
 
 
 def read_rows(
@@ -135,7 +157,7 @@ def read_rows(
     roles: Roles,
     groups: Mapping[str, Sequence[Any]],
     reading: Reading = _READING,
-    previous: Policy | None = None,
+    previous: Previous | None = None,
 ) -> InputRows:
     """The rows of a table; it need not have labels and true groups, though the fitted one had. With a
     previous policy, decisions other than its own are marked."""
@@ -150,7 +172,9 @@ def read_rows(
         remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
     partly = {column: count for column, count in seen.items() if 0 < count < len(table)}
     evidence = _make_evidence(table, file, roles)
-    evidence = evidence if previous is None else previous.mark_changes(evidence)
+    if previous is not None:
+        ids = None if roles.id is None else reading.read(file, [roles.id])[roles.id]
+        evidence = previous.mark(evidence, ids)
     groups = {name: table[column] for name, column in observed.items() if seen[column]}
     weights = table[roles.seen_weights] if partly and roles.seen_weights in extra else None
     labels = table[roles.label] if seen.get(roles.label or "") else None
@@ -246,7 +270,7 @@ def _merge_roles(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
         if role in file:
             instead = [name for other in _INSTEAD.get(role, ()) for name in flags.get(other, ())]
             kept = {name: column for name, column in as_mapping(file[role]).items() if name not in instead}
-            merged[role] = {**kept, **flags.get(role, {})}
+            merged[role] = {**kept, **as_mapping(flags.get(role))}
     return merged
 
 
@@ -272,7 +296,7 @@ def find_policy_roles(
     deciding: bool = False,
     names: Sequence[str] | None = None,
     others: RulesFile | None = None,
-    previous: Policy | None = None,
+    previous: Previous | None = None,
 ) -> Roles:
     """The columns that the policy was fitted on, or what the command line states instead.
 

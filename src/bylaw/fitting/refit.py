@@ -35,13 +35,14 @@ def refit(
     labels: Any = None,
     groups: Any = None,
     held_out: Evidence | HeldOut | None = None,
+    held_out_ids: Any = None,
     **options: Any,
 ) -> Policy:
     """A policy with the same rules on new rows, which changes few of the decisions.
 
     Where the rules alone change no more decisions than `churn`, the policy is that of the rules alone.
     Elsewhere it has one rule more, `custom("changed") <= churn`, and must know what the earlier policy would
-    decide: pass it `earlier.mark_changes(evidence)`.
+    decide: pass it `earlier.mark_changes(evidence)`, with ids if they were given here.
 
     Parameters
     ----------
@@ -62,9 +63,11 @@ def refit(
         the true groups, as in `solve`.
     held_out : Evidence or HeldOut, optional
         further rows: all rules, and the share of changed decisions, are certified on them.
+    held_out_ids : array, optional
+        their ids, where `ids` are given.
     **options
-        further arguments of `solve`. A calibration of the earlier policy is kept, unless `calibrate` states
-        another; decisions without chance stay so.
+        further arguments of `solve`, such as `margin`. A calibration of the earlier policy is kept, unless
+        `calibrate` states another; decisions without chance stay so.
 
     Returns
     -------
@@ -100,15 +103,20 @@ def refit(
     options = {"lottery": policy.lottery, **options, "labels": labels, "groups": groups}
     if held_out is not None:
         options["guarantee"] = "high_probability"
-    solving = _Refitting(policy, options, _as_held_out(held_out))
+    if held_out is not None and (ids is None) != (held_out_ids is None):
+        raise OptionError("ids= and held_out_ids= go together: changes are counted alike on both")
+    solving = _Refitting(policy, options, _as_held_out(held_out), held_out_ids)
     if churn is None:
         return solving.solve(problem, rows)
-    check_fraction(churn, "churn")
+    check_fraction(churn, "churn", 0.05)
     marked = policy.mark_changes(rows, ids=ids)
     found = solving.solve(problem, rows)
     if measure_changes(found, marked) <= churn and solving.certifies(found, churn):
         return found
-    return solving.solve(problem.with_rules([*problem.rules, custom(CHANGED) <= churn]), marked, marks=True)
+    counted = problem.with_rules([*problem.rules, custom(CHANGED) <= churn])
+    found = solving.solve(counted, marked, marks=True)
+    previous = {"policy": policy.digest, "by_id": ids is not None}
+    return replace(found, card=replace(found.card, previous=previous))
 
 
 def measure_changes(policy: Policy, marked: Evidence) -> float:
@@ -120,8 +128,11 @@ def measure_changes(policy: Policy, marked: Evidence) -> float:
 class _Refitting:
     """How an earlier policy is refitted."""
 
-    def __init__(self, earlier: Policy, options: dict[str, Any], held_out: HeldOut | None) -> None:
-        self.earlier, self.options, self.held_out = earlier, options, held_out
+    def __init__(
+        self, earlier: Policy, options: dict[str, Any], held_out: HeldOut | None, held_out_ids: Any
+    ) -> None:
+        self.earlier, self.options = earlier, options
+        self.held_out, self.held_out_ids = held_out, held_out_ids
         self.calibration = None if "calibrate" in options else earlier.calibration
 
     def solve(self, problem: Problem, rows: Evidence, *, marks: bool = False) -> Policy:
@@ -135,7 +146,7 @@ class _Refitting:
     def _mark(self, held_out: HeldOut | None) -> HeldOut | None:
         if held_out is None:
             return None
-        marked = self.earlier.mark_changes(held_out.evidence)
+        marked = self.earlier.mark_changes(held_out.evidence, ids=self.held_out_ids)
         limits, outcomes = add_changes(marked.costs, held_out.limits, held_out.outcomes)
         return replace(held_out, evidence=marked, limits=limits, outcomes=outcomes)
 

@@ -22,7 +22,7 @@ from bylaw.auditing.verdicts import describe_rule
 from bylaw.data.arrays import as_vector, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import Limits
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.monitoring.formatting import format_html, format_text
@@ -196,7 +196,7 @@ class Monitor:
         if not isinstance(policy, Policy):
             raise OptionError(f"Monitor() takes a Policy, not {type(policy).__name__}")
         self.policy = policy
-        self.ever = check_fraction(ever, "ever")
+        self.ever = check_fraction(ever, "ever", 0.05)
         self.run_length = check_positive(run_length, "run_length")
         self.limits = check_limits({} if limits is None else limits, _make_blank(policy))
         self.problem = _state_problem(policy, rules)
@@ -209,6 +209,7 @@ class Monitor:
         self.states = [RuleState() for _ in self.watched]
         self.memory = RowMemory()
         self.rows = 0
+        self.decided: bool | None = None  # whether rows count by what was decided
         self.batches: tuple[str, ...] = ()
         self.log: tuple[Update, ...] = ()
 
@@ -234,8 +235,8 @@ class Monitor:
         self.limits, _ = add_changes(costs, self.limits, None)
         if missing := [name for name in costs if name not in self.limits]:
             raise OptionError(
-                f"a rule refers to custom({missing[0]!r}), whose range is not known: pass "
-                f"limits={{{missing[0]!r}: (least, most)}}"
+                f"a rule refers to custom({missing[0]!r}), whose range is not known",
+                Remedy("pass_limits", missing[0]),
             )
         references = [name for atom in atoms if (name := atom.reads("reference")) is not None]
         return WatchedColumns(self.policy, self.groups, tuple(dict.fromkeys(references)), costs)
@@ -331,12 +332,15 @@ class Monitor:
                 raise OptionError("decisions= goes with new rows: leave it out")
             fresh = self.columns.read_late(len(hashed), labels, groups, outcomes)
         else:
+            self._check_decided(decisions)
             fresh = self.columns.read(evidence, labels, groups, decisions, outcomes)
         self._check_limits(fresh)
         if hashed is None:
             self._count(fresh, fresh, np.full(len(fresh), UNKNOWN, np.int64))
         elif not self._add_known(fresh, hashed, new=evidence is not None):
             return
+        if evidence is not None:
+            self.decided = decisions is not None
         if batch is not None:
             self.batches = (*self.batches, batch)[-_MOST_BATCHES:]
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -348,6 +352,13 @@ class Monitor:
             raise OptionError(
                 f"outcomes[{unknown[0]!r}]: no rule that is watched refers to custom({unknown[0]!r}); there "
                 f"are {sorted(self.columns.costs)}"
+            )
+
+    def _check_decided(self, decisions: Any) -> None:
+        if self.decided is not None and self.decided != (decisions is not None):
+            earlier, now = ("decisions", "probabilities") if self.decided else ("probabilities", "decisions")
+            raise OptionError(
+                f"earlier rows counted by {earlier}, these would by {now}: pass decisions= always or never"
             )
 
     def _check_limits(self, rows: WatchedRows) -> None:
@@ -377,7 +388,7 @@ class Monitor:
         if not new and not seen.all():
             first = int(np.flatnonzero(~seen)[0])
             raise EvidenceError(
-                f"{int((~seen).sum()):,} ids were never seen, the first of them in row {first + 1}: pass "
+                f"{int((~seen).sum()):,} ids were never seen, the first of them in row {first}: pass "
                 "evidence of these rows, before or with their labels"
             )
         if not new:
@@ -397,7 +408,7 @@ class Monitor:
             first = int(np.flatnonzero(stale)[0])
             raise EvidenceError(
                 f"{int(stale.sum()):,} of {len(ids):,} rows were counted before, the first of them in row "
-                f"{first + 1}, and bring nothing new: leave them out"
+                f"{first}, and bring nothing new: leave them out"
             )
         self._count(fresh, before, places)
         self._remember(fresh, ids, late, places)

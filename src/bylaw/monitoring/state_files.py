@@ -68,6 +68,7 @@ def _to_dict(monitor: Monitor) -> dict[str, Any]:
         "rules": None if own else [str(rule) for rule in monitor.problem.rules],
         "groups": {name: list(values) for name, values in monitor.groups.items()},
         "rows": monitor.rows,
+        "decided": monitor.decided,
         "batches": list(monitor.batches),
         "log": [list(update) for update in monitor.log],
         "watched": [
@@ -128,6 +129,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     except OptionError as problem:
         raise BadValueError(str(problem)) from None
     monitor.rows = root["rows"].count()
+    monitor.decided = root["decided"].one_of([None, True, False])
     monitor.batches = tuple(name.text() for name in root["batches"].list())
     monitor.log = tuple(_read_update(update) for update in root["log"].list())
     saved = root["watched"].list()

@@ -88,6 +88,7 @@ class Card:
     versions: Mapping[str, str]
     source: str = ""  # the table that it was fitted on, as its author called it
     columns: Mapping[str, Any] = field(default_factory=dict)  # the roles of that table's columns
+    previous: Mapping[str, Any] = field(default_factory=dict)  # the policy since which changes are counted
     looks: Looks = field(default_factory=Looks, compare=False)  # the audits on held-out rows
 
     @classmethod
@@ -95,9 +96,10 @@ class Card:
         return cls(_now(), versions())
 
     def to_dict(self) -> dict[str, Any]:
-        facts = {name: value for name, value in vars(self).items() if name != "looks"}
+        facts = {name: value for name, value in vars(self).items() if name not in ("looks", "previous")}
         return {
             **facts,
+            **({"previous": dict(self.previous)} if self.previous else {}),
             "versions": dict(self.versions),
             "columns": dict(self.columns),
             "looks": [look.to_dict() for look in self.looks],
@@ -109,8 +111,11 @@ class Card:
         looks = node["looks"].list() if "looks" in node.value else []  # files of version 1 have none
         found = {name: item.text() for name, item in node["versions"].items()}
         node["columns"].items()  # roles are checked by whoever reads a table with them
-        record = Looks(map(Look.from_node, looks))
-        return cls(created, found, node["source"].text(), node["columns"].value, record)
+        record, previous = Looks(map(Look.from_node, looks)), {}
+        if "previous" in node.value:
+            known = node["previous"]
+            previous = {"policy": known["policy"].text(), "by_id": known["by_id"].one_of([True, False])}
+        return cls(created, found, node["source"].text(), node["columns"].value, previous, record)
 
 
 def _now() -> str:

@@ -11,10 +11,15 @@
   // ---- Elements. Text goes in as text: nothing here ever parses markup. ----
 
   // What is invisible, or turns the direction of writing, is shown as an escape.
-  const HIDDEN = /[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\p{Surrogate}\u{e0000}-\u{e007f}]/gu;
+  const HIDDEN =
+    /[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\p{Surrogate}\u{e0000}-\u{e007f}]/gu;
   function escapeLetter(letter) {
     const code = letter.codePointAt(0).toString(16);
-    return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : code.length <= 4 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
+    return code.length <= 2
+      ? `\\x${code.padStart(2, "0")}`
+      : code.length <= 4
+        ? `\\u${code.padStart(4, "0")}`
+        : `\\U${code.padStart(8, "0")}`;
   }
   const visible = (text) => String(text).replace(HIDDEN, escapeLetter);
   const say = (element, text) => (element.textContent = visible(text));
@@ -25,12 +30,15 @@
       if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
       else element.setAttribute(name, value === true ? "" : visible(value));
     }
-    const shown = children.flat(3).filter((child) => child !== null && child !== undefined && child !== false);
+    const shown = children
+      .flat(3)
+      .filter((child) => child !== null && child !== undefined && child !== false);
     element.append(...shown.map((child) => (child instanceof Node ? child : visible(child))));
     return element;
   }
   const make = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
-  const draw = (name, attributes, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
+  const draw = (name, attributes, ...children) =>
+    fill(document.createElementNS(SVG, name), attributes, children);
   const show = (element, shown) => (element.hidden = !shown);
 
   // ---- Numbers as people read them, as in reports. ----
@@ -48,7 +56,9 @@
     if (!value) return "0";
     const places = Math.max(digits - 1 - Math.floor(Math.log10(Math.abs(value))), 0);
     if (places > 6) return signed(value.toExponential(1));
-    return signed(trim(value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })));
+    return signed(
+      trim(value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })),
+    );
   }
   function hundredths(value, fine) {
     value *= 100;
@@ -63,7 +73,8 @@
     return `${text}${SPACE}${text === "1" || text === MINUS + "1" ? "point" : "points"}`;
   }
   const formatShare = (value) => formatAmount(value, "share");
-  const formatCount = (value) => (known(value) ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : NOTHING);
+  const formatCount = (value) =>
+    known(value) ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : NOTHING;
   const shorten = (value, most = 40) => {
     const text = String(value);
     return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
@@ -91,7 +102,10 @@
 
   function commit() {
     if (present < 0 || !same(past[present], state)) {
-      past = past.slice(0, present + 1).concat(copy(state)).slice(-200);
+      past = past
+        .slice(0, present + 1)
+        .concat(copy(state))
+        .slice(-200);
       present = past.length - 1;
     }
     showHistory();
@@ -112,7 +126,11 @@
   }
   function writeHash() {
     const content = { ...state, hand: inHand, kept: kept.map(({ name, state }) => ({ name, state })) };
-    history.replaceState(null, "", `${location.pathname}${location.search}#${encodeURIComponent(JSON.stringify(content))}`);
+    history.replaceState(
+      null,
+      "",
+      `${location.pathname}${location.search}#${encodeURIComponent(JSON.stringify(content))}`,
+    );
   }
   function readHash() {
     try {
@@ -120,7 +138,9 @@
       const read = readState(found);
       if (!read) return false;
       const names = Array.isArray(found.kept) ? found.kept : [];
-      kept = names.map((one) => ({ name: String(one.name), state: readState(one.state), answer: null })).filter((one) => one.state);
+      kept = names
+        .map((one) => ({ name: String(one.name), state: readState(one.state), answer: null }))
+        .filter((one) => one.state);
       state = read;
       inHand = Number.isInteger(found.hand) ? found.hand : 0;
       return true;
@@ -144,7 +164,12 @@
   class Stranger extends Error {}
 
   async function call(path, body, signal) {
-    const options = { method: body ? "POST" : "GET", headers: { "X-Bylaw-Token": token }, cache: "no-store", signal };
+    const options = {
+      method: body ? "POST" : "GET",
+      headers: { "X-Bylaw-Token": token },
+      cache: "no-store",
+      signal,
+    };
     if (body) {
       options.body = JSON.stringify(body);
       options.headers["Content-Type"] = "application/json";
@@ -161,7 +186,13 @@
       lose(true);
       throw new Stranger("the server does not know this page");
     }
-    if (!reply.ok) throw new Refusal(await reply.json().then((said) => said.error, () => `the server answered ${reply.status}`));
+    if (!reply.ok)
+      throw new Refusal(
+        await reply.json().then(
+          (said) => said.error,
+          () => `the server answered ${reply.status}`,
+        ),
+      );
     return reply;
   }
   async function callJson(path, body, signal) {
@@ -216,7 +247,10 @@
     } catch {
       address = null;
     }
-    const near = address && ["127.0.0.1", "localhost", "[::1]"].includes(address.hostname) && address.protocol === "http:";
+    const near =
+      address &&
+      ["127.0.0.1", "localhost", "[::1]"].includes(address.hostname) &&
+      address.protocol === "http:";
     get("gone-address").setAttribute("aria-invalid", String(!near));
     if (!near) return;
     address.hash = location.hash;
@@ -261,11 +295,16 @@
   async function ask(mine) {
     let reply = null;
     try {
-      reply = await callJson("/api/solve", { tab, number: mine.number, ...mine.asked }, mine.controller.signal);
+      reply = await callJson(
+        "/api/solve",
+        { tab, number: mine.number, ...mine.asked },
+        mine.controller.signal,
+      );
     } catch (problem) {
       if (flight !== mine) return;
       land();
-      if (problem instanceof Refusal) reply = { number: mine.number, status: "failed", error: problem.message };
+      if (problem instanceof Refusal)
+        reply = { number: mine.number, status: "failed", error: problem.message };
       else if (!wanted) wanted = mine.asked; // for when it is back
     }
     if (flight === mine) land();
@@ -298,7 +337,11 @@
     show(get("progress"), true);
     while (flight === mine) {
       try {
-        const told = await callJson(`/api/progress?tab=${encodeURIComponent(tab)}`, null, mine.controller.signal);
+        const told = await callJson(
+          `/api/progress?tab=${encodeURIComponent(tab)}`,
+          null,
+          mine.controller.signal,
+        );
         if (flight === mine) sayProgress(told);
       } catch {
         return;
@@ -356,7 +399,11 @@
     number += 1;
     showFrontier();
     try {
-      const body = await callJson("/api/frontier", { tab, number, ...stateNow(), rule: index }, controller.signal);
+      const body = await callJson(
+        "/api/frontier",
+        { tab, number, ...stateNow(), rule: index },
+        controller.signal,
+      );
       if (body.status !== "cancelled") {
         frontier = { key, body, error: null, controller: null };
         frontiers.set(key, frontier);
@@ -372,7 +419,9 @@
   function holdRule(index) {
     if (inHand === index) return;
     inHand = index;
-    document.querySelectorAll("#rules > li").forEach((card, i) => card.classList.toggle("held", i === inHand));
+    document
+      .querySelectorAll("#rules > li")
+      .forEach((card, i) => card.classList.toggle("held", i === inHand));
     writeHash();
     if (!flight) askFrontierSoon();
   }
@@ -408,11 +457,16 @@
     if (document.activeElement !== get("minimize")) get("minimize").value = state.minimize;
     get("rules").replaceChildren(...state.rules.map(makeCard));
     show(get("no-rules"), state.rules.length === 0);
-    document.querySelectorAll("#views input").forEach((input) => (input.checked = input.value === state.view));
+    document
+      .querySelectorAll("#views input")
+      .forEach((input) => (input.checked = input.value === state.view));
     if (focused && get(focused) && document.activeElement.id !== focused) get(focused).focus();
     state.rules.forEach((rule, i) => {
       if (!cardOf(rule.text)) {
-        learn(rule.text).then(() => state.rules[i] && state.rules[i].text === rule.text && replaceCard(i), () => null);
+        learn(rule.text).then(
+          () => state.rules[i] && state.rules[i].text === rule.text && replaceCard(i),
+          () => null,
+        );
       }
     });
     if (answer && get("results").dataset.status !== "conflict") sayOfRules(answer, answered);
@@ -420,7 +474,8 @@
   function replaceCard(index) {
     const old = get("rules").children[index];
     if (!old) return;
-    const focused = document.activeElement && old.contains(document.activeElement) ? document.activeElement.id : null;
+    const focused =
+      document.activeElement && old.contains(document.activeElement) ? document.activeElement.id : null;
     old.replaceWith(makeCard(state.rules[index], index));
     if (focused && get(focused)) get(focused).focus();
     if (answer && get("results").dataset.status !== "conflict") sayOfRules(answer, answered);
@@ -430,16 +485,39 @@
     const card = cardOf(rule.text);
     const sentence = (card && card.sentence) || rule.text;
     const toggle = make("input", {
-      type: "checkbox", role: "switch", id: `on-${index}`, "aria-labelledby": `sentence-${index}`,
+      type: "checkbox",
+      role: "switch",
+      id: `on-${index}`,
+      "aria-labelledby": `sentence-${index}`,
       onchange: (event) => switchRule(index, event.target.checked),
     });
     toggle.checked = rule.on;
-    const remove = make("button", {
-      type: "button", class: "plain", id: `remove-${index}`, title: "Remove",
-      "aria-label": `Remove: ${sentence}`, onclick: () => removeRule(index),
-    }, "×");
-    const item = make("li", { class: `card${rule.on ? "" : " off"}${index === inHand ? " held" : ""}`, onfocusin: (event) => event.target.closest(".level") && holdRule(index), onpointerdown: () => holdRule(index) },
-      make("div", { class: "head" }, toggle, make("p", { class: "rule", id: `sentence-${index}` }, sentence), remove),
+    const remove = make(
+      "button",
+      {
+        type: "button",
+        class: "plain",
+        id: `remove-${index}`,
+        title: "Remove",
+        "aria-label": `Remove: ${sentence}`,
+        onclick: () => removeRule(index),
+      },
+      "×",
+    );
+    const item = make(
+      "li",
+      {
+        class: `card${rule.on ? "" : " off"}${index === inHand ? " held" : ""}`,
+        onfocusin: (event) => event.target.closest(".level") && holdRule(index),
+        onpointerdown: () => holdRule(index),
+      },
+      make(
+        "div",
+        { class: "head" },
+        toggle,
+        make("p", { class: "rule", id: `sentence-${index}` }, sentence),
+        remove,
+      ),
       make("p", { class: "formal" }, make("code", { id: `text-${index}` }, rule.text)),
       card && known(card.level) ? makeLevel(card, index) : null,
       make("p", { class: "said", id: `said-${index}` }),
@@ -449,12 +527,21 @@
   function makeLevel(card, index) {
     const factor = factorOf(card.unit);
     const slider = make("input", {
-      type: "range", id: `slider-${index}`, min: card.lowest, max: card.highest, step: card.step || "any",
-      "aria-labelledby": `sentence-${index}`, "aria-valuetext": formatAmount(card.level, card.unit),
+      type: "range",
+      id: `slider-${index}`,
+      min: card.lowest,
+      max: card.highest,
+      step: card.step || "any",
+      "aria-labelledby": `sentence-${index}`,
+      "aria-valuetext": formatAmount(card.level, card.unit),
     });
     slider.value = card.level;
     const field = make("input", {
-      type: "number", id: `level-${index}`, step: "any", inputmode: "decimal", "aria-labelledby": `sentence-${index} unit-${index}`,
+      type: "number",
+      id: `level-${index}`,
+      step: "any",
+      inputmode: "decimal",
+      "aria-labelledby": `sentence-${index} unit-${index}`,
     });
     field.value = tidy(card.level * factor);
     slider.addEventListener("input", () => moveLevel(index, roundTo(Number(slider.value), card), false));
@@ -462,7 +549,12 @@
     slider.addEventListener("pointerdown", () => (dragging = true));
     field.addEventListener("input", () => typeLevel(index, field, factor, false));
     field.addEventListener("change", () => typeLevel(index, field, factor, true));
-    return make("div", { class: "level" }, slider, make("span", { class: "amount" }, field, make("span", { id: `unit-${index}` }, suffixOf(card.unit))));
+    return make(
+      "div",
+      { class: "level" },
+      slider,
+      make("span", { class: "amount" }, field, make("span", { id: `unit-${index}` }, suffixOf(card.unit))),
+    );
   }
   const roundTo = (value, card) => {
     const rounded = card.step ? tidy(Math.round(value / card.step) * card.step) : value;
@@ -477,7 +569,8 @@
     const rule = state.rules[index];
     const card = cardOf(rule.text);
     rule.text = putLevel(card, level);
-    if (!cards.has(rule.text)) cards.set(rule.text, { ...card, text: rule.text, level, sentence: null, moved: true });
+    if (!cards.has(rule.text))
+      cards.set(rule.text, { ...card, text: rule.text, level, sentence: null, moved: true });
     const now = cards.get(rule.text);
     showLevel(index, now);
     if (final) commit();
@@ -572,7 +665,11 @@
       if (!rule.on) return;
       const known_rate = known(told.rate) ? `Now ${formatAmount(told.rate, unitOf(told, card))}` : "";
       get(`said-${i}`).replaceChildren(
-        make("span", { class: `badge ${told.holds === false ? "bad" : "good"}` }, told.holds === false ? "missed" : known(told.price) && told.price > 0 ? "binding" : "holds"),
+        make(
+          "span",
+          { class: `badge ${told.holds === false ? "bad" : "good"}` },
+          told.holds === false ? "missed" : known(told.price) && told.price > 0 ? "binding" : "holds",
+        ),
         make("span", {}, ` ${known_rate}`),
       );
     });
@@ -582,7 +679,8 @@
   // ---- Completion: what may come at the cursor. ----
 
   const quote = (value) => {
-    if (typeof value === "string") return `'${visible(value.replace(/[\\']/g, "\\$&")).replace(/\n/g, "\\n")}'`;
+    if (typeof value === "string")
+      return `'${visible(value.replace(/[\\']/g, "\\$&")).replace(/\n/g, "\\n")}'`;
     return value === true ? "True" : value === false ? "False" : String(value);
   };
   const ofClasses = ["selected", "precision", "recall", "f1"];
@@ -598,15 +696,28 @@
         if (sign === "\\") i += 1;
         else if (sign === quoted.sign) quoted = null;
       } else if (sign === "'" || sign === '"') quoted = { sign, from: i };
-      else if ("([{".includes(sign)) stack.push({ sign, before: (text.slice(0, i).match(/[A-Za-z_]\w*$/) || [""])[0], from: i });
+      else if ("([{".includes(sign))
+        stack.push({ sign, before: (text.slice(0, i).match(/[A-Za-z_]\w*$/) || [""])[0], from: i });
       else if (")]}".includes(sign)) stack.pop();
     }
     const word = quoted ? text.slice(quoted.from) : (text.match(/[A-Za-z_]\w*$/) || [""])[0];
     const called = [...stack].reverse().find((one) => one.before) || { before: "", from: 0 };
     const inside = text.slice(called.from + 1, text.length - word.length);
     const named = (inside.match(/([A-Za-z_]\w*)\s*=\s*[[(]?[^=]*$/) || [null, null])[1];
-    const stillNamed = named && !/=.*,\s*$/.test(inside.slice(inside.lastIndexOf(named))) ? named : /labels\s*=\s*\[[^\]]*$/.test(inside) ? "labels" : null;
-    return { word, quoted: Boolean(quoted), called: called.before, named: stillNamed, dotted: !quoted && /\)\.[A-Za-z_]*$/.test(text), inside };
+    const stillNamed =
+      named && !/=.*,\s*$/.test(inside.slice(inside.lastIndexOf(named)))
+        ? named
+        : /labels\s*=\s*\[[^\]]*$/.test(inside)
+          ? "labels"
+          : null;
+    return {
+      word,
+      quoted: Boolean(quoted),
+      called: called.before,
+      named: stillNamed,
+      dotted: !quoted && /\)\.[A-Za-z_]*$/.test(text),
+      inside,
+    };
   }
   function listValues(context) {
     const family = start.families.some((one) => one.name === context.called);
@@ -621,7 +732,8 @@
     if (context.named && context.named !== "by") return [];
     if (family || context.named === "by") return Object.keys(start.groups).map((value) => [value, "group"]);
     if (ofClasses.includes(context.called)) return start.actions.map((value) => [value, "decision"]);
-    if (ofReferences.includes(context.called)) return start.references.map((value) => [value, "earlier model"]);
+    if (ofReferences.includes(context.called))
+      return start.references.map((value) => [value, "earlier model"]);
     if (context.called === "custom") return start.costs.map((value) => [value, "cost"]);
     return null;
   }
@@ -634,20 +746,37 @@
     const values = complete ? [] : listValues(context);
     if (context.dotted) found = [{ insert: "given(", shown: ".given(…)", help: "among some rows only" }];
     else if (values) {
-      const close = [...ofClasses, ...ofReferences, "custom"].includes(context.called) && !text.slice(cursor).includes(")") ? ")" : "";
+      const close =
+        [...ofClasses, ...ofReferences, "custom"].includes(context.called) &&
+        !text.slice(cursor).includes(")")
+          ? ")"
+          : "";
       found = values.map(([value, help]) => ({ insert: quote(value) + close, shown: String(value), help }));
-    }
-    else if (context.called === "given") {
+    } else if (context.called === "given") {
       const names = Object.keys(start.groups).filter((name) => /^[A-Za-z_]\w*$/.test(name));
-      found = [...names.map((name) => [name, "group"]), ["label", "the true class"], ["decision", "what is decided"]].map(([name, help]) => ({ insert: `${name}=`, shown: `${name}=`, help }));
+      found = [
+        ...names.map((name) => [name, "group"]),
+        ["label", "the true class"],
+        ["decision", "what is decided"],
+      ].map(([name, help]) => ({ insert: `${name}=`, shown: `${name}=`, help }));
     } else if (!context.quoted) {
       const sources = rulesToo ? [...start.rates, ...start.families] : start.rates;
-      found = sources.map((one) => ({ insert: `${one.name}(${/\(\s*\)/.test(one.signature) ? ")" : ""}`, shown: one.signature || one.name, help: one.help || "", name: one.name }));
+      found = sources.map((one) => ({
+        insert: `${one.name}(${/\(\s*\)/.test(one.signature) ? ")" : ""}`,
+        shown: one.signature || one.name,
+        help: one.help || "",
+        name: one.name,
+      }));
     }
     const begins = (one) => (one.name || one.shown).toLowerCase().startsWith(plain);
-    const holds = (one) => !begins(one) && plain.length > 1 && `${one.shown} ${one.help}`.toLowerCase().includes(plain);
+    const holds = (one) =>
+      !begins(one) && plain.length > 1 && `${one.shown} ${one.help}`.toLowerCase().includes(plain);
     found = [...found.filter(begins), ...found.filter(holds)].filter((one) => one.insert !== context.word);
-    return { from, items: found.slice(0, 40), eager: Boolean(values) || context.dotted || context.called === "given" };
+    return {
+      from,
+      items: found.slice(0, 40),
+      eager: Boolean(values) || context.dotted || context.called === "given",
+    };
   }
 
   function attachCompletion(input, list, rulesToo) {
@@ -671,7 +800,9 @@
     };
     const accept = (index) => {
       const cursor = input.selectionStart;
-      const after = input.value.slice(cursor).replace(/^\w*['"]?/, (rest) => (/^'/.test(items[index].insert) ? "" : rest));
+      const after = input.value
+        .slice(cursor)
+        .replace(/^\w*['"]?/, (rest) => (/^'/.test(items[index].insert) ? "" : rest));
       const head = input.value.slice(0, from) + items[index].insert;
       input.value = head + after;
       input.setSelectionRange(head.length, head.length);
@@ -681,28 +812,56 @@
     const open = () => {
       if (!start) return;
       const found = listCompletions(input.value, input.selectionStart, rulesToo);
-      if (!found.items.length || (!found.eager && input.value && !/\w$/.test(input.value.slice(0, input.selectionStart)))) return close();
+      if (
+        !found.items.length ||
+        (!found.eager && input.value && !/\w$/.test(input.value.slice(0, input.selectionStart)))
+      )
+        return close();
       ({ items, from } = found);
-      list.replaceChildren(...items.map((item, i) => make("li", {
-        role: "option", id: `${list.id}-${i}`, "aria-selected": "false",
-        onpointerdown: (event) => { event.preventDefault(); accept(i); },
-      }, make("code", {}, shorten(item.shown, 60)), make("span", {}, shorten(item.help, 90)))));
+      list.replaceChildren(
+        ...items.map((item, i) =>
+          make(
+            "li",
+            {
+              role: "option",
+              id: `${list.id}-${i}`,
+              "aria-selected": "false",
+              onpointerdown: (event) => {
+                event.preventDefault();
+                accept(i);
+              },
+            },
+            make("code", {}, shorten(item.shown, 60)),
+            make("span", {}, shorten(item.help, 90)),
+          ),
+        ),
+      );
       chosen = -1;
       show(list, true);
       input.setAttribute("aria-expanded", "true");
     };
     input.addEventListener("input", open);
     input.addEventListener("blur", close);
-    input.addEventListener("click", () => { if (!input.value) open(); });
+    input.addEventListener("click", () => {
+      if (!input.value) open();
+    });
     input.addEventListener("keydown", (event) => {
-      if (event.key === "ArrowDown" && !items.length) { open(); event.preventDefault(); return; }
+      if (event.key === "ArrowDown" && !items.length) {
+        open();
+        event.preventDefault();
+        return;
+      }
       if (!items.length) return;
       if (event.key === "ArrowDown") choose((chosen + 1) % items.length);
       else if (event.key === "ArrowUp") choose((chosen + items.length - (chosen < 0 ? 0 : 1)) % items.length);
-      else if (event.key === "Escape") { close(); event.stopPropagation(); }
-      else if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0) accept(chosen);
-      else if (event.key === "Tab") { close(); return; }
-      else return;
+      else if (event.key === "Escape") {
+        close();
+        event.stopPropagation();
+      } else if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0) accept(chosen);
+      else if (event.key === "Tab") {
+        close();
+        return;
+      } else return;
       event.preventDefault();
     });
     return close;
@@ -716,7 +875,16 @@
     const line = Math.max((said.line || 1) - 1, 0);
     const before = lines.slice(0, line).join("\n").length + (line ? 1 : 0);
     const at = known(said.column) ? Math.min(before + Math.max(said.column, 0), text.length) : null;
-    const marked = at === null ? null : make("pre", { class: "marked" }, text.slice(0, at), make("mark", {}, text.slice(at, at + 1) || " "), text.slice(at + 1));
+    const marked =
+      at === null
+        ? null
+        : make(
+            "pre",
+            { class: "marked" },
+            text.slice(0, at),
+            make("mark", {}, text.slice(at, at + 1) || " "),
+            text.slice(at + 1),
+          );
     return [make("p", { class: "fault" }, said.error), marked].filter(Boolean);
   }
   async function readRule(final) {
@@ -752,10 +920,16 @@
     show(get("failure"), failed);
     say(get("failure"), failed ? reply.error || "It could not be solved." : "");
     show(get("conflict"), reply.status === "conflict");
-    if (!solved && reply.status !== "cancelled") say(get("brief"), failed ? "cannot be solved" : "these rules conflict");
+    if (!solved && reply.status !== "cancelled")
+      say(get("brief"), failed ? "cannot be solved" : "these rules conflict");
     const stale = !solved && answer && !same(answered, stateNow());
     show(get("stale"), Boolean(stale));
-    say(get("stale"), reply.status === "cancelled" ? "Cancelled. Below is the last answer, of other rules" : "Below is the last answer, of other rules");
+    say(
+      get("stale"),
+      reply.status === "cancelled"
+        ? "Cancelled. Below is the last answer, of other rules"
+        : "Below is the last answer, of other rules",
+    );
     if (solved) showAnswer(reply, asked);
     else {
       nameRules(reply, asked);
@@ -774,7 +948,8 @@
   function speak(reply) {
     const cost = reply.cost;
     const words = {
-      solved: () => `${cost.words || cost.name}: ${formatAmount(cost.before, cost.unit)} without rules, ${formatAmount(cost.after, cost.unit)} with them. ${formatShare(reply.changed)} of decisions change.`,
+      solved: () =>
+        `${cost.words || cost.name}: ${formatAmount(cost.before, cost.unit)} without rules, ${formatAmount(cost.after, cost.unit)} with them. ${formatShare(reply.changed)} of decisions change.`,
       conflict: () => "These rules cannot all hold.",
       cancelled: () => "Cancelled.",
       failed: () => "",
@@ -794,17 +969,37 @@
   }
   function showFigures(reply) {
     const cost = reply.cost;
-    const figure = (name, value, remark, main) => make("div", { class: main ? "main" : null }, make("dt", {}, name), make("dd", {}, make("span", { class: "number" }, value), remark ? make("span", { class: "remark" }, remark) : null));
+    const figure = (name, value, remark, main) =>
+      make(
+        "div",
+        { class: main ? "main" : null },
+        make("dt", {}, name),
+        make(
+          "dd",
+          {},
+          make("span", { class: "number" }, value),
+          remark ? make("span", { class: "remark" }, remark) : null,
+        ),
+      );
     const more = cost.after - cost.before;
     const unit = cost.unit === "share" ? "points" : cost.unit;
     const words = cost.words || cost.name;
     get("figures").replaceChildren(
       figure("Without rules", formatAmount(cost.before, cost.unit), words),
       figure("With these rules", formatAmount(cost.after, cost.unit), words, true),
-      figure("Difference", known(more) ? `${more > 5e-7 ? "+" : ""}${formatAmount(Math.abs(more) < 5e-7 ? 0 : more, unit)}` : NOTHING, cost.observed ? "as observed" : "as the scores predict"),
+      figure(
+        "Difference",
+        known(more)
+          ? `${more > 5e-7 ? "+" : ""}${formatAmount(Math.abs(more) < 5e-7 ? 0 : more, unit)}`
+          : NOTHING,
+        cost.observed ? "as observed" : "as the scores predict",
+      ),
       figure("Decisions that change", formatShare(reply.changed), `of ${formatCount(start.rows)} rows`),
     );
-    say(get("brief"), `${formatAmount(cost.before, cost.unit)} → ${formatAmount(cost.after, cost.unit)} · ${formatShare(reply.changed)} change`);
+    say(
+      get("brief"),
+      `${formatAmount(cost.before, cost.unit)} → ${formatAmount(cost.after, cost.unit)} · ${formatShare(reply.changed)} change`,
+    );
     get("warnings").replaceChildren(...(reply.warnings || []).map((text) => make("li", {}, text)));
     show(get("warnings"), Boolean(reply.warnings && reply.warnings.length));
   }
@@ -820,7 +1015,10 @@
     const margin = apart ? 0.06 * (high - low) : 0.05 * (Math.abs(high) || 1);
     return { low: Math.max(low - margin, low >= 0 ? 0 : -Infinity), high: high + margin };
   }
-  const placeOn = (scale, value) => 3 + 94 * Math.min(Math.max(scale.high > scale.low ? (value - scale.low) / (scale.high - scale.low) : 0.5, 0), 1);
+  const placeOn = (scale, value) =>
+    3 +
+    94 *
+      Math.min(Math.max(scale.high > scale.low ? (value - scale.low) / (scale.high - scale.low) : 0.5, 0), 1);
   const at = (scale, value) => `${placeOn(scale, value).toFixed(2)}%`;
   function listTicks(scale, most) {
     const width = scale.high - scale.low;
@@ -839,24 +1037,50 @@
     return `${signed(trim((tick * factorOf(unit)).toFixed(digits)))}${unit === "share" ? `${SPACE}%` : ""}`;
   }
   const lineFrom = (x1, x2, y1, y2, name) => draw("line", { x1, x2, y1, y2, class: name });
-  const makeSvg = (title, height, name, ...content) => draw("svg", { role: "img", width: "100%", height, class: name, focusable: "false" }, draw("title", {}, title), ...content);
+  const makeSvg = (title, height, name, ...content) =>
+    draw(
+      "svg",
+      { role: "img", width: "100%", height, class: name, focusable: "false" },
+      draw("title", {}, title),
+      ...content,
+    );
 
   function drawDots(title, before, after, scale, lower, upper) {
     const between = known(before) && known(after);
-    return makeSvg(title, 28, "row",
+    return makeSvg(
+      title,
+      28,
+      "row",
       listTicks(scale, 3).map((tick) => lineFrom(at(scale, tick), at(scale, tick), 0, 28, "grid")),
-      known(lower) && known(upper) ? [lineFrom(at(scale, lower), at(scale, upper), 23, 23, "interval"), [lower, upper].map((end) => lineFrom(at(scale, end), at(scale, end), 20, 26, "interval"))] : null,
+      known(lower) && known(upper)
+        ? [
+            lineFrom(at(scale, lower), at(scale, upper), 23, 23, "interval"),
+            [lower, upper].map((end) => lineFrom(at(scale, end), at(scale, end), 20, 26, "interval")),
+          ]
+        : null,
       between ? lineFrom(at(scale, before), at(scale, after), 12, 12, "way") : null,
       known(before) ? draw("circle", { cx: at(scale, before), cy: 12, r: 5, class: "before" }) : null,
       known(after) ? draw("circle", { cx: at(scale, after), cy: 12, r: 5.5, class: "after" }) : null,
     );
   }
   function drawAxis(scale, unit) {
-    return draw("svg", { width: "100%", height: 16, "aria-hidden": "true", class: "axis", focusable: "false" },
+    return draw(
+      "svg",
+      { width: "100%", height: 16, "aria-hidden": "true", class: "axis", focusable: "false" },
       listTicks(scale, 3).map((tick, _, ticks) => {
         const place = placeOn(scale, tick);
-        return draw("text", { x: at(scale, tick), y: 12, "text-anchor": place < 8 ? "start" : place > 92 ? "end" : "middle", class: "tick" }, formatTick(tick, ticks, unit));
-      }));
+        return draw(
+          "text",
+          {
+            x: at(scale, tick),
+            y: 12,
+            "text-anchor": place < 8 ? "start" : place > 92 ? "end" : "middle",
+            class: "tick",
+          },
+          formatTick(tick, ticks, unit),
+        );
+      }),
+    );
   }
 
   // Before and after: a block for each decision, a row for each group.
@@ -866,44 +1090,130 @@
     if (!chosen) return get("rates").replaceChildren();
     showPartitions(all, chosen);
     const observed = asked.view === "observed";
-    show(get("interval-key"), chosen.groups.some((group) => Array.isArray(group.lower)));
+    show(
+      get("interval-key"),
+      chosen.groups.some((group) => Array.isArray(group.lower)),
+    );
     const blocks = reply.actions.map((action, a) => ({
       name: String(action),
-      rows: chosen.groups.map((group) => ({ group, before: group.before[a], after: group.after[a], lower: group.lower && group.lower[a], upper: group.upper && group.upper[a] })),
+      rows: chosen.groups.map((group) => ({
+        group,
+        before: group.before[a],
+        after: group.after[a],
+        lower: group.lower && group.lower[a],
+        upper: group.upper && group.upper[a],
+      })),
     }));
     if (chosen.groups.some((group) => known(group.mistakes_after))) {
-      blocks.push({ name: (reply.kind || start.kind) === "sets" ? "true label left out" : "mistakes", mistakes: true, rows: chosen.groups.map((group) => ({ group, before: group.mistakes_before, after: group.mistakes_after })) });
+      blocks.push({
+        name: (reply.kind || start.kind) === "sets" ? "true label left out" : "mistakes",
+        mistakes: true,
+        rows: chosen.groups.map((group) => ({
+          group,
+          before: group.mistakes_before,
+          after: group.mistakes_after,
+        })),
+      });
     }
-    const scale = fitScale(blocks.flatMap((block) => block.rows.flatMap((row) => [row.before, row.after, row.lower, row.upper])));
+    const scale = fitScale(
+      blocks.flatMap((block) => block.rows.flatMap((row) => [row.before, row.after, row.lower, row.upper])),
+    );
     const words = chosen === all[0] ? "all rows" : `by ${chosen.name}`;
     get("rates").replaceChildren(
-      make("table", { class: "chart" },
-        make("caption", { class: "unseen" }, `Share of each decision before and after, ${words}${observed ? ", as observed" : ""}`),
-        make("thead", {}, make("tr", {}, make("th", { scope: "col" }, chosen === all[0] ? "" : chosen.name), make("th", { scope: "col" }, make("span", { class: "unseen" }, "chart")), make("th", { scope: "col" }, "before"), make("th", { scope: "col" }, "after"))),
+      make(
+        "table",
+        { class: "chart" },
+        make(
+          "caption",
+          { class: "unseen" },
+          `Share of each decision before and after, ${words}${observed ? ", as observed" : ""}`,
+        ),
+        make(
+          "thead",
+          {},
+          make(
+            "tr",
+            {},
+            make("th", { scope: "col" }, chosen === all[0] ? "" : chosen.name),
+            make("th", { scope: "col" }, make("span", { class: "unseen" }, "chart")),
+            make("th", { scope: "col" }, "before"),
+            make("th", { scope: "col" }, "after"),
+          ),
+        ),
         blocks.map((block) => makeBlock(block, scale)),
-        make("tfoot", {}, make("tr", {}, make("td", {}), make("td", {}, drawAxis(scale, "share")), make("td", {}), make("td", {}))),
+        make(
+          "tfoot",
+          {},
+          make(
+            "tr",
+            {},
+            make("td", {}),
+            make("td", {}, drawAxis(scale, "share")),
+            make("td", {}),
+            make("td", {}),
+          ),
+        ),
       ),
     );
   }
   function makeBlock(block, scale) {
-    return make("tbody", { class: block.mistakes ? "mistakes" : null },
-      make("tr", { class: "block" }, make("th", { scope: "rowgroup", colspan: 4, title: block.name }, shorten(block.name))),
+    return make(
+      "tbody",
+      { class: block.mistakes ? "mistakes" : null },
+      make(
+        "tr",
+        { class: "block" },
+        make("th", { scope: "rowgroup", colspan: 4, title: block.name }, shorten(block.name)),
+      ),
       block.rows.map(({ group, before, after, lower, upper }) => {
-        const interval = known(lower) && known(upper) ? `, between ${formatShare(lower)} and ${formatShare(upper)}` : "";
-        return make("tr", {},
-          make("th", { scope: "row", title: `${group.value}: ${formatCount(group.rows)} rows` }, shorten(group.value, 28)),
-          make("td", {}, drawDots(`${block.name}, ${group.value}: ${formatShare(before)} before, ${formatShare(after)} after${interval}`, before, after, scale, lower, upper)),
+        const interval =
+          known(lower) && known(upper) ? `, between ${formatShare(lower)} and ${formatShare(upper)}` : "";
+        return make(
+          "tr",
+          {},
+          make(
+            "th",
+            { scope: "row", title: `${group.value}: ${formatCount(group.rows)} rows` },
+            shorten(group.value, 28),
+          ),
+          make(
+            "td",
+            {},
+            drawDots(
+              `${block.name}, ${group.value}: ${formatShare(before)} before, ${formatShare(after)} after${interval}`,
+              before,
+              after,
+              scale,
+              lower,
+              upper,
+            ),
+          ),
           make("td", {}, formatShare(before)),
           make("td", { class: "strong" }, formatShare(after)),
         );
-      }));
+      }),
+    );
   }
   function showPartitions(all, chosen) {
     const focused = document.activeElement && document.activeElement.id;
-    get("partitions").replaceChildren(...all.map((one, i) => make("button", {
-      type: "button", id: `partition-${i}`, "aria-pressed": String(one === chosen), title: one.name,
-      onclick: () => { partition = one.name; showRates(answer, answered); },
-    }, shorten(i === 0 ? "all rows" : one.name, 24))));
+    get("partitions").replaceChildren(
+      ...all.map((one, i) =>
+        make(
+          "button",
+          {
+            type: "button",
+            id: `partition-${i}`,
+            "aria-pressed": String(one === chosen),
+            title: one.name,
+            onclick: () => {
+              partition = one.name;
+              showRates(answer, answered);
+            },
+          },
+          shorten(i === 0 ? "all rows" : one.name, 24),
+        ),
+      ),
+    );
     show(get("partitions"), all.length > 1);
     if (focused && focused.startsWith("partition-") && get(focused)) get(focused).focus();
   }
@@ -911,74 +1221,211 @@
   function showPrices(reply, asked) {
     const told = (reply.rules || []).map((rule, i) => ({ rule, i })).filter(({ rule }) => rule);
     const most = Math.max(...told.map(({ rule }) => rule.price || 0), 0);
-    get("prices").replaceChildren(...told.map(({ rule, i }) => {
-      const card = cardOf(asked.rules[i].text);
-      const unit = unitOf(rule, card);
-      const width = most > 0 ? (100 * (rule.price || 0)) / most : 0;
-      const held = `${formatAmount(rule.rate, unit)} ${known(rule.bound) ? `(${rule.sense === ">=" ? "at least" : "at most"} ${formatAmount(rule.bound, unit)})` : ""}`;
-      return make("li", {},
-        make("span", { class: "rule" }, rule.sentence || rule.text),
-        make("span", { class: "numbers" }, known(rule.rate) ? held : null, typeof rule.worst === "string" ? `: ${shorten(rule.worst, 160)}` : null,
-          known(rule.lower) && known(rule.upper) ? `, interval ${formatAmount(rule.lower, unit)} to ${formatAmount(rule.upper, unit)}` : null),
-        draw("svg", { width: "100%", height: 10, "aria-hidden": "true", focusable: "false", class: "price-bar" }, draw("rect", { x: 0, y: 1, width: "100%", height: 8, rx: 2, class: "settled" }), draw("rect", { x: 0, y: 1, width: `${width.toFixed(2)}%`, height: 8, rx: 2, class: "bar" })),
-        make("span", { class: "price" }, rule.price_words || (known(rule.price) ? `price ${roundNumber(rule.price)}` : "")),
-      );
-    }));
+    get("prices").replaceChildren(
+      ...told.map(({ rule, i }) => {
+        const card = cardOf(asked.rules[i].text);
+        const unit = unitOf(rule, card);
+        const width = most > 0 ? (100 * (rule.price || 0)) / most : 0;
+        const held = `${formatAmount(rule.rate, unit)} ${known(rule.bound) ? `(${rule.sense === ">=" ? "at least" : "at most"} ${formatAmount(rule.bound, unit)})` : ""}`;
+        return make(
+          "li",
+          {},
+          make("span", { class: "rule" }, rule.sentence || rule.text),
+          make(
+            "span",
+            { class: "numbers" },
+            known(rule.rate) ? held : null,
+            typeof rule.worst === "string" ? `: ${shorten(rule.worst, 160)}` : null,
+            known(rule.lower) && known(rule.upper)
+              ? `, interval ${formatAmount(rule.lower, unit)} to ${formatAmount(rule.upper, unit)}`
+              : null,
+          ),
+          draw(
+            "svg",
+            { width: "100%", height: 10, "aria-hidden": "true", focusable: "false", class: "price-bar" },
+            draw("rect", { x: 0, y: 1, width: "100%", height: 8, rx: 2, class: "settled" }),
+            draw("rect", { x: 0, y: 1, width: `${width.toFixed(2)}%`, height: 8, rx: 2, class: "bar" }),
+          ),
+          make(
+            "span",
+            { class: "price" },
+            rule.price_words || (known(rule.price) ? `price ${roundNumber(rule.price)}` : ""),
+          ),
+        );
+      }),
+    );
     if (!told.length) get("prices").replaceChildren(make("li", { class: "note" }, "No rules, no price."));
   }
 
   // Who changes: the largest flows between decisions, then each group's share.
   function showChanges(reply) {
-    const parts = [make("p", {}, make("strong", {}, formatShare(reply.changed)), " of all decisions differ from those without rules.")];
+    const parts = [
+      make(
+        "p",
+        {},
+        make("strong", {}, formatShare(reply.changed)),
+        " of all decisions differ from those without rules.",
+      ),
+    ];
     const sets = (reply.kind || start.kind) === "sets";
     const flows = [];
-    (reply.flows || []).forEach((row, from) => row.forEach((share, to) => { if (from !== to && share > 5e-7) flows.push({ from, to, share }); }));
+    (reply.flows || []).forEach((row, from) =>
+      row.forEach((share, to) => {
+        if (from !== to && share > 5e-7) flows.push({ from, to, share });
+      }),
+    );
     flows.sort((one, other) => other.share - one.share);
     const name = (index) => shorten(reply.actions[index], 22);
     if (flows.length) {
       const most = flows[0].share;
-      parts.push(makeBars(sets ? "Labels that join the likeliest one" : "From one decision to another", flows.slice(0, 6).map(({ from, to, share }) => ({ label: `${name(from)} ${sets ? "+" : "→"} ${name(to)}`, share })), most));
+      parts.push(
+        makeBars(
+          sets ? "Labels that join the likeliest one" : "From one decision to another",
+          flows
+            .slice(0, 6)
+            .map(({ from, to, share }) => ({
+              label: `${name(from)} ${sets ? "+" : "→"} ${name(to)}`,
+              share,
+            })),
+          most,
+        ),
+      );
       if (flows.length > 6) parts.push(makeFlowTable(reply, sets));
     }
     const partitions = [...new Set((reply.changed_by_group || []).map((one) => one.name))];
     const most = Math.max(...(reply.changed_by_group || []).map((one) => one.changed || 0), 0);
     partitions.forEach((group) => {
       const rows = reply.changed_by_group.filter((one) => one.name === group);
-      parts.push(makeBars(`Changed, by ${shorten(group, 30)}`, rows.map((one) => ({ label: shorten(one.value, 28), share: one.changed })), most));
+      parts.push(
+        makeBars(
+          `Changed, by ${shorten(group, 30)}`,
+          rows.map((one) => ({ label: shorten(one.value, 28), share: one.changed })),
+          most,
+        ),
+      );
     });
     get("changes").replaceChildren(...parts);
   }
   function makeBars(caption, rows, most) {
-    return make("table", { class: "bars" }, make("caption", {}, caption),
-      make("tbody", {}, rows.map(({ label, share }) => make("tr", {},
-        make("th", { scope: "row" }, label),
-        make("td", {}, draw("svg", { width: "100%", height: 16, "aria-hidden": "true", focusable: "false" }, draw("rect", { x: 0, y: 2, width: `${(most > 0 ? (100 * share) / most : 0).toFixed(2)}%`, height: 12, rx: 2, class: "bar" }))),
-        make("td", {}, formatShare(share)),
-      ))));
+    return make(
+      "table",
+      { class: "bars" },
+      make("caption", {}, caption),
+      make(
+        "tbody",
+        {},
+        rows.map(({ label, share }) =>
+          make(
+            "tr",
+            {},
+            make("th", { scope: "row" }, label),
+            make(
+              "td",
+              {},
+              draw(
+                "svg",
+                { width: "100%", height: 16, "aria-hidden": "true", focusable: "false" },
+                draw("rect", {
+                  x: 0,
+                  y: 2,
+                  width: `${(most > 0 ? (100 * share) / most : 0).toFixed(2)}%`,
+                  height: 12,
+                  rx: 2,
+                  class: "bar",
+                }),
+              ),
+            ),
+            make("td", {}, formatShare(share)),
+          ),
+        ),
+      ),
+    );
   }
   function makeFlowTable(reply, sets) {
     const open = Boolean(document.querySelector("#changes details[open]"));
-    return make("details", { open },
+    return make(
+      "details",
+      { open },
       make("summary", {}, "All flows"),
-      make("div", { class: "scroll" }, make("table", { class: "data" },
-        make("caption", {}, sets ? "Share of rows, by the likeliest label (rows) and what the set holds (columns)" : "Share of rows, from (rows) to (columns)"),
-        make("thead", {}, make("tr", {}, make("td", {}), reply.actions.map((action) => make("th", { scope: "col" }, shorten(action, 16))))),
-        make("tbody", {}, reply.flows.map((row, from) => make("tr", {}, make("th", { scope: "row" }, shorten(reply.actions[from], 20)), row.map((share, to) => make("td", { class: from === to ? "quiet" : null }, formatShare(share)))))),
-      )));
+      make(
+        "div",
+        { class: "scroll" },
+        make(
+          "table",
+          { class: "data" },
+          make(
+            "caption",
+            {},
+            sets
+              ? "Share of rows, by the likeliest label (rows) and what the set holds (columns)"
+              : "Share of rows, from (rows) to (columns)",
+          ),
+          make(
+            "thead",
+            {},
+            make(
+              "tr",
+              {},
+              make("td", {}),
+              reply.actions.map((action) => make("th", { scope: "col" }, shorten(action, 16))),
+            ),
+          ),
+          make(
+            "tbody",
+            {},
+            reply.flows.map((row, from) =>
+              make(
+                "tr",
+                {},
+                make("th", { scope: "row" }, shorten(reply.actions[from], 20)),
+                row.map((share, to) =>
+                  make("td", { class: from === to ? "quiet" : null }, formatShare(share)),
+                ),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   function showRandomness(reply) {
     const chance = reply.random;
-    if (!chance) return get("random").replaceChildren(make("p", { class: "note" }, "Nothing is known of it."));
-    const parts = [["settled", "certain", chance.settled], ["leaning", "mostly one decision", chance.leaning], ["open", "a draw", chance.open]];
+    if (!chance)
+      return get("random").replaceChildren(make("p", { class: "note" }, "Nothing is known of it."));
+    const parts = [
+      ["settled", "certain", chance.settled],
+      ["leaning", "mostly one decision", chance.leaning],
+      ["open", "a draw", chance.open],
+    ];
     let begin = 0;
     const title = parts.map(([, words, share]) => `${words} ${formatShare(share)}`).join(", ");
-    const bar = makeSvg(title, 22, "stack", parts.map(([name, , share]) => {
-      const piece = draw("rect", { x: `${(100 * begin).toFixed(2)}%`, y: 0, width: `${(100 * (share || 0)).toFixed(2)}%`, height: 22, class: name });
-      begin += share || 0;
-      return piece;
-    }));
-    get("random").replaceChildren(bar, make("ul", { class: "keys" }, parts.map(([name, words, share]) => make("li", {}, make("span", { class: `key ${name}` }), ` ${words}: ${formatShare(share)}`))));
+    const bar = makeSvg(
+      title,
+      22,
+      "stack",
+      parts.map(([name, , share]) => {
+        const piece = draw("rect", {
+          x: `${(100 * begin).toFixed(2)}%`,
+          y: 0,
+          width: `${(100 * (share || 0)).toFixed(2)}%`,
+          height: 22,
+          class: name,
+        });
+        begin += share || 0;
+        return piece;
+      }),
+    );
+    get("random").replaceChildren(
+      bar,
+      make(
+        "ul",
+        { class: "keys" },
+        parts.map(([name, words, share]) =>
+          make("li", {}, make("span", { class: `key ${name}` }), ` ${words}: ${formatShare(share)}`),
+        ),
+      ),
+    );
   }
 
   function showFrontier() {
@@ -988,21 +1435,42 @@
     const key = frontierKey();
     say(get("frontier-rule"), card ? card.sentence || card.text : rule ? rule.text : "");
     if (key === null) {
-      place.replaceChildren(make("p", { class: "note" }, state.rules.length ? "Pick a rule that is on and has a level: touch its slider." : "Add a rule to see what its levels cost."));
+      place.replaceChildren(
+        make(
+          "p",
+          { class: "note" },
+          state.rules.length
+            ? "Pick a rule that is on and has a level: touch its slider."
+            : "Add a rule to see what its levels cost.",
+        ),
+      );
     } else if (frontier.key === key && frontier.error) {
       place.replaceChildren(make("p", { class: "note" }, frontier.error));
     } else if (frontier.key === key && frontier.body) {
       place.replaceChildren(...drawFrontier(frontier.body, card));
     } else {
-      place.replaceChildren(make("p", { class: "note waiting" }, frontier.controller ? "Other levels are being solved …" : "Other levels follow once nothing moves."));
+      place.replaceChildren(
+        make(
+          "p",
+          { class: "note waiting" },
+          frontier.controller ? "Other levels are being solved …" : "Other levels follow once nothing moves.",
+        ),
+      );
     }
     place.dataset.state = key === null ? "none" : frontier.key === key ? "drawn" : "waiting";
   }
   function drawFrontier(body, card) {
     const WIDE = Math.min(Math.max(get("frontier").clientWidth, 260), 560);
-    const HIGH = 230, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 40;
+    const HIGH = 230,
+      LEFT = 58,
+      RIGHT = 14,
+      TOP = 12,
+      BOTTOM = 40;
     const unit = (answer && answer.cost.unit) || "plain";
-    const points = body.levels.map((level, i) => ({ level, cost: body.costs[i], price: (body.prices || [])[i] })).filter((one) => known(one.cost)).sort((one, other) => one.level - other.level);
+    const points = body.levels
+      .map((level, i) => ({ level, cost: body.costs[i], price: (body.prices || [])[i] }))
+      .filter((one) => known(one.cost))
+      .sort((one, other) => one.level - other.level);
     const conflicts = (body.conflicts || []).filter(known);
     const asPredicted = state.view === "observed" && body.view !== "observed";
     const exact = !asPredicted && answer && same(answered, stateNow());
@@ -1013,21 +1481,67 @@
     if (!points.length) return [make("p", { class: "note" }, "At none of these levels can the rules hold.")];
     const across = { low: Math.min(...levels), high: Math.max(...levels) };
     const up = fitScale(costs);
-    const x = (level) => LEFT + (WIDE - LEFT - RIGHT) * (across.high > across.low ? (level - across.low) / (across.high - across.low) : 0.5);
-    const y = (cost) => TOP + (HIGH - TOP - BOTTOM) * (1 - (up.high > up.low ? (cost - up.low) / (up.high - up.low) : 0.5));
-    const text = (words, tx, ty, anchor, name = "tick") => draw("text", { x: tx, y: ty, "text-anchor": anchor, class: name }, words);
+    const x = (level) =>
+      LEFT +
+      (WIDE - LEFT - RIGHT) *
+        (across.high > across.low ? (level - across.low) / (across.high - across.low) : 0.5);
+    const y = (cost) =>
+      TOP + (HIGH - TOP - BOTTOM) * (1 - (up.high > up.low ? (cost - up.low) / (up.high - up.low) : 0.5));
+    const text = (words, tx, ty, anchor, name = "tick") =>
+      draw("text", { x: tx, y: ty, "text-anchor": anchor, class: name }, words);
     const parts = [];
-    listTicks(up, 4).forEach((tick, _, all) => parts.push(lineFrom(LEFT, WIDE - RIGHT, y(tick), y(tick), "grid"), text(formatTick(tick, all, unit), LEFT - 8, y(tick) + 4, "end")));
+    listTicks(up, 4).forEach((tick, _, all) =>
+      parts.push(
+        lineFrom(LEFT, WIDE - RIGHT, y(tick), y(tick), "grid"),
+        text(formatTick(tick, all, unit), LEFT - 8, y(tick) + 4, "end"),
+      ),
+    );
     const ticks = listTicks(across, 5);
-    ticks.forEach((tick) => parts.push(text(formatTick(tick, ticks, card.unit), x(tick), HIGH - BOTTOM + 18, "middle")));
+    ticks.forEach((tick) =>
+      parts.push(text(formatTick(tick, ticks, card.unit), x(tick), HIGH - BOTTOM + 18, "middle")),
+    );
     parts.push(...shadeConflicts(conflicts, points, x, TOP, HIGH - BOTTOM));
-    for (let i = 1; i < points.length; i += 1) parts.push(lineFrom(x(points[i - 1].level), x(points[i].level), y(points[i - 1].cost), y(points[i].cost), "curve-line"));
-    points.forEach((one) => parts.push(draw("circle", { cx: x(one.level), cy: y(one.cost), r: 3.5, class: "point" })));
+    for (let i = 1; i < points.length; i += 1)
+      parts.push(
+        lineFrom(
+          x(points[i - 1].level),
+          x(points[i].level),
+          y(points[i - 1].cost),
+          y(points[i].cost),
+          "curve-line",
+        ),
+      );
+    points.forEach((one) =>
+      parts.push(draw("circle", { cx: x(one.level), cy: y(one.cost), r: 3.5, class: "point" })),
+    );
     parts.push(lineFrom(x(card.level), x(card.level), TOP, HIGH - BOTTOM, "now-line"));
-    if (current) parts.push(draw("circle", { cx: x(current.level), cy: y(current.cost), r: 7, class: "now", id: "frontier-now" }));
-    parts.push(text(card.unit === "points" ? "level of the rule, points" : "level of the rule", WIDE - RIGHT, HIGH - 4, "end", "name"));
+    if (current)
+      parts.push(
+        draw("circle", { cx: x(current.level), cy: y(current.cost), r: 7, class: "now", id: "frontier-now" }),
+      );
+    parts.push(
+      text(
+        card.unit === "points" ? "level of the rule, points" : "level of the rule",
+        WIDE - RIGHT,
+        HIGH - 4,
+        "end",
+        "name",
+      ),
+    );
     const title = `Cost by level: ${points.map((one) => `${formatAmount(one.level, card.unit)}: ${formatAmount(one.cost, unit)}`).join("; ")}`;
-    const plot = draw("svg", { role: "img", viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, class: "plot", focusable: "false" }, draw("title", {}, title), ...parts);
+    const plot = draw(
+      "svg",
+      {
+        role: "img",
+        viewBox: `0 0 ${WIDE} ${HIGH}`,
+        width: WIDE,
+        height: HIGH,
+        class: "plot",
+        focusable: "false",
+      },
+      draw("title", {}, title),
+      ...parts,
+    );
     const jump = (event) => {
       const box = plot.getBoundingClientRect();
       const place = ((event.clientX - box.left) / box.width) * WIDE;
@@ -1052,7 +1566,14 @@
     const solvable = points.map((one) => one.level);
     const below = conflicts.filter((level) => level < solvable[0]);
     const above = conflicts.filter((level) => level > solvable[solvable.length - 1]);
-    const shade = (from, to) => draw("rect", { x: x(from), y: top, width: Math.max(x(to) - x(from), 1), height: bottom - top, class: "impossible" });
+    const shade = (from, to) =>
+      draw("rect", {
+        x: x(from),
+        y: top,
+        width: Math.max(x(to) - x(from), 1),
+        height: bottom - top,
+        class: "impossible",
+      });
     return [
       below.length ? shade(Math.min(...below), Math.max(...below)) : null,
       above.length ? shade(Math.min(...above), Math.max(...above)) : null,
@@ -1066,18 +1587,38 @@
     const words = String(conflict.words || "");
     const cells = words.indexOf("Too few rows");
     const first = words.split("\n")[0];
-    say(get("conflict-words"), first.charAt(0).toUpperCase() + first.slice(1) + (cells < 0 ? "" : `\n${words.slice(cells)}`));
-    get("conflict-rules").replaceChildren(...conflict.rules.map((rule) => {
-      const reach = known(rule.reach) ? ` can reach ${roundNumber(rule.reach, 4)} while the others listed hold` : "";
-      return make("li", {}, make("code", {}, rule.text), reach);
-    }));
+    say(
+      get("conflict-words"),
+      first.charAt(0).toUpperCase() + first.slice(1) + (cells < 0 ? "" : `\n${words.slice(cells)}`),
+    );
+    get("conflict-rules").replaceChildren(
+      ...conflict.rules.map((rule) => {
+        const reach = known(rule.reach)
+          ? ` can reach ${roundNumber(rule.reach, 4)} while the others listed hold`
+          : "";
+        return make("li", {}, make("code", {}, rule.text), reach);
+      }),
+    );
     const least = conflict.relaxations.filter((one) => known(one.level) && state.rules[one.rule]);
-    const alone = conflict.rules.map(loosenAlone).filter((way) => way && !(least.length === 1 && least[0].rule === way[0].rule));
+    const alone = conflict.rules
+      .map(loosenAlone)
+      .filter((way) => way && !(least.length === 1 && least[0].rule === way[0].rule));
     const ways = [least, ...alone].filter((way) => way.length);
-    get("relaxations").replaceChildren(...ways.map((way) => make("button", { type: "button", class: "relax", onclick: () => relax(way) },
-      way === least ? make("span", { class: "badge good" }, "least") : null, way === least ? " " : null, nameWay(way))));
+    get("relaxations").replaceChildren(
+      ...ways.map((way) =>
+        make(
+          "button",
+          { type: "button", class: "relax", onclick: () => relax(way) },
+          way === least ? make("span", { class: "badge good" }, "least") : null,
+          way === least ? " " : null,
+          nameWay(way),
+        ),
+      ),
+    );
     show(document.querySelector("#conflict h3"), ways.length > 0);
-    new Set(ways.flat().map((one) => one.rule)).forEach((i) => get(`said-${i}`).replaceChildren(make("span", { class: "badge bad" }, "in conflict")));
+    new Set(ways.flat().map((one) => one.rule)).forEach((i) =>
+      get(`said-${i}`).replaceChildren(make("span", { class: "badge bad" }, "in conflict")),
+    );
   }
   // The level that one rule alone can reach, rounded outwards; of rules that are written as they are listed.
   function loosenAlone(listed) {
@@ -1089,7 +1630,8 @@
     const outwards = (sense[1] === "<=" ? 1 : -1) * 1e-6;
     return [{ rule: index, level: tidy(round((listed.reach + outwards) * 1e4) / 1e4) }];
   }
-  const formatExactly = (level, unit) => `${signed(String(Number((level * factorOf(unit)).toPrecision(6))))}${unit === "points" || unit === "share" ? SPACE + suffixOf(unit) : ""}`;
+  const formatExactly = (level, unit) =>
+    `${signed(String(Number((level * factorOf(unit)).toPrecision(6))))}${unit === "points" || unit === "share" ? SPACE + suffixOf(unit) : ""}`;
   function nameWay(way) {
     const parts = way.map(({ rule, level }) => {
       const card = cardOf(state.rules[rule].text);
@@ -1114,11 +1656,20 @@
 
   // ---- Scenarios: kept under a name, side by side. ----
 
-  const summarize = (reply) => ({ status: reply.status, cost: reply.cost, changed: reply.changed, rules: reply.rules, conflict: Boolean(reply.conflict), error: reply.error });
+  const summarize = (reply) => ({
+    status: reply.status,
+    cost: reply.cost,
+    changed: reply.changed,
+    rules: reply.rules,
+    conflict: Boolean(reply.conflict),
+    error: reply.error,
+  });
 
   function fillScenarios(reply, asked) {
     if (reply.status === "cancelled") return;
-    kept.forEach((one) => { if (!one.answer && same(one.state, asked)) one.answer = summarize(reply); });
+    kept.forEach((one) => {
+      if (!one.answer && same(one.state, asked)) one.answer = summarize(reply);
+    });
     showKept();
     solveKept();
   }
@@ -1128,7 +1679,11 @@
     solvingKept = true;
     try {
       for (let one = kept.find((other) => !other.answer); one; one = kept.find((other) => !other.answer)) {
-        const reply = await callJson("/api/solve", { tab: `${tab}-kept`, number: (number += 1), ...one.state });
+        const reply = await callJson("/api/solve", {
+          tab: `${tab}-kept`,
+          number: (number += 1),
+          ...one.state,
+        });
         one.answer = summarize(reply);
         showKept();
       }
@@ -1140,7 +1695,9 @@
   function keep(name) {
     const now = stateNow();
     const solved = answer && same(answered, now);
-    kept = kept.filter((one) => one.name !== name).concat({ name, state: now, answer: solved ? summarize(answer) : null });
+    kept = kept
+      .filter((one) => one.name !== name)
+      .concat({ name, state: now, answer: solved ? summarize(answer) : null });
     writeHash();
     showKept();
     if (!solved && !flight) solveKept();
@@ -1155,27 +1712,94 @@
   const ruleKey = (text) => (cardOf(text) ? cardOf(text).template || text : text);
 
   function showKept() {
-    if (!kept.length) return get("kept").replaceChildren(make("p", { class: "note" }, "Keep what is on screen under a name, try something else, and compare."));
+    if (!kept.length)
+      return get("kept").replaceChildren(
+        make("p", { class: "note" }, "Keep what is on screen under a name, try something else, and compare."),
+      );
     const focused = document.activeElement && document.activeElement.id;
     const now = stateNow();
-    const columns = [...kept, { name: null, state: now, answer: answer && same(answered, now) ? summarize(answer) : null }];
+    const columns = [
+      ...kept,
+      { name: null, state: now, answer: answer && same(answered, now) ? summarize(answer) : null },
+    ];
     const keys = [...new Set(columns.flatMap((one) => one.state.rules.map((rule) => ruleKey(rule.text))))];
     const cell = (one, value) => make("td", { class: one.name === null ? "strong" : null }, value);
-    const row = (title, value) => make("tr", {}, make("th", { scope: "row" }, title), columns.map((one) => cell(one, value(one))));
-    const solved = (one, value) => (!one.answer ? "…" : one.answer.status === "solved" ? value(one.answer) : one.answer.status === "conflict" ? "conflict" : NOTHING);
-    get("kept").replaceChildren(make("table", { class: "data kept" },
-      make("caption", { class: "unseen" }, "Kept scenarios side by side"),
-      make("thead", {}, make("tr", {}, make("td", {}), columns.map((one, i) => make("th", { scope: "col" }, one.name === null ? "now" : [
-        make("button", { type: "button", id: `go-${i}`, class: "go", title: "Go back to it", onclick: () => goTo(one) }, shorten(one.name, 30)),
-        make("button", { type: "button", id: `drop-${i}`, class: "plain", "aria-label": `Drop ${one.name}`, onclick: () => { kept = kept.filter((other) => other !== one); writeHash(); showKept(); } }, "×"),
-      ])))),
-      make("tbody", {},
-        row("as little as possible of", (one) => make("code", {}, one.state.minimize)),
-        row("cost", (one) => solved(one, (reply) => formatAmount(reply.cost.after, reply.cost.unit))),
-        row("changed", (one) => solved(one, (reply) => formatShare(reply.changed))),
-        start.labelled ? row("rates", (one) => one.state.view) : null,
-        keys.map((key) => row(make("code", {}, key), (one) => describeRule(one, key))),
-      )));
+    const row = (title, value) =>
+      make(
+        "tr",
+        {},
+        make("th", { scope: "row" }, title),
+        columns.map((one) => cell(one, value(one))),
+      );
+    const solved = (one, value) =>
+      !one.answer
+        ? "…"
+        : one.answer.status === "solved"
+          ? value(one.answer)
+          : one.answer.status === "conflict"
+            ? "conflict"
+            : NOTHING;
+    get("kept").replaceChildren(
+      make(
+        "table",
+        { class: "data kept" },
+        make("caption", { class: "unseen" }, "Kept scenarios side by side"),
+        make(
+          "thead",
+          {},
+          make(
+            "tr",
+            {},
+            make("td", {}),
+            columns.map((one, i) =>
+              make(
+                "th",
+                { scope: "col" },
+                one.name === null
+                  ? "now"
+                  : [
+                      make(
+                        "button",
+                        {
+                          type: "button",
+                          id: `go-${i}`,
+                          class: "go",
+                          title: "Go back to it",
+                          onclick: () => goTo(one),
+                        },
+                        shorten(one.name, 30),
+                      ),
+                      make(
+                        "button",
+                        {
+                          type: "button",
+                          id: `drop-${i}`,
+                          class: "plain",
+                          "aria-label": `Drop ${one.name}`,
+                          onclick: () => {
+                            kept = kept.filter((other) => other !== one);
+                            writeHash();
+                            showKept();
+                          },
+                        },
+                        "×",
+                      ),
+                    ],
+              ),
+            ),
+          ),
+        ),
+        make(
+          "tbody",
+          {},
+          row("as little as possible of", (one) => make("code", {}, one.state.minimize)),
+          row("cost", (one) => solved(one, (reply) => formatAmount(reply.cost.after, reply.cost.unit))),
+          row("changed", (one) => solved(one, (reply) => formatShare(reply.changed))),
+          start.labelled ? row("rates", (one) => one.state.view) : null,
+          keys.map((key) => row(make("code", {}, key), (one) => describeRule(one, key))),
+        ),
+      ),
+    );
     if (focused && get(focused) && document.activeElement.id !== focused) get(focused).focus();
   }
   function describeRule(one, key) {
@@ -1186,8 +1810,14 @@
     const card = cardOf(rule.text);
     const told = one.answer && one.answer.rules && one.answer.rules[index];
     const unit = told ? unitOf(told, card) : card ? card.unit : "plain";
-    const level = card && known(card.level) ? make("span", { class: "note" }, ` (${formatAmount(card.level, card.unit)})`) : null;
-    return [told && known(told.rate) ? formatAmount(told.rate, unit) : !one.answer ? "…" : NOTHING, level].filter(Boolean);
+    const level =
+      card && known(card.level)
+        ? make("span", { class: "note" }, ` (${formatAmount(card.level, card.unit)})`)
+        : null;
+    return [
+      told && known(told.rate) ? formatAmount(told.rate, unit) : !one.answer ? "…" : NOTHING,
+      level,
+    ].filter(Boolean);
   }
 
   // ---- Out: files. ----
@@ -1217,7 +1847,8 @@
   // ---- The theme: the reader's setting until the button is pressed. ----
 
   const root = document.documentElement;
-  const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+  const dark = () =>
+    root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   function nameTheme() {
     say(get("theme"), dark() ? "Light" : "Dark");
     get("theme").setAttribute("aria-label", `Switch to ${dark() ? "light" : "dark"} colours`);
@@ -1240,16 +1871,22 @@
   addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
     const key = event.key.toLowerCase();
-    const typing = event.target instanceof HTMLInputElement && event.target.type === "text" && event.target.value !== (event.target.id === "minimize" ? state.minimize : "");
+    const typing =
+      event.target instanceof HTMLInputElement &&
+      event.target.type === "text" &&
+      event.target.value !== (event.target.id === "minimize" ? state.minimize : "");
     if (typing || (key !== "z" && key !== "y")) return;
     event.preventDefault();
-    if (document.activeElement instanceof HTMLInputElement && document.activeElement.type === "number") document.activeElement.blur();
+    if (document.activeElement instanceof HTMLInputElement && document.activeElement.type === "number")
+      document.activeElement.blur();
     travel(key === "y" || event.shiftKey ? 1 : -1);
   });
   attachCompletion(get("minimize"), get("minimize-list"), false);
   const closeRules = attachCompletion(get("new-rule"), get("new-rule-list"), true);
   get("minimize").addEventListener("change", setMinimize);
-  get("minimize").addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.defaultPrevented) setMinimize(); });
+  get("minimize").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.defaultPrevented) setMinimize();
+  });
   get("new-rule").addEventListener("input", () => readRule(false));
   get("add").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -1261,12 +1898,16 @@
     keep(get("keep-name").value.trim() || `Scenario ${kept.length + 1}`);
     get("keep-name").value = "";
   });
-  document.querySelectorAll("#views input").forEach((input) => input.addEventListener("change", () => {
-    state.view = input.value;
-    commit();
-    request(true);
-  }));
-  document.querySelectorAll("[data-save]").forEach((button) => button.addEventListener("click", () => save(button.dataset.save, button)));
+  document.querySelectorAll("#views input").forEach((input) =>
+    input.addEventListener("change", () => {
+      state.view = input.value;
+      commit();
+      request(true);
+    }),
+  );
+  document
+    .querySelectorAll("[data-save]")
+    .forEach((button) => button.addEventListener("click", () => save(button.dataset.save, button)));
   get("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the address after # holds the state
     get("results").focus();
@@ -1281,14 +1922,21 @@
   function showStart() {
     document.title = visible(`${start.title || "scores"} · bylaw studio`);
     say(get("title"), start.title || "bylaw studio");
-    say(get("subtitle"), `${formatCount(start.rows)} rows, ${start.classes.length ? `${start.classes.length} classes` : `${start.actions.length} options`}`);
+    say(
+      get("subtitle"),
+      `${formatCount(start.rows)} rows, ${start.classes.length ? `${start.classes.length} classes` : `${start.actions.length} options`}`,
+    );
     say(get("version"), `bylaw ${start.version}. This page talks to this computer only.`);
     show(get("views"), start.labelled);
     showDemands();
     showKept();
   }
   function begin() {
-    state = { minimize: start.problem.minimize, rules: start.problem.rules.map(({ text, on }) => ({ text, on: on !== false })), view: start.labelled ? "observed" : "predicted" };
+    state = {
+      minimize: start.problem.minimize,
+      rules: start.problem.rules.map(({ text, on }) => ({ text, on: on !== false })),
+      view: start.labelled ? "observed" : "predicted",
+    };
     readHash();
     if (!start.labelled) state.view = "predicted";
     commit();

@@ -20,6 +20,7 @@ from bylaw.errors import EvidenceError, OptionError
 
 if TYPE_CHECKING:
     from bylaw.cli.decision_columns import ActionColumn, SetColumn
+    from bylaw.cli.inputs import Previous
     from bylaw.data.column_roles import Roles
     from bylaw.data.table_files import TableFile
     from bylaw.policy.policy import Policy
@@ -106,7 +107,7 @@ class _Options:
     key: str | None
     probabilities: bool
     keep: tuple[str, ...]
-    previous: Policy | None
+    previous: Previous | None
 
 
 def _is_folder(table: Path, output: Path) -> bool:
@@ -252,7 +253,7 @@ class _Decider:
     probabilities: bool
     keep: tuple[str, ...]
     as_text: bool  # the output has no lists
-    previous: Policy | None  # whose decisions count as unchanged
+    previous: Previous | None  # whose decisions count as unchanged
 
     @property
     def id(self) -> str:
@@ -295,8 +296,8 @@ class _Decider:
         import pyarrow
 
         schema, evidence = self.make_schema(batch.schema), self.roles.columns.evidence(batch)
-        evidence = evidence if self.previous is None else self.previous.mark_changes(evidence)
         ids, *kept = (batch.column(name).cast(schema.field(name).type) for name in (self.id, *self.keep))
+        evidence = evidence if self.previous is None else self.previous.mark(evidence, ids)
         columns = [ids, self.column.write(self.policy.decide_positions(evidence, ids=ids, key=self.key))]
         if self.probabilities:
             columns += [pyarrow.array(chance.copy()) for chance in self.policy.probabilities(evidence).T]

@@ -16,6 +16,7 @@ from bylaw.cli.keys import Key, KeyFile, read_key
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
+    from bylaw.cli.inputs import Previous
     from bylaw.data.column_roles import Roles
     from bylaw.data.evidence import Evidence
     from bylaw.policy.explanation import Explanation
@@ -32,6 +33,7 @@ def run_explain(
     wanted: Annotated[str | None, typer.Option("--id", help="Its id, in the column of ids.")] = None,
     key: Key = None,
     key_file: KeyFile = None,
+    previous: options.Previous = None,
     as_json: options.AsJson = False,
     *,
     flags: Flags,
@@ -45,14 +47,18 @@ def run_explain(
       bylaw explain policy.json --row '{"p_approve": 0.6, "p_deny": 0.4, "race": "black"}'
     """
     from bylaw.cli.decision_columns import make_decision_column
+    from bylaw.cli.inputs import load_previous
     from bylaw.policy.explanation import explain
     from bylaw.policy.policy import Policy
 
     _check_row(table, row, wanted)
     secret = read_key(key, key_file)
     chosen = Policy.load(policy)
-    evidence, row_id = _read_row(chosen, table, row, wanted, flags)
+    earlier = load_previous(previous, chosen)
+    evidence, row_id = _read_row(chosen, table, row, wanted, flags, earlier)
     has_id = isinstance(row_id, str | int)
+    if earlier is not None:
+        evidence = earlier.mark(evidence, [row_id] if has_id else None)
     if not has_id:
         options.refuse_idle({"--key": key, "--key-file": key_file}, "an id of the row, which keys the draw")
     why, column = explain(chosen, evidence), make_decision_column(chosen)
@@ -80,16 +86,22 @@ def _check_row(table: Path | None, row: str | None, wanted: str | None) -> None:
 
 
 def _read_row(
-    policy: Policy, table: Path | None, row: str | None, wanted: str | None, flags: Flags
+    policy: Policy,
+    table: Path | None,
+    row: str | None,
+    wanted: str | None,
+    flags: Flags,
+    earlier: Previous | None,
 ) -> tuple[Evidence, Any]:
     """The row, and its id if it has one."""
     from bylaw.cli.inputs import find_policy_roles, list_group_values, open_table
 
     if table is None:
         content = _parse_row(row or "")
-        roles = find_policy_roles(policy, Path("--row"), flags, deciding=True, names=list(content))
+        reading = {"deciding": True, "names": list(content), "previous": earlier}
+        roles = find_policy_roles(policy, Path("--row"), flags, **reading)
         return roles.columns.evidence(_make_table(content, roles.needed)), content.get(roles.id or "")
-    roles = find_policy_roles(policy, table, flags, deciding=True)
+    roles = find_policy_roles(policy, table, flags, deciding=True, previous=earlier)
     if wanted is not None and roles.id is None:
         raise OptionError("name the column of the ids with --id-column NAME")
     names = [*roles.needed, *([] if roles.id is None else [roles.id])]

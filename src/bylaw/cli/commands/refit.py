@@ -15,6 +15,7 @@ from bylaw.errors import BylawError
 
 if TYPE_CHECKING:
     from bylaw.auditing.comparison import Comparison
+    from bylaw.data.column_roles import Roles
     from bylaw.policy.policy import Policy
 
 
@@ -44,6 +45,9 @@ def run_refit(
         Path | None, typer.Option("--rules", "-r", help="The rules of this file, not those of the policy.")
     ] = None,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="These rules, not its own.")] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Tighten every rule by so many standard errors, for new rows.")
+    ] = None,
     certify: Annotated[
         Path | None, typer.Option(help="Held-out rows: rules and changes are certified on them.")
     ] = None,
@@ -77,7 +81,6 @@ def run_refit(
         find_policy_roles,
         list_group_values,
         load_previous,
-        open_table,
         parse_limits,
         read_outcomes,
         read_rows,
@@ -96,12 +99,15 @@ def run_refit(
     roles = find_policy_roles(earlier, table, flags, others=others, previous=older)
     values = list_group_values(earlier)
     rows = read_rows(table, roles, values, previous=older)
-    ids = None if roles.id is None else open_table(table, roles, values).read([roles.id])[roles.id]
-    solving: dict[str, Any] = {} if certify is None else {"confidence": options.check_confidence(confidence)}
+    ids, held_ids = _read_ids(table, roles, values), None
+    solving: dict[str, Any] = {} if others is None else dict(others.solve)
+    solving |= {} if margin is None else {"margin": margin}
+    solving |= {} if certify is None else {"confidence": options.check_confidence(confidence)}
     held_out = None
     if certify is not None:
         held_roles = find_policy_roles(earlier, certify, flags, others=others, previous=older)
         held = read_rows(certify, held_roles, values, previous=older)
+        held_ids = _read_ids(certify, held_roles, values) if ids is not None else None
         found = read_outcomes(certify, outcomes, problem, earlier.action_space.classes)
         held_out = held.hold_out(found, limits=parse_limits(limit, problem), largest_weight=largest_weight)
     new = refit(
@@ -111,6 +117,7 @@ def run_refit(
         ids=ids,
         rules=None if others is None else list(problem.rules),
         held_out=held_out,
+        held_out_ids=held_ids,
         **rows.outcomes,
         **solving,
     )
@@ -120,6 +127,13 @@ def run_refit(
     if report is not None:
         _write_report(new, rows, compared, output, report)
     (_show_json if as_json else _show_text)(new, compared, output, report)
+
+
+def _read_ids(table: Path, roles: Roles, values: Any) -> Any:
+    """None if there is no column of ids."""
+    from bylaw.cli.inputs import open_table
+
+    return None if roles.id is None else open_table(table, roles, values).read([roles.id])[roles.id]
 
 
 def _write_report(new: Policy, rows: Any, compared: Comparison, output: Path, path: Path) -> None:

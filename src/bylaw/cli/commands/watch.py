@@ -14,6 +14,7 @@ from bylaw.cli.console import remark, show_json, show_table, tell
 from bylaw.errors import EvidenceError, OptionError
 
 if TYPE_CHECKING:
+    from bylaw.cli.inputs import Previous
     from bylaw.monitoring.monitor import Monitor, RuleWatch
     from bylaw.policy.policy import Policy
 
@@ -211,7 +212,7 @@ def _add_rows(
     name: str,
     decisions: str | None,
     outcomes: list[str] | None,
-    previous: Policy | None,
+    previous: Previous | None,
 ) -> None:
     """New rows, or all rows of a table of which some were seen without their labels."""
     from bylaw.cli.inputs import (
