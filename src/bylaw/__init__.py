@@ -63,7 +63,8 @@ if TYPE_CHECKING:
         size,
     )
     from bylaw.language.worst import worst
-    from bylaw.monitoring.monitor import Monitor, RuleWatch, Watch
+    from bylaw.monitoring.monitor import Monitor
+    from bylaw.monitoring.rule_watch import RuleWatch, Watch
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
 
@@ -168,7 +169,8 @@ _MODULES = {
         "recall rejected selected size"
     ),
     "bylaw.language.worst": "worst",
-    "bylaw.monitoring.monitor": "Monitor RuleWatch Watch",
+    "bylaw.monitoring.monitor": "Monitor",
+    "bylaw.monitoring.rule_watch": "RuleWatch Watch",
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",
 }

@@ -34,7 +34,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.monitoring.monitor import Watch
+from bylaw.monitoring.rule_watch import Watch
 from bylaw.monitoring.wealth import Wealth
 from helpers.monitored import (
     describe,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from bylaw._base.visible_text import make_visible
 
 if TYPE_CHECKING:
-    from bylaw.monitoring.monitor import Monitor, RuleWatch
+    from bylaw.monitoring.monitor import Monitor
+    from bylaw.monitoring.rule_watch import RuleWatch
 
 _SHOWN = 20
 _COLOURS = {"broken": "#b42318", "changed": "#b42318", "quiet": "#1a7f37"}

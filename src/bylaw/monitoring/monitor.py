@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +24,9 @@ from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.monitoring.formatting import format_html, format_text
+from bylaw.monitoring.row_memory import Ids, RowMemory
 from bylaw.monitoring.row_order import warn_of_sorted_rows
+from bylaw.monitoring.rule_watch import RuleWatch, Watch
 from bylaw.monitoring.watched_rows import UNKNOWN, WatchedColumns, WatchedRows, join_rows
 from bylaw.monitoring.watched_rule import AlarmLimits, Point, RuleState, WatchedRule, merge_copies
 from bylaw.policy.id_hashes import hash_ids
@@ -36,75 +36,6 @@ _MOST_BATCHES = 400  # whose names are remembered
 _MOST_LOOKS = 200  # updates in the log
 _RANDOM_ROWS = 64  # for each value of an attribute, on which rules are compared
 _MOST_LOG = 700.0  # whose exponential is a number
-Ids = NDArray[np.uint64]
-
-
-class Watch(StrEnum):
-    """What the rows so far tell about a rule.
-
-    Examples
-    --------
-    >>> [str(status) for status in Watch]  # worst first
-    ['broken', 'changed', 'quiet', 'no rows yet']
-    """
-
-    BROKEN = "broken"
-    CHANGED = "changed"
-    QUIET = "quiet"
-    UNSEEN = "no rows yet"
-
-
-@dataclass(frozen=True)
-class RuleWatch:
-    """One rule as it is watched.
-
-    Parameters
-    ----------
-    rule : str
-        its text.
-    statement : str
-        the rule or family that it is part of, as it was stated.
-    sense : "<=" or ">="
-    target : float
-        the bound.
-    estimate : float
-        the rate so far, with random decisions averaged out; nan before there are rows.
-    lower, upper : float
-        its confidence sequence: right at all times and for all rules together, with probability 1 - `ever`.
-    rows : int
-        rows that the rule is about and that show all it refers to.
-    e_value : float
-        evidence that the rule was broken at some time: the e-process.
-    detector : float
-        evidence that it was broken lately: the e-detector.
-    evidence : float
-        how far the larger of both is on the way to an alarm, on the scale of logarithms; one is an alarm.
-    status : Watch
-        "broken" where the e-process has reached its limit, "changed" where only the detector has.
-    since : int or None
-        how many rows the monitor had seen at the first alarm.
-    reason : str
-        why no row has told anything yet, or empty.
-    history : tuple of Point
-        at some times, evenly spaced in rows: row, estimate, lower, upper, and the decimal logarithms of both
-        kinds of evidence, ever and change.
-    """
-
-    rule: str
-    statement: str
-    sense: str
-    target: float
-    estimate: float
-    lower: float
-    upper: float
-    rows: int
-    e_value: float
-    detector: float
-    evidence: float
-    status: Watch
-    since: int | None
-    reason: str
-    history: tuple[Point, ...]
 
 
 class Update(NamedTuple):
@@ -113,33 +44,6 @@ class Update(NamedTuple):
     time: str  # UTC, as ISO 8601
     rows: int  # that the monitor had seen after it
     alarm: bool
-
-
-@dataclass
-class RowMemory:
-    """Rows by the hashes of their ids: all that were seen, and those that wait for labels or groups."""
-
-    seen: Ids = field(default_factory=lambda: np.empty(0, np.uint64))  # sorted
-    waiting_ids: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
-    waiting: WatchedRows | None = None
-
-    def find_seen(self, ids: Ids) -> NDArray[np.bool_]:
-        """(n_rows,): which of these rows were seen."""
-        places = np.minimum(np.searchsorted(self.seen, ids), max(len(self.seen) - 1, 0))
-        return self.seen[places] == ids if len(self.seen) else np.zeros(len(ids), dtype=bool)
-
-    def add_seen(self, ids: Ids) -> None:
-        new = np.sort(ids[~self.find_seen(ids)])
-        self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
-
-    def find_waiting(self, ids: Ids) -> NDArray[np.int64]:
-        """The place of each id among the waiting ones, or `UNKNOWN`."""
-        if not len(self.waiting_ids):
-            return np.full(len(ids), UNKNOWN, np.int64)
-        order = np.argsort(self.waiting_ids, kind="stable")
-        ordered = self.waiting_ids[order]
-        places = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
-        return np.where(ordered[places] == ids, order[places], UNKNOWN)
 
 
 class Monitor:
@@ -416,16 +320,20 @@ class Monitor:
 
     def _tells_more(self, before: WatchedRows, after: WatchedRows) -> NDArray[np.bool_]:
         """(n_rows,): where something became known."""
-        names = frozenset().union(*(rule.needs for rule in self.watched))
         more = np.zeros(len(after), dtype=bool)
-        for name in names:
+        for name in self._needs:
             more |= after.find_shown(frozenset({name})) & ~before.find_shown(frozenset({name}))
         return more
+
+    @property
+    def _needs(self) -> frozenset[str]:
+        """All that rows must show for all rules."""
+        return frozenset().union(*(rule.needs for rule in self.watched))
 
     def _remember(self, rows: WatchedRows, ids: Ids, late: NDArray[np.bool_], places: Any) -> None:
         memory = self.memory
         memory.add_seen(ids)
-        complete = rows.find_shown(frozenset().union(*(rule.needs for rule in self.watched)))
+        complete = rows.find_shown(self._needs)
         parts, names = [rows.take(np.flatnonzero(~complete))], [ids[~complete]]
         if memory.waiting is not None:
             kept = np.delete(np.arange(len(memory.waiting_ids)), places[late])

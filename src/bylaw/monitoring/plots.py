@@ -11,7 +11,8 @@ from bylaw.errors import OptionError
 from bylaw.monitoring.formatting import sort_rules
 
 if TYPE_CHECKING:
-    from bylaw.monitoring.monitor import Monitor, RuleWatch
+    from bylaw.monitoring.monitor import Monitor
+    from bylaw.monitoring.rule_watch import RuleWatch
 
 _RATE, _BOUND, _ALARM, _FAINT = "#1f4e79", "#c0504d", "#b42318", "#9aa5b1"
 _MOST = 4  # rules, unless they are named

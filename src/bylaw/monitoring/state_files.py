@@ -24,6 +24,7 @@ from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw.errors import OptionError, PolicyFileError
 from bylaw.monitoring.rounds import RateSums
+from bylaw.monitoring.row_memory import RowMemory
 from bylaw.monitoring.watched_rows import WatchedRows
 from bylaw.monitoring.watched_rule import Point, RuleState, WatchedRule
 from bylaw.monitoring.wealth import STAKES, Wealth
@@ -31,7 +32,7 @@ from bylaw.policy.policy import Policy
 from bylaw.policy.serialization import compute_digest
 
 if TYPE_CHECKING:
-    from bylaw.monitoring.monitor import Monitor, RowMemory, Update
+    from bylaw.monitoring.monitor import Monitor, Update
 
 FORMAT = "bylaw-monitor"
 VERSION = 1
@@ -197,8 +198,6 @@ def _pack_rows(memory: RowMemory) -> bytes:
 
 
 def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
-    from bylaw.monitoring.monitor import RowMemory
-
     if not path.exists():
         raise PolicyFileError(f"{path} is missing: it has the ids of the rows that were seen. Restore it")
     data = path.read_bytes()

@@ -13,7 +13,7 @@ from bylaw._base.typing import Floats, Mask, Value
 from bylaw.auditing.audit import encode_decisions
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.data.groups import KnownGroup, Part
-from bylaw.data.outcomes import ObservedRows, name_cost, read_seen
+from bylaw.data.outcomes import ObservedRows, PartlySeen, name_cost, read_seen
 from bylaw.errors import EvidenceError
 from bylaw.formulation.linear_form import admit_values, evaluate_cost
 from bylaw.language.action_space import ActionSpace
@@ -122,7 +122,7 @@ class WatchedColumns:
             raise EvidenceError(f"a rule refers to the earlier model {missing[0]!r}: pass references=")
         return WatchedRows(
             self.policy.probabilities(rows) if taken is None else taken,
-            _hide(np.zeros(len(rows), np.int64) if seen.codes is None else seen.codes, LABEL, seen),
+            _read_labels(len(rows), seen),
             {name: self._read_group(name, values, rows, seen) for name, values in self.groups.items()},
             {name: rows.references[name] for name in self.references},
             {name: self._read_cost(name, rows, seen, turned_out) for name in self.costs},
@@ -133,27 +133,23 @@ class WatchedColumns:
         blank = Evidence.without_rows(self.space.classes, {}, options=self.space.named_options)
         rows = blank.with_columns(probabilities=np.zeros((n_rows, len(self.space.classes))))
         seen, turned_out = read_seen(rows, labels, groups, None, outcomes)
-        nowhere = np.full(n_rows, UNKNOWN, np.int64)
         return WatchedRows(
             np.zeros((n_rows, len(self.space.actions))),
-            nowhere if seen.codes is None else _hide(seen.codes, LABEL, seen),
-            {
-                name: _hide(admit_values(name, seen.groups[name], values).codes, name, seen)
-                if name in seen.groups
-                else nowhere
-                for name, values in self.groups.items()
-            },
+            _read_labels(n_rows, seen),
+            {name: self._read_group(name, values, rows, seen) for name, values in self.groups.items()},
             {},
             {name: self._read_cost(name, rows, seen, turned_out) for name in self.costs},
         )
 
-    def _read_group(self, name: str, values: tuple[Value, ...], rows: Evidence, seen: Any) -> Codes:
+    def _read_group(self, name: str, values: tuple[Value, ...], rows: Evidence, seen: PartlySeen) -> Codes:
         group = seen.groups.get(name, rows.known_groups.get(name))
         if group is None:
             return np.full(len(rows), UNKNOWN, np.int64)
         return _hide(admit_values(name, group, values).codes, name, seen)
 
-    def _read_cost(self, name: str, rows: Evidence, seen: Any, turned_out: Mapping[str, Any]) -> Floats:
+    def _read_cost(
+        self, name: str, rows: Evidence, seen: PartlySeen, turned_out: Mapping[str, Any]
+    ) -> Floats:
         shape = (len(rows), len(self.space.actions))
         found = turned_out.get(name)
         if found is None:
@@ -186,8 +182,10 @@ class WatchedColumns:
         return ObservedRows(**columns, predicted=evidence, observed=names)
 
 
-def _hide(codes: Codes, name: str, seen: Any) -> Codes:
+def _read_labels(n_rows: int, seen: PartlySeen) -> Codes:
+    return np.full(n_rows, UNKNOWN, np.int64) if seen.codes is None else _hide(seen.codes, LABEL, seen)
+
+
+def _hide(codes: Codes, name: str, seen: PartlySeen) -> Codes:
     """With `UNKNOWN` where the attribute was not seen."""
-    if name == LABEL and seen.codes is None:
-        return np.full(len(codes), UNKNOWN, np.int64)
     return np.where(seen.seen[name], codes, UNKNOWN) if name in seen.seen else codes

@@ -15,7 +15,8 @@ from bylaw.errors import EvidenceError, OptionError
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import Previous
-    from bylaw.monitoring.monitor import Monitor, RuleWatch
+    from bylaw.monitoring.monitor import Monitor
+    from bylaw.monitoring.rule_watch import RuleWatch
     from bylaw.policy.policy import Policy
 
 _NAMED = 16  # digits of a hash

@@ -6,7 +6,8 @@ import itertools
 import math
 
 from bylaw.monitoring.formatting import sort_rules
-from bylaw.monitoring.monitor import Monitor, RuleWatch, Watch
+from bylaw.monitoring.monitor import Monitor
+from bylaw.monitoring.rule_watch import RuleWatch, Watch
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, fold, make_section, make_table, tag
 from bylaw.report.number_format import (
