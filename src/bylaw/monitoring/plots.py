@@ -84,11 +84,15 @@ def _plot_evidence(ax: Any, one: RuleWatch, monitor: Monitor) -> None:
 
 
 def _mark(ax: Any, one: RuleWatch) -> None:
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
     if one.since is not None:
         ax.axvline(one.since, color=_ALARM, linewidth=1.0)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.25)
     ax.tick_params(labelsize=9)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def _wrap(text: str, width: int = 46) -> str:
