@@ -14,9 +14,9 @@ from bylaw.cli.rules_file import RulesFile
 from bylaw.data.outcomes import observe
 from bylaw.errors import GuaranteeWarning, OptionError
 from bylaw.policy.policy import Policy
+from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import session as session_module
 from bylaw.studio.session import Question, Session
-from bylaw.solvers.warm_full_batch import WarmFullBatch
 from helpers.scored import people
 
 RULES = ["demographic_parity('sex', tol={})", "rejected() <= {}"]
