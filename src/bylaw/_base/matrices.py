@@ -45,7 +45,7 @@ def find_columns(matrix: Matrix) -> NDArray[np.integer]:
 def find_mirrors(matrix: sparse.csr_array) -> NDArray[np.int64]:
     """(n_rows,): for each row the first that equals it or its negative."""
     first: dict[tuple[bytes, bytes], int] = {}
-    mirrors = np.arange(matrix.shape[0])
+    mirrors = np.arange(len(matrix.indptr) - 1)
     for j in range(len(mirrors)):
         part = slice(matrix.indptr[j], matrix.indptr[j + 1])
         places, values = matrix.indices[part].tobytes(), np.asarray(matrix.data[part], dtype=np.float64)

@@ -140,7 +140,7 @@ class RateUncertainty:
     def _influences(
         self, multipliers: Floats, beta: float, rules: NDArray[np.int64], total: Tally | None = None
     ) -> Iterator[tuple[Floats, Floats, Floats]]:
-        """For some rows at a time their weights, (n_rows,), and influences on predicted and observed rates."""
+        """For some rows at a time weights, (n_rows,), and influences on predicted and observed rates."""
         total = self.tally(multipliers, beta) if total is None else total
         assert total.observed is not None
         predicted = self.views[0].restrict(rules, total.moments, total.mass)
