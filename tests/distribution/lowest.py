@@ -18,8 +18,14 @@ def list_lowest(project: dict) -> dict[str, str]:
     for requirement in stated:
         name, _, version = re.sub(r"\[.*?\]", "", requirement).partition(">=")
         if version:
-            found[name] = max(found.get(name, ""), version, key=lambda text: [int(n) for n in text.split(".") if n])
+            found[name] = max(
+                found.get(name, ""), version, key=lambda text: [int(n) for n in text.split(".") if n]
+            )
     return found
+
+
+def read_version(text: str) -> list[int]:
+    return [int(part) for part in text.split(".")]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What an installed bylaw must do with nothing but its own dependencies; run by `make package`, outside of the
-project's folder, with the Python of a bare environment."""
+"""What an installed bylaw must do with nothing but its own dependencies. `make package` runs it with the
+Python of a bare environment, outside of the project's folder."""
 
 import importlib.metadata
 import importlib.resources
