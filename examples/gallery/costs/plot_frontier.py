@@ -2,8 +2,8 @@
 What a rule costs: the frontier and its prices
 ==============================================
 
-Before a rule is set, its owner asks: what does it cost, and what would one point more or less cost? ``frontier``
-solves the problem at every level, ``sensitivity`` tells how far the present price holds.
+Before a rule is set, its owner asks: what does it cost, and what would one point more or less cost?
+``frontier`` solves the problem at every level, ``sensitivity`` tells how far the present price holds.
 
 The rows are 663 real mortgage files with the scores of a model that was not trained on them;
 ``bylaw.datasets.mortgages`` has them.
@@ -66,4 +66,5 @@ print(sensitivity(problem, files, step=0.01))
 # ----------------
 # - Every point is a policy, ready to decide: ``path.policies[5].decide(files, ids=table["id"])``.
 # - Levels at which rules conflict are marked, not refused: add ``selected("deny") <= 0.05``.
-# - The levels of a ratio or a churn budget are swept in the same way; `what a rule costs <../../frontier.html>`_.
+# - The levels of a ratio or a churn budget are swept in the same way; `what a rule costs
+#   <../../frontier.html>`_.

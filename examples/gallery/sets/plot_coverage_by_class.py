@@ -2,9 +2,9 @@
 Prediction sets that cover every class
 ======================================
 
-Instead of one answer, a prediction set names several: one digit where the image is clear, more where it is not.
-Conformal prediction bounds how often the set misses the truth. On average, that is: some classes may be missed
-far more often than others. Here every digit gets its own rule.
+Instead of one answer, a prediction set names several: one digit where the image is clear, more where it is
+not. Conformal prediction bounds how often the set misses the truth. On average, that is: some classes may
+be missed far more often than others. Here every digit gets its own rule.
 
 The data are scikit-learn's 1,797 handwritten digits. Half of each image is hidden, so that there is doubt.
 """

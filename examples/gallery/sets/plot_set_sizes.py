@@ -5,8 +5,8 @@ Short lists: two answers on average, no kind neglected
 A person checks a list of candidates, and has time for two on average. Which lists miss the truth least often?
 And what if no kind of object may be missed much more often than others?
 
-This is a short form of `the case study on prediction sets <../../showcases/sets.html>`_, which has 100 kinds of
-photographs. Here are scikit-learn's digits, of which the model sees the upper half.
+This is a short form of `the case study on prediction sets <../../showcases/sets.html>`_, which has 100
+kinds of photographs. Here are scikit-learn's digits, of which the model sees the upper half.
 """
 
 # %%
@@ -49,8 +49,8 @@ fixed = [(rank < k).mean() for k in (1, 2, 3)]
 # %%
 # No kind neglected
 # -----------------
-# Digits of four kinds. The kind is as unknown as the digit, so a rule on it is a rule on true labels: the mean
-# over the digits of a kind, of how often each is missed, is at most 12 %.
+# Digits of four kinds. The kind is as unknown as the digit, so a rule on it is a rule on true labels: the
+# mean over the digits of a kind, of how often each is missed, is at most 12 %.
 
 kinds = {"round\n0 6": [0, 6], "bent\n2 3 5": [2, 3, 5], "straight\n1 4 7": [1, 4, 7], "loops\n8 9": [8, 9]}
 short = solve(Problem(miscoverage(), [size() <= 1.5]), fit, labels=y_fit)
@@ -63,21 +63,32 @@ fair = solve(Problem(miscoverage(), rules), fit, labels=y_fit)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4))
 left.plot(sizes, flexible, "o-", label="so many on average")
 left.plot([1, 2, 3], fixed, "s--", color="C1", label="always so many")
-left.set(title="Sets that contain the truth", xlabel="digits per set", xticks=[1, 2, 3], yticks=np.arange(0.8, 1.01, 0.05))
+left.set(
+    title="Sets that contain the truth",
+    xlabel="digits per set",
+    xticks=[1, 2, 3],
+    yticks=np.arange(0.8, 1.01, 0.05),
+)
 left.legend(loc="lower right")
 for policy, name, colour, shift in ((short, "rule on size", "C2", -0.2), (fair, "and on kinds", "C0", 0.2)):
     shares = [coverage(policy, labels) for labels in kinds.values()]
     bars = right.bar(np.arange(4) + shift, shares, 0.38, color=colour, label=name)
     right.bar_label(bars, [f"{100 * share:.0f}" for share in shares], padding=2)
-right.set(title="By kind, 1.5 digits per set", xticks=range(4), xticklabels=kinds, ylim=(0.4, 1.12), yticks=np.arange(0.4, 1.01, 0.1))
+right.set(
+    title="By kind, 1.5 digits per set",
+    xticks=range(4),
+    xticklabels=kinds,
+    ylim=(0.4, 1.12),
+    yticks=np.arange(0.4, 1.01, 0.1),
+)
 right.legend(loc="upper left", ncols=2)
 for panel in (left, right):
     panel.yaxis.set_major_formatter("{x:.0%}")
 plt.show()
 
 # %%
-# The rare digits were missed far more often than others. The second rule takes some labels from sets where they
-# helped least.
+# The rare digits were missed far more often than others. The second rule takes some labels from sets where
+# they helped least.
 #
 # What to try next
 # ----------------

@@ -2,8 +2,8 @@
 A polars table in, decisions out
 ================================
 
-Scores often come as a table, from a model that somebody else runs. ``Columns`` says what each column holds. The
-table may be of polars, pandas or Arrow, and scikit-learn is not needed.
+Scores often come as a table, from a model that somebody else runs. ``Columns`` says what each column holds.
+The table may be of polars, pandas or Arrow, and scikit-learn is not needed.
 
 The table is generated, with a known truth: a hiring model's scores in three departments, which it favours
 differently.
@@ -44,7 +44,9 @@ print(policy)
 # With ids, an applicant keeps the answer in any batch and on any machine.
 
 decided = table.with_columns(
-    invited=(polars.col("p_yes") > 0.5).replace_strict({True: "yes", False: "no"}, return_dtype=polars.String),
+    invited=(polars.col("p_yes") > 0.5).replace_strict(
+        {True: "yes", False: "no"}, return_dtype=polars.String
+    ),
     decision=policy.decide(columns.evidence(table), ids=table["applicant"]),
 )
 shares = (
@@ -77,4 +79,5 @@ print(f"{policy.expected(selected('yes'), columns.evidence(table)):.0%} are invi
 # - ``label="hired"`` in ``Columns`` names a column of true labels, which audits and scans read.
 # - ``scan("scores/*.parquet", columns)`` solves over files that do not fit in memory; a polars ``LazyFrame``
 #   works, too: `when data outgrow memory <../../larger_than_memory.html>`_.
-# - Save it, ``policy.save("policy.json")``, and decide in a shell: ``bylaw decide policy.json table.parquet``.
+# - Save it, ``policy.save("policy.json")``, and decide in a shell: ``bylaw decide policy.json
+#   table.parquet``.

@@ -2,8 +2,9 @@
 Decide inside a database
 ========================
 
-The scores are in a table of a database, and the rows should stay there. A policy is a small matrix, so it can be written as one
-``SELECT``: the same probabilities, and the same decision for the same id, as in Python.
+The scores are in a table of a database, and the rows should stay there. A policy is a small matrix, so it
+can be written as one ``SELECT``: the same probabilities, and the same decision for the same id, as in
+Python.
 
 The files are real mortgage files, ``bylaw.datasets.mortgages``; the database is DuckDB, in memory.
 """
@@ -62,7 +63,9 @@ figure, panel = plt.subplots(figsize=(8, 2.8))
 left = np.zeros(2)
 for decision, colour in zip(shares, ("C0", "C1", "C2"), strict=True):
     bars = panel.barh(shares.index, shares[decision], 0.6, left, color=colour, label=decision)
-    panel.bar_label(bars, [f"{100 * share:.0f}" for share in shares[decision]], label_type="center", color="white")
+    panel.bar_label(
+        bars, [f"{100 * share:.0f}" for share in shares[decision]], label_type="center", color="white"
+    )
     left += shares[decision]
 panel.set_title("Decisions by the database, per cent of new files")
 panel.grid(visible=False)
@@ -74,7 +77,8 @@ plt.show()
 # What to try next
 # ----------------
 # - ``dialect="postgres"``, ``"bigquery"``, ``"snowflake"`` or ``"spark"``.
-# - ``bylaw.export.to_onnx`` and ``to_python`` write the same policy for servers and for scripts without packages.
+# - ``bylaw.export.to_onnx`` and ``to_python`` write the same policy for servers and for scripts without
+#   packages.
 # - Rows that are too many to fetch can choose the policy where they are, too: `when data outgrow memory
 #   <../../larger_than_memory.html>`_.
 # - `Export <../../export.html>`_.

