@@ -12,7 +12,7 @@ from cycler import cycler
 from bylaw.report.colors import LIGHT
 
 # C0 with rules, C1 what it is compared with, C2 the baseline; told apart by all kinds of colour vision.
-COLOURS = [LIGHT["accent"], "#d97706", LIGHT["before"], "#6fb1e4", "#8c2f5b", "#d8b365"]
+COLOURS = [LIGHT["accent"], "#d97706", LIGHT["before"], "#6fb1e4", LIGHT["ink"]]
 STYLE = {
     "axes.axisbelow": True,
     "axes.edgecolor": LIGHT["before"],

@@ -74,7 +74,7 @@ plt.show()
 
 # %%
 # Taken at its word, the model breaks the rule. With labels the rule holds, since the bound is shifted until
-# it does. With calibrated scores it also costs less.
+# it does. With calibrated scores it costs a little less.
 #
 # What to try next
 # ----------------
