@@ -23,7 +23,7 @@ extensions = [
     *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"),
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "sg_execution_times.rst"]
+exclude_patterns = ["_build", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 html_theme = "furo"
 html_title = "bylaw"
 html_static_path = ["_static"]
