@@ -29,7 +29,7 @@ help:
 	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
 	@echo "make package  a wheel and an sdist, tried out in bare environments"
 	@echo "make lowest  the fast tests with the lowest versions of dependencies"
-	@echo "make docs    the documentation, into docs/_build"
+	@echo "make docs    the documentation with its gallery, into docs/_build"
 	@echo "make setup   only create .venv with everything for development"
 
 $(BIN)/pip:
@@ -160,4 +160,4 @@ docs: $(VENV)/.installed-docs
 	@echo "open docs/_build/index.html"
 
 clean:
-	rm -rf $(VENV) $(WATCH) $(LOWEST) .venv-bare docs/_build dist out
+	rm -rf $(VENV) $(WATCH) $(LOWEST) .venv-bare docs/_build docs/auto_examples docs/sg_execution_times.rst dist out
