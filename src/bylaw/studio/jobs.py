@@ -40,6 +40,17 @@ class Job:
         if self.cancelled:
             raise CancelledError
 
+    @contextmanager
+    def hold(self, lock: threading.Lock) -> Iterator[None]:
+        """Wait for a lock, unless this is cancelled meanwhile."""
+        while not lock.acquire(timeout=_LOOK):
+            self.check()
+        try:
+            self.check()
+            yield
+        finally:
+            lock.release()
+
     def advance(self) -> None:
         """One more pass over the rows begins."""
         self.check()
@@ -95,64 +106,3 @@ class Jobs:
                 return {"busy": False, "step": 0, "off_by": None, "seconds": 0.0}
             job = running[-1]
             return {"busy": True, "step": job.step, "off_by": job.off_by, "seconds": job.seconds}
-
-
-class Turns:
-    """One computation at a time, since each uses all cores: solves first, and between two passes of anything
-    else.
-
-    Examples
-    --------
-    >>> turns, job = Turns(), Job("save", 1)
-    >>> with turns.take(job):
-    ...     turns.give_way(job)  # no solve waits
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._holder: Job | None = None
-        self._urgent = 0  # solves that wait
-        self._paused: list[Job] = []  # those that gave way; the last one goes on first
-
-    @contextmanager
-    def take(self, job: Job) -> Iterator[None]:
-        """Wait until it is this job's turn, unless it is cancelled."""
-        self._begin(job)
-        try:
-            yield
-        finally:
-            self._end(job)
-
-    def give_way(self, job: Job) -> None:
-        """Let solves go first that wait for this job."""
-        if not self._urgent or job.purpose == "solve":
-            return
-        self._paused.append(job)
-        self._end(job)
-        try:
-            self._begin(job)
-        finally:
-            self._paused.remove(job)
-
-    def _begin(self, job: Job) -> None:
-        solves = job.purpose == "solve"
-        with self._changed:
-            self._urgent += solves
-            try:
-                while not self._is_free(job):
-                    self._changed.wait(_LOOK)
-                    job.check()
-                self._holder = job
-            finally:
-                self._urgent -= solves
-
-    def _is_free(self, job: Job) -> bool:
-        if self._holder is not None or job.purpose == "solve":
-            return self._holder is None
-        return not self._urgent and (not self._paused or self._paused[-1] is job)
-
-    def _end(self, job: Job) -> None:
-        with self._changed:
-            if self._holder is job:  # not if it was cancelled while it gave way
-                self._holder = None
-                self._changed.notify_all()

@@ -47,10 +47,7 @@ def suggest_next(source: Source | None) -> dict[str, dict[str, str]]:
         audit += " --label COLUMN"
     return {
         "policy": {"words": words, "command": audit},
-        "rules": {
-            "words": "To fit by them:",
-            "command": f"bylaw fit {table} --rules rules.toml -o policy.json",
-        },
+        "rules": {"words": "To fit by them:", "command": fit},
         "python": {"words": "To do the same again:", "command": "python solve.py"},
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +35,7 @@ from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.report.sentences import describe_rate, write_sentence
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import picture
-from bylaw.studio.jobs import CancelledError, Job, Jobs, Turns
+from bylaw.studio.jobs import CancelledError, Job, Jobs
 from bylaw.studio.saved_files import SavedFile, Source, suggest_next, write_program, write_rules
 
 View = Literal["predicted", "observed"]
@@ -97,7 +98,7 @@ class Session:
     def __post_init__(self) -> None:
         as_evidence(self.evidence)
         self.jobs = Jobs()
-        self._turns = Turns()
+        self._busy = threading.Lock()  # one solve at a time: each uses all cores
         self._solvers: dict[View, WarmFullBatch] = {v: WarmFullBatch() for v in ("predicted", "observed")}
         self._seen: dict[View, ObservedRows] = {}
         self._kept: dict[str, tuple[Any, Any]] = {}
@@ -191,7 +192,7 @@ class Session:
         try:
             job.check()
             question = Question.read(content, self.observable)
-            with self._working(job):
+            with job.hold(self._busy), interrupting(job.advance):
                 found = self._answer(question, job)
         except CancelledError:
             found = {"status": "cancelled"}
@@ -213,7 +214,7 @@ class Session:
                 raise OptionError("rule must be the place of a rule that is on")
             problem = self.state(question)
             cost = picture.describe_cost(problem.minimize, problem.kind)
-            with self._working(job):
+            with job.hold(self._busy), interrupting(job.advance):
                 return {
                     "number": number,
                     "rule": place,
@@ -241,7 +242,7 @@ class Session:
         tab, number = read_place({"tab": "", "number": 0, **content})
         job = self.jobs.begin(tab, "save", number)
         try:
-            with self._working(job):
+            with interrupting(job.advance):  # beside solves, which do not wait for it
                 policy = self._solve_afresh(problem, observed, job)
                 if wanted == "policy":
                     return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
@@ -250,18 +251,6 @@ class Session:
                 return SavedFile("report.html", made.html, "text/html")
         finally:
             self.jobs.end(tab, job)
-
-    @contextmanager
-    def _working(self, job: Job) -> Iterator[None]:
-        """When it is this job's turn; between two passes it may be cancelled, or let a solve go first."""
-
-        def pass_rows() -> None:
-            job.advance()
-            self._turns.give_way(job)
-
-        job.check()
-        with self._turns.take(job), interrupting(pass_rows):
-            yield
 
     def _solve_afresh(self, problem: Problem, observed: bool, job: Job) -> Policy:
         """As anyone would, from nothing, with the table and its columns on its card."""
@@ -307,8 +296,7 @@ class Session:
         return Problem(minimize, rules, own.classes, own.decisions, own.reject)
 
     def _answer(self, question: Question, job: Job) -> dict[str, Any]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with _catch_warnings() as caught:
             try:
                 policy = self.solve(question, job)
             except InfeasibleRulesError as conflict:
@@ -319,7 +307,7 @@ class Session:
             "status": "solved",
             **drawn,
             "conflict": None,
-            "warnings": [describe(w.message) for w in caught],
+            "warnings": [describe(message) for message in caught],
         }
 
     def _draw(self, policy: Policy, question: Question) -> dict[str, Any]:
@@ -481,6 +469,24 @@ def read_rules(rules: Any) -> tuple[tuple[str, bool], ...]:
 def describe(problem: object) -> str:
     """An error or a warning, with its notes."""
     return "\n".join([str(problem), *getattr(problem, "__notes__", ())])
+
+
+@contextmanager
+def _catch_warnings() -> Iterator[list[Warning | str]]:
+    """Those of this thread: a file may be made in another."""
+    caught, here = [], threading.get_ident()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        show = warnings.showwarning
+
+        def note(message: Warning | str, *place: Any, **more: Any) -> None:
+            if threading.get_ident() == here:
+                caught.append(message)
+            else:
+                show(message, *place, **more)
+
+        warnings.showwarning = note
+        yield caught
 
 
 def _locate(wrong: BylawError) -> dict[str, Any]:
