@@ -52,7 +52,7 @@ def opened(browser, running):
         page.on("pageerror", lambda problem: complaints.append(str(problem)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         origin = url.split("/?")[0]
-        known = (origin, f"blob:{origin}", "data:,")
+        known = (origin, f"blob:{origin}", "data:,", "about:")
         page.on("request", lambda r: None if r.url.startswith(known) else complaints.append(r.url))
         page.goto(url + fragment)
         if settled:

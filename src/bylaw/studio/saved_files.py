@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from bylaw.data.column_roles import Roles
@@ -39,7 +40,7 @@ def suggest_next(source: Source | None) -> dict[str, dict[str, str]]:
         return {}
     fit = f"bylaw fit {shlex.quote(source.path)} --rules rules.toml -o policy.json"
     label = "" if source.roles.label is None else f" --label {shlex.quote(source.roles.label)}"
-    audit = f"bylaw audit policy.json NEW_ROWS{label}"
+    audit = f"bylaw audit policy.json new{PurePath(source.path).suffix}{label}"
     if label:
         words = "To judge it on rows that had no part in choosing it:"
     else:

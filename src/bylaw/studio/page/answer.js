@@ -22,11 +22,17 @@ function paint(reply, asked, last, current) {
 }
 // Whether nothing but the objective is new since the last answer, which was solved.
 const isObjective = (asked, last) =>
-  Boolean(last) && last.minimize !== asked.minimize && same(last.rules, asked.rules) && last.view === asked.view;
+  Boolean(last) &&
+  last.minimize !== asked.minimize &&
+  same(last.rules, asked.rules) &&
+  last.view === asked.view;
 
 function showStale(status) {
   show(get("stale"), status !== "solved" && Boolean(answer) && !isAnswered());
-  say(get("stale"), `${status === "cancelled" ? "Cancelled. " : ""}Below is the last answer, from before this change`);
+  say(
+    get("stale"),
+    `${status === "cancelled" ? "Cancelled. " : ""}Below is the last answer, from before this change`,
+  );
 }
 function speak(reply) {
   const { cost } = reply;
@@ -104,7 +110,11 @@ function makePrice(rule, unit, most) {
       draw("rect", { x: 0, y: 1, width: "100%", height: 8, rx: 2, class: "settled" }),
       draw("rect", { x: 0, y: 1, width: `${width.toFixed(2)}%`, height: 8, rx: 2, class: "bar" }),
     ),
-    make("span", { class: "price" }, rule.price_words || (known(rule.price) ? `price ${roundNumber(rule.price)}` : "")),
+    make(
+      "span",
+      { class: "price" },
+      rule.price_words || (known(rule.price) ? `price ${roundNumber(rule.price)}` : ""),
+    ),
   );
 }
 

@@ -22,30 +22,45 @@ async function measureLevel(asked, index, card, level) {
   if (reply.status === "conflict") return null;
   throw new Refusal(reply.error || "The search was ended: something else was asked.");
 }
-// Levels cost the more, the tighter they are: a bisection.
-async function findTightest(levels, most, measure) {
-  let [fits, fails] = [-1, levels.length];
+// Where to look, by the frontier if there is one: between its tightest level within the cost and the next.
+// As observed, costs need not rise steadily, so that a bisection of all levels could miss it.
+function findBracket(levels, card, most) {
+  const traced = frontiers.get(frontierKey());
+  if (!traced || !traced.body) return null;
+  const points = traced.body.levels.map((level, i) => ({
+    place: (card.loosening * (levels[0] - level)) / card.step,
+    fits: traced.body.costs[i] - answer.cost.before <= most,
+  }));
+  points.sort((one, other) => one.place - other.place);
+  const last = points.findLastIndex((one) => one.fits);
+  if (last < 0) return null;
+  const next = points[last + 1];
+  return [Math.floor(points[last].place + 1e-6), next ? Math.ceil(next.place - 1e-6) : levels.length];
+}
+// The last place that fits, by bisection, and what each place costs that was tried.
+async function findTightest(levels, most, bracket, measure) {
   const found = new Map();
   const isWithin = async (place) => {
-    found.set(place, await measure(levels[place]));
-    const more = found.get(place);
-    return more !== null && more <= most + VERDICT;
+    if (!found.has(place)) found.set(place, await measure(levels[place]));
+    return found.get(place) !== null && found.get(place) <= most + VERDICT;
   };
-  if (await isWithin(0)) fits = 0;
-  else return { place: -1, found };
-  if (await isWithin(levels.length - 1)) return { place: levels.length - 1, found };
-  fails = levels.length - 1;
+  let [fits, fails] = bracket && (await isWithin(bracket[0])) ? bracket : [0, levels.length];
+  if (!(await isWithin(fits))) return { place: -1, found };
+  if (fails === levels.length && (await isWithin(fails - 1))) return { place: fails - 1, found };
+  fails = Math.min(fails, levels.length - 1);
   while (fails - fits > 1) {
     const middle = (fits + fails) >> 1;
     if (await isWithin(middle)) fits = middle;
     else fails = middle;
   }
+  if (fails < levels.length && !found.has(fails)) await isWithin(fails); // to tell what the next one costs
   return { place: fits, found };
 }
 async function search(most) {
   const [index, asked] = [inHand, stateNow()];
   const card = cardOf(asked.rules[index].text);
   const levels = listLevels(card);
+  clearTimeout(frontierTimer);
   const mine = (searching = { asked });
   const going = () => searching === mine && same(stateNow(), asked);
   let solved = 0;
@@ -54,11 +69,10 @@ async function search(most) {
     sayBudget(`Solving level ${(solved += 1)} …`);
     return measureLevel(asked, index, card, level);
   };
-  stopFrontier();
   try {
-    const { place, found } = await findTightest(levels, most, measure);
+    const { place, found } = await findTightest(levels, most, findBracket(levels, card, most), measure);
     if (!going()) return;
-    const words = describeSearch(card, levels, place, found);
+    const words = describeSearch(card, levels, place, found, most);
     sayBudget(words);
     announce(words);
     if (place >= 0) moveLevel(index, levels[place], true);
@@ -69,14 +83,14 @@ async function search(most) {
     if (isIdle()) askFrontierSoon();
   }
 }
-function describeSearch(card, levels, place, found) {
+function describeSearch(card, levels, place, found, most) {
   const name = (i) => formatExactly(levels[i], card.unit);
-  const cost = (i) =>
-    found.get(i) === null ? "the rules conflict" : formatDifference(found.get(i), answer.cost.unit);
+  const cost = (i) => (found.get(i) === null ? "the rules conflict" : formatMore(found.get(i), most));
   if (place < 0) return `Not even at ${name(0)}, its loosest: ${cost(0)}.`;
   const next = found.has(place + 1) ? ` At ${name(place + 1)}: ${cost(place + 1)}.` : "";
   return `${name(place)}: ${cost(place)} against no rules.${next}`;
 }
+const formatMore = (more, most) => `${more > VERDICT ? "+" : ""}${formatBeside(more, most, budgetUnit())}`;
 const sayBudget = (text) => say(get("budget-said"), text);
 
 get("budget").addEventListener("submit", (event) => {

@@ -23,12 +23,10 @@ function showChanges(reply) {
     parts.push(
       makeBars(
         sets ? "Labels that join the likeliest one" : "From one decision to another",
-        flows
-          .slice(0, 6)
-          .map(({ from, to, share }) => ({
-            label: `${name(from)} ${sets ? "+" : "→"} ${name(to)}`,
-            share,
-          })),
+        flows.slice(0, 6).map(({ from, to, share }) => ({
+          label: `${name(from)} ${sets ? "+" : "→"} ${name(to)}`,
+          share,
+        })),
         most,
       ),
     );
@@ -77,7 +75,7 @@ function makeBars(caption, rows, most) {
               }),
             ),
           ),
-          make("td", {}, formatShare(share)),
+          make("td", {}, formatCell(share)),
         ),
       ),
     ),
@@ -120,9 +118,7 @@ function makeFlowTable(reply, sets) {
               "tr",
               {},
               make("th", { scope: "row" }, shorten(reply.actions[from], 20)),
-              row.map((share, to) =>
-                make("td", { class: from === to ? "quiet" : null }, formatShare(share)),
-              ),
+              row.map((share, to) => make("td", { class: from === to ? "quiet" : null }, formatCell(share))),
             ),
           ),
         ),

@@ -1,8 +1,7 @@
 // Completion: what may come at the cursor.
 
 const quote = (value) => {
-  if (typeof value === "string")
-    return `'${visible(value.replace(/[\\']/g, "\\$&")).replace(/\n/g, "\\n")}'`;
+  if (typeof value === "string") return `'${visible(value.replace(/[\\']/g, "\\$&")).replace(/\n/g, "\\n")}'`;
   return value === true ? "True" : value === false ? "False" : String(value);
 };
 const ofClasses = ["selected", "precision", "recall", "f1"];
@@ -54,8 +53,7 @@ function listValues(context) {
   if (context.named && context.named !== "by") return [];
   if (family || context.named === "by") return Object.keys(start.groups).map((value) => [value, "group"]);
   if (ofClasses.includes(context.called)) return start.actions.map((value) => [value, "decision"]);
-  if (ofReferences.includes(context.called))
-    return start.references.map((value) => [value, "earlier model"]);
+  if (ofReferences.includes(context.called)) return start.references.map((value) => [value, "earlier model"]);
   if (context.called === "custom") return start.costs.map((value) => [value, "cost"]);
   return null;
 }
@@ -69,8 +67,7 @@ function listCompletions(text, cursor, rulesToo) {
   if (context.dotted) found = [{ insert: "given(", shown: ".given(…)", help: "among some rows only" }];
   else if (values) {
     const close =
-      [...ofClasses, ...ofReferences, "custom"].includes(context.called) &&
-      !text.slice(cursor).includes(")")
+      [...ofClasses, ...ofReferences, "custom"].includes(context.called) && !text.slice(cursor).includes(")")
         ? ")"
         : "";
     found = values.map(([value, help]) => ({ insert: quote(value) + close, shown: String(value), help }));
@@ -100,4 +97,3 @@ function listCompletions(text, cursor, rulesToo) {
     eager: Boolean(values) || context.dotted || context.called === "given",
   };
 }
-

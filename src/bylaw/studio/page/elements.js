@@ -23,7 +23,7 @@ function say(element, text) {
   if (element.textContent !== shown) element.textContent = shown;
 }
 
-const list = (children) =>
+const asNodes = (children) =>
   children
     .flat(3)
     .filter((child) => child !== null && child !== undefined && child !== false)
@@ -35,17 +35,18 @@ function fill(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : visible(value));
   }
-  element.append(...list(children));
+  element.append(...asNodes(children));
   return element;
 }
 const make = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
-const draw = (name, attributes, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
+const draw = (name, attributes, ...children) =>
+  fill(document.createElementNS(SVG, name), attributes, children);
 
 // New content in an element; whoever works there by keyboard stays where they were.
 function refill(element, ...children) {
   const held = document.activeElement;
   const id = held && held !== element && element.contains(held) ? held.id : "";
-  element.replaceChildren(...list(children));
+  element.replaceChildren(...asNodes(children));
   if (id && get(id)) get(id).focus({ preventScroll: true });
 }
 

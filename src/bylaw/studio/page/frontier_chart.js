@@ -7,19 +7,18 @@ let looked = null; // the level that is looked at
 // What is drawn, and where.
 function layFrontier(body, card) {
   const points = body.levels
-    .map((level, i) => ({ level, cost: body.costs[i] }))
+    .map((level, i) => ({ level, cost: body.costs[i], missed: Boolean(body.missed && body.missed[i]) }))
     .filter((one) => known(one.cost))
     .sort((one, other) => one.level - other.level);
   const conflicts = (body.conflicts || []).filter(known);
-  const asPredicted = state.view === "observed" && body.view !== "observed";
-  const exact = !asPredicted && isAnswered();
-  const cost = exact ? answer.cost.after : interpolate(points, card.level);
+  const cost = isAnswered() ? answer.cost.after : interpolate(points, card.level);
   const current = known(cost) ? { level: card.level, cost } : null;
   const levels = [...points.map((one) => one.level), ...conflicts, card.level];
   const across = { low: Math.min(...levels), high: Math.max(...levels) };
   const up = fitScale([...points, ...(current ? [current] : [])].map((one) => one.cost));
   const wide = Math.min(Math.max(get("frontier").clientWidth, 260), 560);
-  const part = (scale, value) => (scale.high > scale.low ? (value - scale.low) / (scale.high - scale.low) : 0.5);
+  const part = (scale, value) =>
+    scale.high > scale.low ? (value - scale.low) / (scale.high - scale.low) : 0.5;
   return {
     points,
     conflicts,
@@ -27,10 +26,9 @@ function layFrontier(body, card) {
     across,
     up,
     wide,
-    asPredicted,
     costUnit: body.cost.unit,
     words: body.cost.words || body.cost.name,
-    before: !asPredicted && sharesObjective() ? answer.cost.before : null,
+    before: sharesObjective() ? answer.cost.before : null,
     x: (level) => EDGE.left + (wide - EDGE.left - EDGE.right) * part(across, level),
     y: (cost) => EDGE.top + (TALL - EDGE.top - EDGE.bottom) * (1 - part(up, cost)),
   };
@@ -73,9 +71,11 @@ function drawFrontier(body, card) {
   return [plot, readout, make("p", { class: "note" }, describeFrontier(plan))];
 }
 function describeFrontier(plan) {
-  const words = `${shorten(plan.words, 60)} at each level${plan.asPredicted ? ", as the scores predict" : ""}.`;
+  const view = state.view === "observed" ? ", as observed" : "";
+  const words = `${shorten(plan.words, 60)} at each level${view}.`;
   const shaded = plan.conflicts.length ? " Shaded: the rules cannot hold." : "";
-  return `${words[0].toUpperCase()}${words.slice(1)} Click to go there.${shaded}`;
+  const hollow = plan.points.some((one) => one.missed) ? " Hollow: a rule is missed as observed." : "";
+  return `${words[0].toUpperCase()}${words.slice(1)} Click to go there.${shaded}${hollow}`;
 }
 function drawGrid(plan, card) {
   const text = (words, x, y, anchor, name = "tick") =>
@@ -98,12 +98,19 @@ function drawCurve({ points, current, x, y }, card) {
   return [
     points
       .slice(1)
-      .map((one, i) => lineFrom(x(points[i].level), x(one.level), y(points[i].cost), y(one.cost), "curve-line")),
-    points.map((one) => draw("circle", { cx: x(one.level), cy: y(one.cost), r: 3.5, class: "point" })),
+      .map((one, i) =>
+        lineFrom(x(points[i].level), x(one.level), y(points[i].cost), y(one.cost), "curve-line"),
+      ),
+    points.map((one) =>
+      draw("circle", {
+        cx: x(one.level),
+        cy: y(one.cost),
+        r: 3.5,
+        class: one.missed ? "point missed" : "point",
+      }),
+    ),
     lineFrom(now, now, EDGE.top, TALL - EDGE.bottom, "now-line"),
-    current
-      ? draw("circle", { cx: now, cy: y(current.cost), r: 7, class: "now", id: "frontier-now" })
-      : null,
+    current ? draw("circle", { cx: now, cy: y(current.cost), r: 7, class: "now", id: "frontier-now" }) : null,
     draw("g", { class: "look" }),
   ];
 }
@@ -132,8 +139,8 @@ function interpolate(points, level) {
   return low.cost + ((high.cost - low.cost) * (level - low.level)) / (high.level - low.level);
 }
 
-// One level: what it costs, and how much more than without rules. Between two levels that were solved, the
-// curve is convex, so that a straight line between them is an upper bound.
+// One level: what it costs, and how much more than without rules. Between two levels that were solved, a
+// straight line; as predicted, costs are convex in the level, so that it is an upper bound.
 function lookAt(plan, card, { svg, plot, readout }, level) {
   looked = known(level) ? Math.min(Math.max(level, plan.across.low), plan.across.high) : null;
   const here = looked ?? card.level;
@@ -172,7 +179,12 @@ function connectPlot(plan, card, plot, svg, look) {
   plot.addEventListener("keydown", (event) => {
     const step = (card.step || (plan.across.high - plan.across.low) / 200) * 5;
     const from = looked ?? card.level;
-    const ways = { ArrowRight: from + step, ArrowUp: from + step, ArrowLeft: from - step, ArrowDown: from - step };
+    const ways = {
+      ArrowRight: from + step,
+      ArrowUp: from + step,
+      ArrowLeft: from - step,
+      ArrowDown: from - step,
+    };
     const level = { ...ways, Home: plan.across.low, End: plan.across.high }[event.key];
     if (event.key === "Escape") look(null);
     else if (event.key === "Enter" && looked !== null) go(looked);

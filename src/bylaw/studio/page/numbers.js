@@ -59,6 +59,8 @@ function formatBeside(value, limit, unit) {
   return formatExactly(Number(value.toFixed(places)), unit);
 }
 const formatShare = (value) => formatAmount(value, "share");
+// In a narrow cell.
+const formatCell = (value) => formatShare(value).replace(`under${SPACE}`, "<");
 const formatCount = (value) => (known(value) ? fix(value, 0, true) : NOTHING);
 
 // What a cost is more than another one.

@@ -107,8 +107,8 @@ function makeBlock(block, scale) {
             upper,
           ),
         ),
-        make("td", {}, formatShare(before)),
-        make("td", { class: "strong" }, formatShare(after)),
+        make("td", {}, formatCell(before)),
+        make("td", { class: "strong" }, formatCell(after)),
       );
     }),
   );

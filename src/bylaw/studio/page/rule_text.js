@@ -62,7 +62,7 @@ get("add").addEventListener("submit", (event) => {
 // A rule that is there already, in its card.
 function openEditor(index) {
   document.querySelectorAll(".editor").forEach((one) => closeEditor(Number(one.dataset.index)));
-  const { text } = state.rules[index];
+  const current = () => state.rules[index].text; // a slider may move it meanwhile
   const input = make("input", {
     type: "text",
     id: `rule-text-${index}`,
@@ -77,16 +77,21 @@ function openEditor(index) {
     "aria-controls": `rule-list-${index}`,
     "aria-describedby": `rule-fault-${index}`,
   });
-  input.value = text;
-  const list = make("ul", { id: `rule-list-${index}`, role: "listbox", "aria-label": "Rates, families, groups and classes", hidden: true });
+  input.value = current();
+  const list = make("ul", {
+    id: `rule-list-${index}`,
+    role: "listbox",
+    "aria-label": "Rates, families, groups and classes",
+    hidden: true,
+  });
   const said = make("div", { id: `rule-fault-${index}` });
   const accept = (card) => {
-    if (card.text === text) return closeEditor(index);
+    if (card.text === current()) return closeEditor(index);
     changeRule(index, card);
     get(`edit-${index}`).focus({ preventScroll: true });
   };
-  const field = connectText({ input, said, read: learn, accept, current: () => text });
-  const finish = () => (input.value.trim() === text ? closeEditor(index) : field.look(true));
+  const field = connectText({ input, said, read: learn, accept, current });
+  const finish = () => (input.value.trim() === current() ? closeEditor(index) : field.look(true));
   const editor = make(
     "form",
     {

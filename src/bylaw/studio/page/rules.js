@@ -4,20 +4,20 @@ const CARDS = 2000; // that are remembered
 
 const cards = new Map(); // text of a rule -> what the server says of it
 const asking = new Map(); // text of a rule -> promise of that
-let dragging = false; // a slider's thumb
-let byKey = false; // the last move of a slider
 
 const cardOf = (text) => cards.get(text) || null;
 const isStated = (text) => state.rules.some((rule) => rule.text === text);
 const keepCard = (text, card) => remember(cards, text, card, CARDS, isStated);
-// A rule's text at another level; the server says what stands before and after the number.
-const putLevel = (card, level) => card.parts[0] + String(tidy(level)) + card.parts[1];
 // What a rule is, whatever its level.
 const ruleKey = (text) => (cardOf(text) ? cardOf(text).template || text : text);
 
 function learn(text) {
   if (cards.has(text)) return Promise.resolve(cards.get(text));
-  if (!asking.has(text)) asking.set(text, readCard(text).finally(() => asking.delete(text)));
+  if (!asking.has(text))
+    asking.set(
+      text,
+      readCard(text).finally(() => asking.delete(text)),
+    );
   return asking.get(text);
 }
 async function readCard(text) {
@@ -71,7 +71,14 @@ function makeCard(rule, index) {
   const button = (name, title, shown, onclick) =>
     make(
       "button",
-      { type: "button", class: `plain ${name}`, id: `${name}-${index}`, title, "aria-label": `${title}: ${sentence}`, onclick },
+      {
+        type: "button",
+        class: `plain ${name}`,
+        id: `${name}-${index}`,
+        title,
+        "aria-label": `${title}: ${sentence}`,
+        onclick,
+      },
       shown,
     );
   return make(
@@ -86,108 +93,17 @@ function makeCard(rule, index) {
       { class: "head" },
       toggle,
       make("p", { class: "rule", id: `sentence-${index}`, ondblclick: () => openEditor(index) }, sentence),
-      button("edit", "Edit", "Edit", () => openEditor(index)),
       button("remove", "Remove", "×", () => removeRule(index)),
     ),
     make(
-      "p",
+      "div",
       { class: "formal", id: `formal-${index}`, ondblclick: () => openEditor(index) },
       make("code", { id: `text-${index}` }, rule.text),
+      button("edit", "Edit", "Edit", () => openEditor(index)),
     ),
     card && known(card.level) ? makeLevel(card, index) : null,
     make("p", { class: "said", id: `said-${index}` }),
   );
-}
-function makeLevel(card, index) {
-  const factor = factorOf(card.unit);
-  const move = (final, what) =>
-    moveLevel(index, roundTo(Number(slider.value), cardOf(state.rules[index].text)), final, what);
-  const slider = make("input", {
-    type: "range",
-    id: `slider-${index}`,
-    min: card.lowest,
-    max: card.highest,
-    step: card.step || "any",
-    "aria-labelledby": `sentence-${index}`,
-    "aria-valuetext": formatExactly(card.level, card.unit),
-    oninput: () => move(false),
-    onchange: () => move(true, byKey ? `slider-${index}` : null),
-    onpointerdown: () => ([dragging, byKey] = [true, false]),
-    onkeydown: () => (byKey = true),
-  });
-  slider.value = card.level;
-  const field = make("input", {
-    type: "number",
-    id: `level-${index}`,
-    step: "any",
-    inputmode: "decimal",
-    "aria-labelledby": `sentence-${index} unit-${index}`,
-    oninput: () => typeLevel(index, field, factor, false),
-    onchange: () => typeLevel(index, field, factor, true),
-  });
-  field.value = tidy(card.level * factor);
-  const unit = make("span", { id: `unit-${index}` }, suffixOf(card.unit));
-  return make("div", { class: "level" }, slider, make("span", { class: "amount" }, field, unit));
-}
-const roundTo = (value, card) => {
-  const rounded = card.step ? tidy(Math.round(value / card.step) * card.step) : value;
-  return Math.min(Math.max(rounded, card.lowest), card.highest);
-};
-function drop() {
-  if (!dragging) return;
-  dragging = false;
-  if (isIdle()) workAside(); // it may have waited
-}
-addEventListener("pointerup", drop);
-addEventListener("pointercancel", drop);
-
-function moveLevel(index, level, final, what = null) {
-  const rule = state.rules[index];
-  const card = cardOf(rule.text);
-  rule.text = putLevel(card, level);
-  if (!cards.has(rule.text)) keepCard(rule.text, { ...card, text: rule.text, level, sentence: null });
-  showLevel(index, cardOf(rule.text));
-  if (final) commit(what);
-  if (final && (level < card.lowest || level > card.highest)) readAgain(index);
-  if (rule.on) request(final);
-  else if (final) readAgain(index);
-}
-function typeLevel(index, field, factor, final) {
-  const value = Number(field.value);
-  const fine = field.value.trim() !== "" && Number.isFinite(value);
-  field.setAttribute("aria-invalid", String(!fine));
-  if (fine) moveLevel(index, tidy(value / factor), final);
-  else if (final) {
-    field.value = tidy(cardOf(state.rules[index].text).level * factor);
-    field.setAttribute("aria-invalid", "false");
-  }
-}
-function showLevel(index, card) {
-  const slider = get(`slider-${index}`);
-  const field = get(`level-${index}`);
-  slider.setAttribute("aria-valuetext", formatExactly(card.level, card.unit));
-  if (document.activeElement !== slider) slider.value = card.level;
-  if (document.activeElement !== field) {
-    field.value = tidy(card.level * factorOf(card.unit));
-    field.setAttribute("aria-invalid", "false");
-  }
-  say(get(`text-${index}`), card.text);
-  if (card.sentence) say(get(`sentence-${index}`), card.sentence);
-}
-// What no answer brings: the sentence of a rule that is off or could not be solved, and another range. The
-// card stays, since somebody may be typing in it.
-async function readAgain(index) {
-  const text = state.rules[index].text;
-  const card = await readCard(text).catch(() => null);
-  if (!card || !state.rules[index] || state.rules[index].text !== text) return;
-  if (!card.ok) return sayFault(index, card.error);
-  nameCard(index, card.sentence);
-  const slider = get(`slider-${index}`);
-  if (!slider) return replaceCard(index);
-  Object.entries({ min: card.lowest, max: card.highest, step: card.step || "any" }).forEach(([name, value]) =>
-    slider.setAttribute(name, value),
-  );
-  slider.value = card.level;
 }
 function nameCard(index, sentence) {
   say(get(`sentence-${index}`), sentence);
@@ -232,7 +148,9 @@ function changeRule(index, card) {
 function findRules(reply, asked) {
   return state.rules.map((rule) => {
     const place = asked.rules.findIndex((one) => ruleKey(one.text) === ruleKey(rule.text));
-    return place < 0 || !reply.rules ? null : { told: reply.rules[place], exact: asked.rules[place].text === rule.text };
+    return place < 0 || !reply.rules
+      ? null
+      : { told: reply.rules[place], exact: asked.rules[place].text === rule.text };
   });
 }
 function nameRules(reply, asked) {
@@ -261,8 +179,9 @@ function sayOfRules(reply, asked) {
 }
 function clearRules() {
   state.rules.forEach((rule, i) => {
-    say(get(`said-${i}`), "");
-    if (!cardOf(rule.text) || !cardOf(rule.text).sentence) readAgain(i);
+    const settled = cardOf(rule.text) && cardOf(rule.text).sentence;
+    if (settled || !get(`said-${i}`).querySelector(".fault")) say(get(`said-${i}`), "");
+    if (!settled) readAgain(i);
   });
 }
 const sayFault = (index, error) => refill(get(`said-${index}`), make("span", { class: "fault" }, error));

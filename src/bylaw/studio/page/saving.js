@@ -1,7 +1,6 @@
 // Files, one after the other. What takes long shows its progress and can be cancelled.
 
 const SAVED = { rules: "rules.toml", policy: "policy.json", report: "report.html", python: "solve.py" };
-const savingTab = `${tab} saves`; // of its own: a solve does not end a save
 let saves = []; // {kind, asked}, the first of them going on
 let savesBegun = 0;
 
@@ -36,14 +35,22 @@ async function saveOne({ kind, asked }) {
   }
 }
 function sayResult({ words, next, failed }) {
-  const after = next ? [make("span", {}, ` ${next.words}`), make("code", { class: "command" }, next.command)] : [];
+  const after = next
+    ? [make("span", {}, ` ${next.words}`), make("code", { class: "command" }, next.command)]
+    : [];
   get("saved").classList.toggle("fault", Boolean(failed));
   refill(get("saved"), words, after);
 }
 function showSaving(mine) {
   const going = () => saves[0] === mine;
   if (!going()) return;
-  const waiting = () => (saves.length > 1 ? ` (then ${saves.slice(1).map((one) => SAVED[one.kind]).join(", ")})` : "");
+  const waiting = () =>
+    saves.length > 1
+      ? ` (then ${saves
+          .slice(1)
+          .map((one) => SAVED[one.kind])
+          .join(", ")})`
+      : "";
   const words = `Writing ${SAVED[mine.kind]} …`;
   say(get("saved"), "");
   say(get("saving-words"), words);

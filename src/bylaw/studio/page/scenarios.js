@@ -1,11 +1,12 @@
 // Scenarios: kept under a name, side by side.
 
-const summarize = (reply) => ({
-  status: reply.status,
-  cost: reply.cost,
-  changed: reply.changed,
-  rules: reply.rules,
-});
+const summarize = (reply) =>
+  reply && {
+    status: reply.status,
+    cost: reply.cost,
+    changed: reply.changed,
+    rules: reply.rules,
+  };
 
 function fillScenarios(reply, asked) {
   kept.forEach((one) => {
@@ -31,12 +32,10 @@ async function solveKept() {
 }
 function keep(name) {
   const now = stateNow();
-  kept = kept
-    .filter((one) => one.name !== name)
-    .concat({ name, state: now, answer: isAnswered() ? summarize(answer) : null });
+  kept = kept.filter((one) => one.name !== name).concat({ name, state: now, answer: summarize(replyNow()) });
   writeHash();
   showKept();
-  if (isIdle() && !isAnswered()) workAside();
+  if (isIdle() && !replyNow()) workAside();
 }
 function goTo(scenario) {
   state = copy(scenario.state);
@@ -58,7 +57,7 @@ function showKept() {
     return refill(get("kept"), make("p", { class: "note" }, words));
   }
   const now = stateNow();
-  const columns = [...kept, { name: null, state: now, answer: isAnswered() ? summarize(answer) : null }];
+  const columns = [...kept, { name: null, state: now, answer: summarize(replyNow()) }];
   const keys = [...new Set(columns.flatMap((one) => one.state.rules.map((rule) => ruleKey(rule.text))))];
   const row = (title, value) =>
     make(

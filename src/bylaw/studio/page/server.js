@@ -4,6 +4,8 @@ const RETRY = 1200; // milliseconds between two knocks at a server that is gone
 const token = new URLSearchParams(location.search).get("token") || "";
 const tab = crypto.randomUUID ? crypto.randomUUID() : String(Math.random()).slice(2);
 
+const savingTab = `${tab} saves`; // of its own: a solve does not end a save
+
 class Refusal extends Error {} // the server says why
 class Away extends Error {}
 class Stranger extends Error {} // it was started anew
@@ -72,6 +74,18 @@ function describeProgress(words, told) {
   return `${words} ${parts.join(", ")}`;
 }
 const cancelJob = (name) => callJson("/api/cancel", { tab: name }).catch(() => null);
+// A page that is left asks for nothing any more.
+addEventListener("pagehide", () =>
+  [tab, savingTab].forEach((name) =>
+    fetch("/api/cancel", {
+      method: "POST",
+      headers: { "X-Bylaw-Token": token },
+      body: JSON.stringify({ tab: name }),
+      keepalive: true,
+    }).catch(() => null),
+  ),
+);
+addEventListener("pageshow", (event) => event.persisted && start && request(true));
 
 let lost = false;
 function lose(unknown = false) {

@@ -8,6 +8,12 @@ let flight = null; // {number, asked, controller, timer}
 let wanted = null; // what is to be asked next
 let answer = null; // the newest answer that was solved
 let answered = null; // the state that it answers
+let received = null; // the newest reply of any status, and what was asked: {reply, asked}
+// What is known of the state as it is, solved or not; null if nothing is.
+const replyNow = () =>
+  received && received.reply.status !== "cancelled" && same(received.asked, stateNow())
+    ? received.reply
+    : null;
 const isAnswered = () => Boolean(answer) && same(answered, stateNow());
 
 function request(now) {
@@ -52,6 +58,7 @@ async function ask(mine) {
 function receive(reply, mine) {
   if (mine.number < shownNumber) return;
   shownNumber = mine.number;
+  received = { reply, asked: mine.asked };
   const current = same(mine.asked, stateNow());
   const last = answered;
   if (reply.status === "solved") {
