@@ -28,6 +28,7 @@ from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError
 from bylaw.estimators.cross_fitting import ensure_probabilities, is_fraction, is_frozen, split_held_out
 from bylaw.estimators.fit_inputs import (
+    check_compared_groups,
     check_groups_known,
     check_two_dimensional,
     choose_reject_label,
@@ -354,6 +355,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if seen_weights is not None and not (inputs.seen and self.correction):
             why = "with correction=False" if inputs.seen else "where no label or group is missing"
             raise OptionError(f"seen_weights has no effect {why}: leave it out")
+        check_compared_groups(inputs.groups, problem.compared_attributes)
         training = self._make_training(model, inputs, problem, classes, routes)
         self.trained_, self.policy_ = self._choose_policy(problem, training, inputs.references)
         self.classes_ = classes
@@ -433,15 +435,27 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _warn_about_small_groups(self, policy: Policy, training: Training) -> None:
         counts = {
-            event: round(share * training.count_seen(name for name, _ in event))
+            event: share * training.count_seen(name for name, _ in event)
             for event, share in policy.frequencies.items()
         }
-        if small := {event: count for event, count in counts.items() if count < FEW_ROWS}:
+        values = {name: found.values for name, found in policy.feature_map.attributes.items()}
+        space = policy.action_space
+        tolerances = dict.fromkeys(counts, math.inf)
+        for found in policy.problem.expand(space.classes, values, space.options):
+            for event in tolerances.keys() & found.excess.by_condition().keys():
+                tolerances[event] = min(tolerances[event], found.tolerance)
+        small = {
+            event: count
+            for event, count in counts.items()
+            if round(count) < FEW_ROWS or count * tolerances[event] < 1
+        }
+        if small:
             fewest = sorted(small.items(), key=lambda item: item[1])[:3]
-            shown = "; ".join(f"{format_conditions(event)}: {count} rows" for event, count in fewest)
+            shown = "; ".join(f"{format_conditions(event)}: {count:.0f} rows" for event, count in fewest)
             warnings.warn(
-                f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): whether they "
-                "hold there cannot be assessed. Merge small groups, or leave them out of the rules",
+                f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows, or so few that one counts "
+                f"more than their tolerance ({shown}): whether they hold there cannot be assessed. Merge small "
+                "groups, loosen these rules, or leave them out",
                 GuaranteeWarning,
                 stacklevel=find_stack_level(),
             )

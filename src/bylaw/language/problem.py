@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,13 @@ class ExpandedRule(NamedTuple):
         """The linear rate that must be <= 0."""
         excess = self.rule.excess.resolve(self.classes)
         return excess if self.rule.is_linear else excess.multiply_out()
+
+    @property
+    def tolerance(self) -> float:
+        """By how much rates of different rows may differ; infinite where it states no such number."""
+        excess = self.excess
+        compares = self.rule.is_linear and len(excess.by_condition()) > 1
+        return (abs(excess.constant) or math.inf) if compares else math.inf
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,12 +142,17 @@ class Problem:
     @property
     def attributes(self) -> tuple[str, ...]:
         """The groups that the rules and the objective refer to."""
-        named = [
-            name for rule in self.rules if isinstance(rule, Family) for p in rule.attributes for name in p
-        ]
+        named = [*self.compared_attributes]
+        named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def compared_attributes(self) -> tuple[str, ...]:
+        """Those of the groups of which every value is compared: by a family, or by the objective."""
+        families = [rule for rule in self.rules if isinstance(rule, Family)]
+        named = [name for family in families for part in family.attributes for name in part]
         if isinstance(self.minimize, Worst):
             named += [name for name in self.minimize.by if name != LABEL]
-        named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
         return tuple(dict.fromkeys(named))
 
     @property
