@@ -90,7 +90,9 @@ def test_the_line_of_code_that_is_offered_works():
 
 def test_the_line_that_is_offered_for_text_works():
     names = pandas.Series([f"shop {i // 400}" if i < 2000 else f"stall {i}" for i in range(N)])
-    with pytest.raises(EvidenceError, match="1,720 different values on 3,715 rows, half of them on 1 row") as caught:
+    with pytest.raises(
+        EvidenceError, match="1,720 different values on 3,715 rows, half of them on 1 row"
+    ) as caught:
         solve(PROBLEM, make_evidence(names))
     line = re.search(r"column\.where\(.*\)", str(caught.value))[0]
     merged = eval(line, {"column": names})

@@ -398,6 +398,6 @@ def test_a_tolerance_finer_than_the_rows_of_a_group_can_show_is_said(rows, tol, 
         warnings.simplefilter("always")
         solve(problem, evidence, labels=rng.random(2000) < scores)
     messages = [str(one.message) for one in caught]
-    assert [r"g='few'" in text and "(99 rows," in text and "one row counts 0.01" in text for text in messages] == (
-        [True] if said else []
-    )
+    assert [
+        r"g='few'" in text and "(99 rows," in text and "one row counts 0.01" in text for text in messages
+    ] == ([True] if said else [])

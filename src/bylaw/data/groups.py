@@ -18,7 +18,11 @@ Part = slice | NDArray[np.intp]
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
 _NARROW = 2**12  # a range of numbers that is counted rather than sorted
-_LEAST_ROWS = ((5000, math.inf), (500, 20), (20, 5))  # (values, rows): more values than these need so many rows
+_LEAST_ROWS = (
+    (5000, math.inf),
+    (500, 20),
+    (20, 5),
+)  # (values, rows): more values than these need so many rows
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,11 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
         return
     each = "1 row" if typical == 1 else f"{typical:,} rows"
     found = f"half of them on {each} or fewer" if counts.max() > typical else f"each on {each}"
-    limit = f"rules compare at most {_LEAST_ROWS[0][0]:,}" if needed == math.inf else f"{needed} rows each would do"
+    limit = (
+        f"rules compare at most {_LEAST_ROWS[0][0]:,}"
+        if needed == math.inf
+        else f"{needed} rows each would do"
+    )
     number = isinstance(values[0], int | float)
     advice = (
         "a number, put it into a few bins: np.digitize(column, np.quantile(column, [0.2, 0.4, 0.6, 0.8]))"

@@ -119,7 +119,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         the label of a rejection. "auto" is "reject" for labels that are text, and for numbers -1, or one
         less than the least of them.
     cv : int, float, splitter, iterable or None, default=None
-        how the models are cross-fitted. A number of folds (None: 5, stratified and shuffled) or a splitter:
+        how the models are cross-fitted. A number of folds (None: 5, or as many as the rarest class has rows
+        where these are fewer; stratified and shuffled) or a splitter:
         each row is predicted by a model trained on the other folds, and the models in use are trained on all
         rows. A fraction such as 0.5: the policy is chosen on this part, and the models are trained on the
         rest. With a `FrozenEstimator`, and no group estimator to train, leave it out.

@@ -20,6 +20,7 @@ from bylaw.backends.scan import Scan
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import OptionError
 from bylaw.fitting.bias_correction import FEW_ROWS
+from bylaw.fitting.notebook_views import format_diagnosis
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem, move_level
@@ -72,6 +73,9 @@ class Diagnosis:
         return "\n".join(self._lines())
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return format_diagnosis(self)
 
     def _lines(self) -> Iterator[str]:
         if self.feasible:

@@ -14,6 +14,7 @@ from bylaw.backends.scan import Scan
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
+from bylaw.fitting.notebook_views import format_sensitivity
 from bylaw.fitting.shadow_prices import compute_prices
 from bylaw.fitting.solution_path import Lever, Point, SolutionPath, find_lever, make_conflict
 from bylaw.formulation.solution import Status
@@ -57,6 +58,9 @@ class Sensitivity:
         for reach in self.statements:
             lines += [f"  {reach.statement}", *(f"    {line}" for line in self._lines(reach))]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return format_sensitivity(self)
 
     def _lines(self, reach: Reach) -> list[str]:
         cost = f"costs {reach.cost_of_step:.4g} (price x step: {reach.price * self.step:.4g})"
