@@ -17,6 +17,7 @@ COLOURS: Mapping[Tone, str] = {"good": "#2a9d5c", "bad": "#e0483e", "open": "#c0
 _SIGNS: Mapping[Tone, str] = {"good": "✓", "bad": "✗", "open": "?"}
 _FAINT = "rgba(128,128,128,.35)"
 _CELL = f"padding:.25em .8em .25em 0;border:0;border-bottom:1px solid {_FAINT};vertical-align:middle;"
+_TABLE = "border-collapse:collapse;border:0;margin:0;font-size:.95em;font-variant-numeric:tabular-nums"
 _BAR, _HEIGHT = 120, 14  # pixels
 
 
@@ -46,8 +47,7 @@ def make_table(
         )
         for row in rows
     ]
-    look = "border-collapse:collapse;border:0;margin:0;font-size:.95em;font-variant-numeric:tabular-nums;color:inherit"
-    whole = tag("table", tag("thead", tag("tr", *top)), tag("tbody", *body), style=look)
+    whole = tag("table", tag("thead", tag("tr", *top)), tag("tbody", *body), style=_TABLE)
     return tag("div", whole, style="overflow-x:auto")
 
 

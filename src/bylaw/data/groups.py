@@ -124,9 +124,9 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
         "column.value_counts()) >= 20, 'other')"
     )
     raise EvidenceError(
-        f"{what} has {len(values):,} different values on {int(counts.sum()):,} rows, {found}; as groups to be "
-        f"compared these are too many ({limit}). If it is an id, name another column in the rules. If it is "
-        f"{advice}"
+        f"{what} has {len(values):,} different values on {int(counts.sum()):,} rows, {found}; as groups to "
+        f"be compared these are too many ({limit}). If it is an id, name another column in the rules. If it "
+        f"is {advice}"
     )
 
 

@@ -14,12 +14,12 @@ class AvailableMethod:
 
     def __init__(self, method: Callable[..., Any], sets: bool, instead: str) -> None:
         self.method, self.sets, self.instead = method, sets, instead
-        update_wrapper(self, method)
+        update_wrapper(self, method)  # type: ignore[arg-type]
 
     def __get__(self, classifier: Any, owner: type | None = None) -> Any:
         if classifier is None:
             return self.method
-        if (classifier.decision_kind == "sets") != self.sets:
+        if (classifier._decision_kind == "sets") != self.sets:
             raise AttributeError(self.instead)
         return MethodType(self.method, classifier)
 

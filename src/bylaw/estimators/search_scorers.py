@@ -45,19 +45,20 @@ def _check_scorer(scorer: Any, problem: Problem, wanted: Sequence[str]) -> None:
     """A scorer of scikit-learn, such as "accuracy": it compares `predict(X)` with the labels."""
     instead = (
         "Leave out scoring=: score() is one minus the expected cost, with the randomness of the decisions "
-        "integrated out. For another rate, pass a function: scoring=lambda clf, X, y: 1 - clf.expected(rate, X, y)"
+        "integrated out"
     )
     name = getattr(getattr(scorer, "_score_func", scorer), "__name__", "the scorer")
+    another = ". For another rate, pass a function: scoring=lambda clf, X, y: 1 - clf.expected(rate, X, y)"
     if problem.kind == "sets":
         raise OptionError(
-            f"{name} compares one label per row, and the decisions are sets of labels. {instead}"
+            f"{name} compares one label per row, and the decisions are sets of labels. {instead}{another}"
         )
     if wanted:
         raise OptionError(f"{name} calls predict without the {' and '.join(wanted)} that it needs. {instead}")
     if problem.kind != "labels":
         warnings.warn(
             f"{name} compares decisions with labels, and takes a rejection or an option for a wrong label. "
-            f"{instead}",
+            f"{instead}{another}",
             UserWarning,
             stacklevel=find_stack_level(),
         )

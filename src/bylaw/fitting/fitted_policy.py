@@ -143,8 +143,8 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
     if (named := few | (~correction.exact & missed)).any():
         message = (
             f"too few rows show {int(named.sum())} of the rules to tell whether they hold on others, and "
-            f"predicted rates count more there: {_list_rules(fitted, named, coarse)}. Merge small groups, loosen "
-            "these rules, or add rows"
+            f"predicted rates count more there: {_list_rules(fitted, named, coarse)}. Merge small groups, "
+            "loosen these rules, or add rows"
         )
         warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 

@@ -58,8 +58,8 @@ class Problem:
     minimize : Rate, Ratio, Worst or str
         a rate such as `error()` or `1 - f1("fraud")`, a ratio of two rates, `worst(rate, by=...)`, or a
         text that states one.
-    rules : list of Rule, Band, Family or str
-        rules and families, or their texts.
+    rules : Rule, Band, Family, str, or list of these
+        rules and families, or their texts; None is no rule.
     classes : list, optional
         the labels, if they should be checked against the evidence's.
     decisions : {"auto", "labels", "reject", "sets"} or list
@@ -99,16 +99,20 @@ class Problem:
     def __init__(
         self,
         minimize: Objective | str,
-        rules: Sequence[Statement | str] | Statement | str = (),
+        rules: Sequence[Statement | str] | Statement | str | None = (),
         classes: Sequence[Any] | None = None,
         decisions: Kind | Literal["auto"] | Sequence[Any] = "auto",
         reject: Any = "reject",
     ) -> None:
         if isinstance(rules, Rule | Band | Family | str):
             rules = [rules]
+        if rules is not None and not isinstance(rules, Iterable):
+            raise RuleError(f"rules takes a rule, a family, a text or a list of these, not {rules!r}")
         set_field = object.__setattr__
         set_field(self, "minimize", _objective(minimize))
-        set_field(self, "rules", tuple(_statement(i, rule) for i, rule in enumerate(rules)))
+        set_field(
+            self, "rules", tuple(_statement(i, rule) for i, rule in enumerate(() if rules is None else rules))
+        )
         set_field(
             self, "classes", None if classes is None else tuple(as_scalar(c, "a class") for c in classes)
         )
