@@ -19,6 +19,7 @@ _FAINT = "rgba(128,128,128,.35)"
 _CELL = f"padding:.25em .8em .25em 0;border:0;border-bottom:1px solid {_FAINT};vertical-align:middle;"
 _TABLE = "border-collapse:collapse;border:0;margin:0;font-size:.95em;font-variant-numeric:tabular-nums"
 _BAR, _HEIGHT = 120, 14  # pixels
+_UNFOLDED = 8  # lines of a long table
 
 
 def make_card(title: Content, *content: Content, remarks: Iterable[Content] = ()) -> Html:
@@ -49,6 +50,15 @@ def make_table(
     ]
     whole = tag("table", tag("thead", tag("tr", *top)), tag("tbody", *body), style=_TABLE)
     return tag("div", whole, style="overflow-x:auto")
+
+
+def make_long_table(
+    heads: Sequence[Content], rows: Sequence[Sequence[Cell]], *, numbers: Collection[int] = ()
+) -> Html:
+    """The same; of many lines, those after the first are folded."""
+    first, rest = rows[:_UNFOLDED], rows[_UNFOLDED:]
+    more = fold(f"{len(rest)} more", make_table(heads, rest, numbers=numbers)) if rest else None
+    return join([make_table(heads, first, numbers=numbers), more])
 
 
 def fold(summary: Content, *content: Content) -> Html:

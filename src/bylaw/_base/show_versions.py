@@ -21,13 +21,13 @@ def show_versions() -> None:
     >>> import bylaw
     >>> bylaw.show_versions()  # doctest: +ELLIPSIS
     System
-      python       3...
+      python      3...
       ...
     """
-    lines = ["System", *_align(_describe_system())]
-    lines += ["", "Needed", *_align({name: find_version(name) for name in (_OWN, *_list_packages(optional=False))})]
+    needed = {name: find_version(name) for name in (_OWN, *_list_packages(optional=False))}
     extras = {name: find_version(name) for name in _list_packages(optional=True)}
-    print("\n".join([*lines, "", "Optional", *_align(extras)]))  # noqa: T201, since that is what it is for
+    parts = {"System": _describe_system(), "Needed": needed, "Optional": extras}
+    print("\n\n".join(_format(title, facts) for title, facts in parts.items()))  # noqa: T201, its purpose
 
 
 def find_version(package: str, otherwise: str = "not installed") -> str:
@@ -65,6 +65,6 @@ def _read_requirements() -> list[str]:
         return []
 
 
-def _align(facts: dict[str, str]) -> Iterator[str]:
-    width = max(12, *map(len, facts))
-    return (f"  {name:<{width}} {fact}" for name, fact in facts.items())
+def _format(title: str, facts: dict[str, str]) -> str:
+    width = max(map(len, facts), default=0)
+    return "\n".join([title, *(f"  {name:<{width}}  {fact}" for name, fact in facts.items())])

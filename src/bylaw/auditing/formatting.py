@@ -14,8 +14,8 @@ from bylaw._base.notebook import (
     list_remarks,
     make_card,
     make_code,
+    make_long_table,
     make_status,
-    make_table,
 )
 from bylaw._base.visible_text import make_visible
 from bylaw.auditing.reliability import CLOSE, Reliability
@@ -68,7 +68,7 @@ def format_html(audit: Audit) -> str:
     more = len(audit.rules) - len(shown)
     remarks = [*([f"and {more} more rules, see to_frame()"] if more else []), *_list_remarks(audit)]
     title = list_remarks([_format_headline(audit), *_format_subtitle(audit)])
-    table = make_table(("verdict", "rule", "observed, and bound", ""), rows) if rows else None
+    table = make_long_table(("verdict", "rule", "observed, and bound", ""), rows) if rows else None
     return make_card(title, table, remarks=remarks)
 
 

@@ -17,6 +17,16 @@ from bylaw.language.problem import Problem
 
 _SCORERS = "sklearn.metrics._scorer"
 _CALLER = "_fit_and_score"  # of scikit-learn's searches; its argument `scorer` scores the fitted model
+_FINDINGS = {  # by kind of decisions: whether a scorer of labels is refused, and why
+    "sets": (True, "compares one label per row, and the decisions are sets of labels"),
+    "reject": (False, "takes a rejection for a wrong label"),
+    "options": (False, "takes an option for a wrong label"),
+}
+_INSTEAD = (
+    "Leave out scoring=: score() is one minus the expected cost, with the randomness of the decisions "
+    "integrated out"
+)
+_ANOTHER = ". For another rate, pass a function: scoring=lambda clf, X, y: 1 - clf.expected(rate, X, y)"
 
 
 def check_search(problem: Problem, known_groups: Sequence[str], references: Sequence[str]) -> None:
@@ -43,25 +53,17 @@ def check_search(problem: Problem, known_groups: Sequence[str], references: Sequ
 
 def _check_scorer(scorer: Any, problem: Problem, wanted: Sequence[str]) -> None:
     """A scorer of scikit-learn, such as "accuracy": it compares `predict(X)` with the labels."""
-    instead = (
-        "Leave out scoring=: score() is one minus the expected cost, with the randomness of the decisions "
-        "integrated out"
-    )
     name = getattr(getattr(scorer, "_score_func", scorer), "__name__", "the scorer")
-    another = ". For another rate, pass a function: scoring=lambda clf, X, y: 1 - clf.expected(rate, X, y)"
-    if problem.kind == "sets":
-        raise OptionError(
-            f"{name} compares one label per row, and the decisions are sets of labels. {instead}{another}"
-        )
+    refused, finding = _FINDINGS.get(problem.kind, (False, ""))
+    if refused:
+        raise OptionError(f"{name} {finding}. {_INSTEAD}{_ANOTHER}")
     if wanted:
-        raise OptionError(f"{name} calls predict without the {' and '.join(wanted)} that it needs. {instead}")
-    if problem.kind != "labels":
-        warnings.warn(
-            f"{name} compares decisions with labels, and takes a rejection or an option for a wrong label. "
-            f"{instead}{another}",
-            UserWarning,
-            stacklevel=find_stack_level(),
+        raise OptionError(
+            f"{name} calls predict without the {' and '.join(wanted)} that it needs. {_INSTEAD}"
         )
+    if finding:
+        message = f"{name} {finding}. {_INSTEAD}{_ANOTHER}"
+        warnings.warn(message, UserWarning, stacklevel=find_stack_level())
 
 
 def _find_scorers() -> Iterator[Any]:

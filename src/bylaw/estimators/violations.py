@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bylaw._base.notebook import Cell, draw_bar, make_card, make_table
+from bylaw._base.notebook import COLOURS, Cell, draw_bar, make_card, make_code, make_table
 from bylaw.data.arrays import make_frame
 
 
@@ -92,11 +92,11 @@ class Violations(Mapping[str, float]):
         most = max((one.worst for one in self.statements if one.worst > 0), default=0.0)
         rows: list[list[Cell]] = [
             [
-                one.statement,
+                make_code(one.statement),
                 f"{one.violated} of {one.rules}",
                 f"{one.worst:+.3g}",
-                draw_bar(max(one.worst, 0.0) if most else 0.0, most),
-                one.at if one.rules > 1 else "",
+                draw_bar(one.worst, most, COLOURS["bad"]),
+                make_code(one.at) if one.rules > 1 else None,
             ]
             for one in self.statements
         ]

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from bylaw._base.notebook import COLOURS, Cell, Tone, draw_bar, make_card, make_code, make_status, make_table
+from bylaw._base.notebook import (
+    COLOURS,
+    Cell,
+    Tone,
+    draw_bar,
+    make_card,
+    make_code,
+    make_long_table,
+    make_status,
+)
 from bylaw._base.visible_text import make_visible
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ def format_html(monitor: Monitor) -> str:
     ]
     more = len(monitor.status) - len(rows)
     remarks = [*([f"and {more} more rules, see to_frame()"] if more else []), format_terms(monitor)]
-    table = make_table(("status", "rule", "evidence of an alarm", "so far"), rows)
+    table = make_long_table(("status", "rule", "evidence of an alarm", "so far"), rows)
     return make_card(format_headline(monitor), table, remarks=remarks)
 
 

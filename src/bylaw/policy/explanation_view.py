@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bylaw._base.notebook import Cell, draw_bar, fold, make_card, make_code, make_table
-from bylaw.language.action_space import SetSpace
 
 if TYPE_CHECKING:
     from bylaw.policy.explanation import Explanation
@@ -19,7 +18,7 @@ def format_html(found: Explanation) -> str:
     """How many rows are decided otherwise, and the rules that moved the first of them."""
     moved = np.flatnonzero(found.moved)
     title = f"{len(moved):,} of {len(found.baseline):,} rows are decided otherwise because of the rules"
-    if isinstance(found.action_space, SetSpace) or not len(moved):
+    if found.before.ndim > 1 or not len(moved):  # sets of labels have no one decision before
         return make_card(title)
     names = [str(action) for action in found.actions]
     pairs, counts = np.unique(

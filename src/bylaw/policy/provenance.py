@@ -133,4 +133,5 @@ def _read_date(node: Node) -> str:
 @cache
 def versions() -> Mapping[str, str]:
     """Of Python and of the libraries that computed the policy."""
-    return {"python": platform.python_version(), **{name: find_version(name, "unknown") for name in _LIBRARIES}}
+    libraries = {name: find_version(name, "unknown") for name in _LIBRARIES}
+    return {"python": platform.python_version(), **libraries}
