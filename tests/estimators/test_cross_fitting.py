@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bylaw.errors import EvidenceError
 from bylaw.estimators.cross_fitting import make_splits
 from bylaw.estimators.fit_inputs import encode_labels
 

@@ -129,9 +129,10 @@ def _check_class_counts(labels: NDArray[Any] | None, least: int, cv: str) -> Non
         return
     present, counts = np.unique(labels, return_counts=True)
     if (rare := counts < least).any():
+        lower = "lower cv, " if least > 2 else ""
         raise EvidenceError(
             f"with {cv} every class needs at least {least} rows, and {shorten(present[rare].tolist())} "
-            f"has {int(counts[rare].min())}: add rows, {'lower cv, ' if least > 2 else ''}or merge or drop the class"
+            f"has {int(counts[rare].min())}: add rows, {lower}or merge or drop the class"
         )
 
 
