@@ -97,15 +97,16 @@ def shown(values: pandas.Series, measure: str) -> str:
 
 
 def table_of(pair: Pair, found: pandas.DataFrame) -> str:
-    """One line for each program."""
+    """One line for each program. Rates are means over the splits that all of them answered."""
+    refused = set(found.split[found[pair.measures[0]].isna()])
     answers = ["splits answered"] if pair.may_refuse else []
     heads = ["", *(FORMATS[kind][0] for kind in pair.measures), *answers, "seconds", "lines"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for name in (ALONE, *pair.paths):
         part = found[found.program == name]
-        answered = part.dropna(subset=list(pair.measures))
-        cells = [name, *(shown(answered[kind], kind) for kind in pair.measures)]
-        cells += [f"{len(answered)} of {len(part)}"] if pair.may_refuse else []
+        compared = part[~part.split.isin(refused)]
+        cells = [name, *(shown(compared[kind], kind) for kind in pair.measures)]
+        cells += [f"{part[pair.measures[0]].count()} of {len(part)}"] if pair.may_refuse else []
         if name == ALONE:
             cells += ["", ""]
         else:
@@ -127,6 +128,20 @@ def summary_of(found: Mapping[str, pandas.DataFrame]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def describe_rows(splits: int) -> str:
+    """How many rows there are of the smaller group, and what that means for a rate."""
+    with rows_of("loan_files", 0) as rows:
+        black = np.concatenate([rows.race, rows.race_new]) == "black"
+        denied = black & (np.concatenate([rows.y, rows.y_new]) == 0)
+    widest = [100 * 0.5 / np.sqrt(group.sum() / 2) for group in (black, denied)]
+    return (
+        f"The tables show means over {splits} random splits, ± their standard error. "
+        f"The mortgage files are those of {len(black):,} applicants, {black.sum()} of them black, of whom "
+        f"{denied.sum()} were denied. So a rate of black applicants in one half has a standard error of up "
+        f"to {widest[0]:.0f} points, and one of those denied of up to {widest[1]:.0f}.\n"
+    )
+
+
 def read(folder: Path) -> dict[str, pandas.DataFrame]:
     """Every measurement that was saved, by the name of the pair."""
     return {pair.name: pandas.read_csv(folder / f"{pair.name}.csv") for pair in PAIRS}
@@ -142,7 +157,8 @@ def main() -> None:
     for pair in chosen:
         found = [row for seed in range(arguments.splits) for row in compare(pair, seed)]
         save(found, table_of(pair, pandas.DataFrame(found)), arguments.out, pair.name)
-    if chosen == list(PAIRS):
+    if len(chosen) == len(PAIRS):
+        (arguments.out / "rows.md").write_text(describe_rows(arguments.splits))
         (arguments.out / "summary.md").write_text(summary_of(read(arguments.out)))
 
 
