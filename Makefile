@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs clean
+.PHONY: help setup demo test quick lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -16,6 +16,7 @@ help:
 	@echo "make streams  how close streams come to the optimum of a known population, optimiser by optimiser"
 	@echo "make paper   the paper's experiments: tables and figures"
 	@echo "make peers   the race against other libraries"
+	@echo "make migration  programs of other libraries beside ours: the tables of the pages on migration"
 	@echo "make showcases  seven problems, each a page with figures"
 	@echo "make observed   whether rules hold as observed: on new rows, on known populations, in sets of each label"
 	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
@@ -84,6 +85,9 @@ paper: $(VENV)/.installed-test
 
 peers: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.peers.run
+
+migration: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.migration.run
 
 SHOWCASES := upgrade routing experts referrals sets wages toxicity
 showcases: $(VENV)/.installed-test
