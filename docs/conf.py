@@ -84,5 +84,6 @@ def restore_property(_app: Any, what: str, _name: str, found: Any, _options: Any
 
 
 def setup(app: Any) -> None:
+    app.setup_extension("sphinx.ext.autosummary")  # the tables on top of API pages
     app.connect("autodoc-process-signature", hide_signature)
     app.connect("autodoc-process-docstring", restore_property, priority=900)
