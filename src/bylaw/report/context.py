@@ -39,6 +39,9 @@ class ReportContext:
 
     title: str
     created: str
+    owner: str
+    model_version: str
+    held_out_source: str  # the name of their table
     judged: ReportRows  # held-out rows, or else the same as `fitted`
     fitted: ReportRows  # the rows that prices and frontiers are about
     audit: Audit | None
@@ -64,6 +67,19 @@ class ReportContext:
         if self.audit is not None:
             return self.audit.verdict
         return find_worst(bounded.verdict for bounded in self.bounded_rates)
+
+    @property
+    def judged_source(self) -> str:
+        """The table that the numbers come from, as far as it is known."""
+        if self.judged.held_out:
+            return self.held_out_source
+        return self.policy.card.source if self.judged.fitted else ""
+
+    @property
+    def alarms(self) -> str:
+        """How many rules raised an alarm while the policy was watched."""
+        found = [one for one in self.monitor.status if one.since is not None] if self.monitor else []
+        return f"{pluralize(len(found), 'rule')} raised an alarm" if found else "no rule raised an alarm"
 
     @property
     def judged_name(self) -> str:

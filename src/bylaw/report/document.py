@@ -22,18 +22,17 @@ from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.context import ReportContext
 from bylaw.report.cost_curves import trace_curves
+from bylaw.report.number_format import format_moment
 from bylaw.report.page import frame_page, make_page
 from bylaw.report.rows import make_report_rows
+from bylaw.report.sections.calibration import write_calibration
 from bylaw.report.sections.earlier_policy import write_earlier_policy
+from bylaw.report.sections.fingerprint import write_fingerprint
 from bylaw.report.sections.frontier import write_frontier
 from bylaw.report.sections.groups import write_affected, write_before_and_after
-from bylaw.report.sections.guarantees import (
-    write_calibration,
-    write_fingerprint,
-    write_guarantees,
-    write_randomness,
-)
+from bylaw.report.sections.guarantees import write_guarantees, write_randomness
 from bylaw.report.sections.rules import write_prices, write_rules, write_verdicts
+from bylaw.report.sections.statement import write_statement
 from bylaw.report.sections.summary import write_summary
 from bylaw.report.sections.watch import write_watch
 
@@ -54,6 +53,7 @@ _SECTIONS = (
     ("calibration", "Calibration", write_calibration),
     ("guarantees", "Guarantees", write_guarantees),
     ("fingerprint", "Fingerprint", write_fingerprint),
+    ("sign", "Statement", write_statement),
 )
 
 
@@ -107,6 +107,9 @@ def report(
     comparison: Comparison | None = None,
     monitor: Monitor | None = None,
     title: str = "Policy report",
+    owner: str = "",
+    model_version: str = "",
+    held_out_source: str = "",
     created: str | datetime | None = None,
 ) -> Report:
     """Write a page about a policy: what it decides, whether its rules hold, whom they affect, what they cost.
@@ -140,6 +143,13 @@ def report(
         that watched the policy since: rates, confidence sequences and alarms over time.
     title : str
         of the page.
+    owner : str
+        who answers for the policy, such as a person or a department.
+    model_version : str
+        of the model whose scores the policy decides by.
+    held_out_source : str
+        where the held-out rows come from, such as the name of their file. The statement to sign names these
+        three; what is missing has a line to be filled in by hand.
     created : str or datetime, optional
         what to print as the date; by default, now.
 
@@ -187,7 +197,10 @@ def report(
     curves, without = trace_curves(fitted, points, frontiers) if points or frontiers is not None else ([], [])
     context = ReportContext(
         title=str(title),
-        created=_format_date(created),
+        created=format_moment(datetime.now(UTC) if created is None else created),
+        owner=str(owner),
+        model_version=str(model_version),
+        held_out_source=str(held_out_source),
         judged=judged,
         fitted=fitted,
         audit=found,
@@ -200,7 +213,13 @@ def report(
     )
     written = [(anchor, name, write(context)) for anchor, name, write in _SECTIONS]
     sections = [(anchor, name, section) for anchor, name, section in written if section is not None]
-    return Report(make_page(context.title, f"{context.created} · policy {policy.digest[:12]}", sections))
+    return Report(make_page(context.title, _write_subtitle(context), policy.digest, sections))
+
+
+def _write_subtitle(context: ReportContext) -> str:
+    model = f"model version {context.model_version}" if context.model_version else ""
+    parts = [context.owner, context.created, model, f"policy {context.policy.digest[:12]}"]
+    return " · ".join(part for part in parts if part)
 
 
 def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
@@ -227,10 +246,3 @@ def _count_points(levels: Any, size: int) -> int:
     if type(levels) is not int or not (levels == 0 or 2 <= levels <= _MOST_LEVELS):
         raise OptionError(f"levels must be 0 or a whole number from 2 to {_MOST_LEVELS}, not {levels!r}")
     return levels
-
-
-def _format_date(created: str | datetime | None) -> str:
-    if isinstance(created, str):
-        return created
-    moment = datetime.now(UTC) if created is None else created
-    return moment.strftime("%Y-%m-%d %H:%M %Z").strip()

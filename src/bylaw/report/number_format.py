@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal
 
 from bylaw._base.typing import Value
@@ -89,6 +90,15 @@ def format_count(number: float) -> str:
 def pluralize(number: int, one: str, many: str | None = None) -> str:
     """A number of things: "1 rule", "2 rules"."""
     return f"{format_count(number)}{_SPACE}{one if number == 1 else many or one + 's'}"
+
+
+def format_moment(moment: str | datetime) -> str:
+    """A date and time, to the minute; text that is neither, as it is."""
+    try:
+        found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        return str(moment)
+    return found.strftime("%Y-%m-%d %H:%M %Z").strip()
 
 
 def find_unit(rate: Rate) -> Unit:

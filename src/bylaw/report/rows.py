@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -36,10 +37,11 @@ class Cell(NamedTuple):
     name: str  # "Female", or "Female, black"
     event: Conditions
     weights: Floats  # (n_rows,)
+    cases: float = math.nan  # how many there are, whatever they weigh; expected, where groups are predicted
 
     @property
     def rows(self) -> float:
-        """Expected, where groups are known only as probabilities."""
+        """By weight."""
         return float(self.weights.sum())
 
 
@@ -64,6 +66,7 @@ class ReportRows:
     fitted: bool  # the policy was chosen on them
     baseline: Floats  # (n_rows, n_actions): the decisions of the model without rules, one label each
     probabilities: Floats  # (n_rows, n_actions); for sets, of inclusion
+    given: HeldOut | None = None  # as they were given: labels and groups as far as they are known
 
     def __len__(self) -> int:
         return len(self.evidence)
@@ -78,7 +81,7 @@ class ReportRows:
 
     @cached_property
     def all_rows(self) -> Cell:
-        return Cell("all cases", (), self.weights)
+        return Cell("all cases", (), self.weights, len(self))
 
     def measure(self, rate: Rate) -> float:
         """A rate of the policy. Rates that many rules share are computed once."""
@@ -187,9 +190,10 @@ def make_partition(seen: ObservedRows, attributes: tuple[str, ...]) -> Partition
     cells = []
     for cell in itertools.product(*(values[name] for name in attributes)):
         event: Conditions = tuple(sorted(zip(attributes, cell, strict=True)))
-        weights = seen.predicted.row_weights * seen.event_weights(event)
+        inside = seen.event_weights(event)
+        weights = seen.predicted.row_weights * inside
         if weights.sum() > 0:
-            cells.append(Cell(", ".join(map(str, cell)), event, weights))
+            cells.append(Cell(", ".join(map(str, cell)), event, weights, float(inside.sum())))
     kept = sorted(cells, key=lambda c: -c.rows)[:_MOST_CELLS]
     shown = tuple(cell for cell in cells if any(cell is one for one in kept))
     is_predicted = not (seen.unseen - {LABEL}).isdisjoint(attributes)
@@ -210,4 +214,5 @@ def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRow
         fitted=shares_rows(hashed, policy.fingerprints),
         baseline=decide_baseline(policy.problem, evidence),
         probabilities=policy.probabilities(evidence),
+        given=rows,
     )
