@@ -43,6 +43,7 @@ class ActionWords:
     frequency: str  # completes "How often each ..."
     title: str  # of the chart of one action, {name}
     mistakes: str  # title of the chart of mistakes, {measured} as said
+    mistake_name: str  # in the head of a table
     more_mistakes: str  # completed by "in 2 groups: ..."
     change: str  # when a decision counts as changed
     changes: str  # how many have changed, {share}
@@ -52,6 +53,7 @@ class ActionWords:
     glossary: str = ""  # explains a word of its own
     withheld: Rate | None = None  # the share of cases without an answer, which count as no error
     withheld_name: str = ""  # what these are
+    cost_note: str = ""  # what must be said wherever errors are shown
     list_gaps: Callable[[ReportRows], list[str]] = lambda _: []  # what no rule guarantees
 
 
@@ -112,8 +114,8 @@ def _describe_routes(rows: ReportRows, measured: str) -> str:
     minimize = rows.policy.problem.minimize
     costs = rows.compare(minimize)
     return (
-        f"The cost, {describe_rate(minimize)}, is {round_number(costs.baseline)} for the baseline, the best option "
-        f"of each case without rules, and {round_number(costs.policy)} with the rules ({measured})."
+        f"The cost, {describe_rate(minimize)}, is {round_number(costs.baseline)} for the baseline, the best "
+        f"option of each case without rules, and {round_number(costs.policy)} with the rules ({measured})."
     )
 
 
@@ -211,6 +213,7 @@ _ANSWERS = ActionWords(
     frequency="decision is taken",
     title="Decided “{name}”",
     mistakes="Answered wrongly, {measured}",
+    mistake_name="Wrong answers",
     more_mistakes="Wrong answers rise",
     change="A decision counts as changed if it is not that of the baseline, the model without rules.",
     changes="In {share} of the cases the decision differs from the baseline",
@@ -222,6 +225,7 @@ _REFERRALS = replace(
     _ANSWERS,
     offer="one of {labels}, or refers it: a referred case gets no automatic answer",
     mistakes="Answered wrongly, {measured}; cases that are referred count as no error",
+    cost_note="A case that is referred counts as no error.",
     withheld=rejected(),
     withheld_name="referred",
     describe_cost=_describe_fewer_answers,
@@ -233,6 +237,7 @@ _OPTIONS = replace(
     _ANSWERS,
     offer="one of {labels}, or sends it to one of {options}: such a case gets no label from the model",
     mistakes="Answered wrongly, {measured}; cases that are sent to an option count as no error",
+    cost_note="A case that is sent to an option counts as no error.",
     withheld=1 - accepted(),
     withheld_name="sent to an option",
     describe_cost=_describe_fewer_answers,
@@ -253,6 +258,7 @@ _SETS = ActionWords(
     frequency="label is in a set",
     title="In the set: “{name}”",
     mistakes="Sets that miss the true label, {measured}",
+    mistake_name="True label missed",
     more_mistakes="Sets miss the true label more often",
     change="A set counts as changed if it is not just the model’s best label.",
     changes="In {share} of the cases the set is not just the model’s best label",

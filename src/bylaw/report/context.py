@@ -49,6 +49,7 @@ class ReportContext:
     bounded_rates: tuple[BoundedRate, ...]  # worst first
     curves: Sequence[Curve]
     without_curve: Sequence[str]
+    curves_observed: bool  # or their costs are predicted
     comparison: Comparison | None = None  # with an earlier policy
     monitor: Monitor | None = None  # that watched it since
 
@@ -107,6 +108,11 @@ class ReportContext:
         if shown is None:
             return ""
         return f" on {format_count(int(shown.sum()))} of {pluralize(len(self.judged), 'case')}"
+
+    @property
+    def curve_measurement(self) -> str:
+        """How the costs of the curves were measured."""
+        return "as observed" if self.curves_observed else "as predicted"
 
     @property
     def rate_measurement(self) -> str:

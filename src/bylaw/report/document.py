@@ -208,6 +208,7 @@ def report(
         bounded_rates=bound_rates(judged, found),
         curves=curves,
         without_curve=without,
+        curves_observed=False,
         comparison=comparison,
         monitor=monitor,
     )

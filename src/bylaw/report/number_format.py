@@ -69,6 +69,14 @@ def format_amount(value: float, unit: Unit, exactly: bool = False) -> str:
     return (format_percent if unit == "share" else format_points)(value, exactly)
 
 
+def format_range(ends: Sequence[float], unit: Unit) -> str:
+    """From one amount to another, as exactly as they are given; a single one by itself."""
+    *low, high = (format_amount(end, unit, exactly=True) for end in ends)
+    if not low:
+        return high
+    return f"{round_number(100 * ends[0]) if unit == 'points' else low[0]} to {high}"
+
+
 def format_beside(value: float, limits: Sequence[float], unit: Unit) -> str:
     """An amount with as many digits as it takes to tell it from its limits, unless it is within the tolerance
     of a verdict."""
@@ -90,6 +98,11 @@ def format_count(number: float) -> str:
 def pluralize(number: int, one: str, many: str | None = None) -> str:
     """A number of things: "1 rule", "2 rules"."""
     return f"{format_count(number)}{_SPACE}{one if number == 1 else many or one + 's'}"
+
+
+def count_of(part: int, whole: int, one: str) -> str:
+    """One or more of several things: "2 of 3 rules", or "the only rule"."""
+    return f"the only {one}" if whole == 1 else f"{format_count(part)} of {pluralize(whole, one)}"
 
 
 def format_moment(moment: str | datetime) -> str:
@@ -130,6 +143,11 @@ def shorten(value: object, most: int = _LONGEST) -> str:
     """A name, cut where it is long."""
     text = str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def capitalize(words: str) -> str:
+    """The first letter alone: names keep theirs."""
+    return words[:1].upper() + words[1:]
 
 
 def join_words(items: Sequence[str], word: str = "and") -> str:

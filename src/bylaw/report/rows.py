@@ -25,6 +25,7 @@ from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.report.action_words import ActionWords, get_words
+from bylaw.report.number_format import pluralize
 
 _MOST_CELLS = 12  # groups of one partition
 _MOST_PARTITIONS = 6
@@ -43,6 +44,11 @@ class Cell(NamedTuple):
     def rows(self) -> float:
         """By weight."""
         return float(self.weights.sum())
+
+
+def name_cases(cell: Cell) -> str:
+    """How many cases a group has, such as "66 cases"."""
+    return pluralize(round(cell.cases), "case")
 
 
 class Partition(NamedTuple):

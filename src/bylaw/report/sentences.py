@@ -12,13 +12,14 @@ from bylaw.language.parser import Statement
 from bylaw.language.worst import Objective, Worst
 from bylaw.report.number_format import (
     Unit,
+    capitalize,
     find_level_unit,
     find_unit,
     format_amount,
-    format_count,
     format_percent,
     format_points,
     join_words,
+    pluralize,
     quote,
     round_number,
 )
@@ -37,7 +38,7 @@ def write_sentence(statement: Statement, kind: Kind = "labels") -> str:
         said = _write_band(statement, kind)
     else:
         said = _write_rule(statement, kind)
-    return f"{said[0].upper()}{said[1:]}." if said else str(statement)
+    return f"{capitalize(said)}." if said else str(statement)
 
 
 def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
@@ -130,7 +131,7 @@ def write_price(price: float, statement: Statement, minimize: Objective) -> str:
 def describe_certificate(certificate: Certificate) -> str:
     """What was certified when a policy was made."""
     return (
-        f"When the policy was made, {format_count(certificate.rows)} held-out cases certified that all rules "
+        f"When the policy was made, {pluralize(certificate.rows, 'held-out case')} certified that all rules "
         f"hold together for the population they come from, with {format_percent(certificate.confidence)} "
         "confidence."
     )

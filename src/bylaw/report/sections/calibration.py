@@ -23,8 +23,9 @@ from bylaw.report.number_format import (
     format_points,
     format_signed,
     pluralize,
-    shorten,
+    quote,
 )
+from bylaw.report.sentences import describe_group
 from bylaw.report.svg_charts import draw_reliability
 
 _MOST_LINES = 40
@@ -146,8 +147,8 @@ def _describe_bins(bins: Sequence[ReliabilityBin]) -> str:
 
 
 def _name_line(line: Reliability) -> str:
-    among = f" among {line.among}" if line.among else ""
-    return f"{line.of} “{shorten(line.value)}”{among}"
+    among = f" among cases with {describe_group(line.group)}" if line.group else ""
+    return f"{line.of} {quote(line.value)}{among}"
 
 
 def _tabulate(lines: Sequence[Reliability]) -> Html:
@@ -168,9 +169,9 @@ def _tabulate(lines: Sequence[Reliability]) -> Html:
     heads = ["Share of", *(["Before calibration"] if calibrated else []), "Predicted", "Observed"]
     heads += ["In standard errors", "Mean error in bins (by chance)", "Cases"]
     more = len(lines) - len(rows)
-    left = tag("p", f"{pluralize(more, 'comparison')} not shown: those that agree best.", class_="note")
+    left = tag("p", f"Not shown: {pluralize(more, 'comparison')} with the best agreement.", class_="note")
     return fold(
         "Predicted and observed shares",
-        make_table("Worst first", heads, rows),
+        make_table("Predicted and observed shares, worst first", heads, rows),
         left if more > 0 else None,
     )

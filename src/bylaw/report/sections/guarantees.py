@@ -125,11 +125,13 @@ def _count(context: ReportContext, verdict: Verdict) -> int:
 
 def _describe_audit(context: ReportContext) -> str:
     assert context.audit is not None
+    certified, violated = (
+        format_count(_count(context, verdict)) for verdict in (Verdict.CERTIFIED, Verdict.VIOLATED)
+    )
     rules = pluralize(len(context.audit.rules), "single rule")
     said = (
-        f"On {context.judged_name}, {format_count(_count(context, Verdict.CERTIFIED))} of {rules} are "
-        f"certified and {format_count(_count(context, Verdict.VIOLATED))} violated, each list correct "
-        f"as a whole with {format_percent(context.confidence)} confidence."
+        f"Of {rules}, on {context.judged_name}: {certified} certified, {violated} violated. Each list is "
+        f"correct as a whole with {format_percent(context.confidence)} confidence."
     )
     if context.verdict is Verdict.CERTIFIED:
         said += f" That all rules hold together is certified at {format_percent(context.confidence)}, too."
@@ -178,8 +180,8 @@ def _describe_sampling(context: ReportContext) -> str:
     if not policy.problem.rules or math.isnan(policy.guarantee.sampling):
         return ""
     return (
-        f" The policy was chosen on {format_count(policy.guarantee.rows)} cases, a sample: on others, all "
-        f"rules together may be missed by about {_write_size(policy.guarantee.sampling, context)} more."
+        f" The policy was chosen on {pluralize(round(policy.guarantee.rows), 'case')}, a sample: on others, "
+        f"all rules together may be missed by about {_write_size(policy.guarantee.sampling, context)} more."
     )
 
 

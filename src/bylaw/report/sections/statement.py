@@ -41,9 +41,8 @@ def _write_subject(context: ReportContext) -> Html:
     """Which policy, whose, of which model, chosen when and on which rows."""
     policy = context.policy
     owner = f", owned by {context.owner}," if context.owner else ""
-    scores = (
-        f"by the scores of model version {quote(context.model_version)} " if context.model_version else ""
-    )
+    version = quote(context.model_version) if context.model_version else ""
+    scores = f", by the scores of model version {version}" if version else ""
     rows = sum(part.rows for part in policy.fingerprints)
     source = _name_table(policy.card.source)
     chosen = f" on {pluralize(rows, 'case')}{source}" if rows else source
@@ -51,8 +50,8 @@ def _write_subject(context: ReportContext) -> Html:
         "p",
         "The policy with the SHA-256 hash ",
         tag("code", policy.digest, class_="digest"),
-        f"{owner} decides {scores}cases as described in this report, {quote(context.title)}, of "
-        f"{context.created}. It was chosen at {format_moment(policy.card.created)}{chosen}.",
+        f"{owner} decides cases as described in this report, {quote(context.title)}, of {context.created}"
+        f"{scores}. It was chosen at {format_moment(policy.card.created)}{chosen}.",
     )
 
 
