@@ -17,7 +17,7 @@ from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.action_words import ActionWords
 from bylaw.report.bounded_rates import BoundedRate
-from bylaw.report.cost_curves import Curve
+from bylaw.report.cost_curves import Curve, Curves
 from bylaw.report.markup import Html, tag
 from bylaw.report.number_format import format_count, join_words, pluralize
 from bylaw.report.rows import ReportRows
@@ -47,11 +47,13 @@ class ReportContext:
     audit: Audit | None
     confidence: float
     bounded_rates: tuple[BoundedRate, ...]  # worst first
-    curves: Sequence[Curve]
-    without_curve: Sequence[str]
-    curves_observed: bool  # or their costs are predicted
+    traced: Curves
     comparison: Comparison | None = None  # with an earlier policy
     monitor: Monitor | None = None  # that watched it since
+
+    @property
+    def curves(self) -> Sequence[Curve]:
+        return self.traced.curves
 
     @property
     def policy(self) -> Policy:
@@ -112,7 +114,7 @@ class ReportContext:
     @property
     def curve_measurement(self) -> str:
         """How the costs of the curves were measured."""
-        return "as observed" if self.curves_observed else "as predicted"
+        return {True: "as observed", False: "as predicted", None: "as given"}[self.traced.observed]
 
     @property
     def rate_measurement(self) -> str:

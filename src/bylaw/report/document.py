@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bylaw._base.atomic_files import write_text
-from bylaw._base.validation import check_fraction
+from bylaw._base.validation import check_fraction, check_margin
 from bylaw.auditing.audit import Audit, audit
 from bylaw.auditing.comparison import Comparison
 from bylaw.data.evidence import Evidence, as_evidence
@@ -21,7 +21,7 @@ from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.context import ReportContext
-from bylaw.report.cost_curves import trace_curves
+from bylaw.report.cost_curves import Curves, trace_curves
 from bylaw.report.number_format import format_moment
 from bylaw.report.page import frame_page, make_page
 from bylaw.report.rows import make_report_rows
@@ -102,6 +102,7 @@ def report(
     seen_weights: Any = None,
     held_out: HeldOut | None = None,
     confidence: float = 0.95,
+    margin: float | Literal["auto"] = 0.0,
     levels: int | None = None,
     frontiers: Sequence[Frontier] | None = None,
     comparison: Comparison | None = None,
@@ -132,6 +133,8 @@ def report(
         estimated to hold as in `audit(..., fitted_rows="estimate")`.
     confidence : float
         of the audit of held-out rows.
+    margin : float or "auto"
+        that the policy was chosen with, as in `solve`: the frontiers keep it, too.
     levels : int, optional
         how many points each frontier gets; 0 for no frontiers. By default 21, or none where there are so many
         rules and labels that frontiers take minutes.
@@ -180,6 +183,8 @@ def report(
         raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
     as_evidence(evidence)
     check_fraction(confidence, "confidence")
+    if margin != "auto":
+        check_margin(margin)
     if levels is not None and frontiers is not None:
         raise OptionError(
             "report() takes levels= for frontiers that it computes, or frontiers= that are at hand, not "
@@ -194,7 +199,8 @@ def report(
     )
     found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
     judged = fitted if held_out is None else make_report_rows(policy, held_out, held_out=True)
-    curves, without = trace_curves(fitted, points, frontiers) if points or frontiers is not None else ([], [])
+    wanted = points or frontiers is not None
+    traced = trace_curves(fitted, points, frontiers, margin) if wanted else Curves()
     context = ReportContext(
         title=str(title),
         created=format_moment(datetime.now(UTC) if created is None else created),
@@ -206,9 +212,7 @@ def report(
         audit=found,
         confidence=confidence,
         bounded_rates=bound_rates(judged, found),
-        curves=curves,
-        without_curve=without,
-        curves_observed=False,
+        traced=traced,
         comparison=comparison,
         monitor=monitor,
     )

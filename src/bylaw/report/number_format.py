@@ -134,6 +134,13 @@ def find_level_unit(statement: Statement) -> Unit:
     return "share" if len(rate.terms) == 1 else "points"
 
 
+def is_factor(statement: Statement) -> bool:
+    """Whether the level of a rule multiplies a rate."""
+    if isinstance(statement, Family):
+        return statement.definition.ratio
+    return bool((statement.right if isinstance(statement, Rule) else statement.limit).terms)
+
+
 def quote(value: Value | str) -> str:
     """A name that somebody gave, in quotes, cut where it is long."""
     return f"“{shorten(value)}”"

@@ -114,7 +114,8 @@ def run_fit(
         measured = rows.measure(policy)
     if report is not None:
         names = name_report(title, owner, model_version, held_out)
-        _write_report(policy, rows, judges, sure, output, report, **names)
+        kept = file.solve.get("margin", 0.0)
+        _write_report(policy, rows, judges, sure, output, report, **names, margin=kept)
     (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
 
 
@@ -195,13 +196,13 @@ def _write_report(
     confidence: float,
     output: Path,
     path: Path,
-    **names: str,
+    **settings: Any,
 ) -> None:
     """After the policy is saved: whatever is wrong with a report does not lose the solve."""
     from bylaw.cli.commands.report import make_report
 
     try:
-        make_report(policy, rows.sample(policy), judges, confidence, **names).save(path)
+        make_report(policy, rows.sample(policy), judges, confidence, **settings).save(path)
     except (BylawError, OSError) as problem:
         raise BylawError(
             f"the policy is saved as {output}, but its report failed: {getattr(problem, 'message', problem)}",

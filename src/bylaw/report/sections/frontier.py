@@ -29,7 +29,7 @@ def write_frontier(context: ReportContext) -> Html:
     if not context.curves:
         return make_section("frontier", "What other levels would cost", tag("p", _explain_absence(context)))
     panels = [_make_panel(curve, i, context) for i, curve in enumerate(context.curves)]
-    left = [tag("code", text) for text in context.without_curve]
+    left = [tag("code", text) for text in context.traced.missing]
     return make_section(
         "frontier",
         "What other levels would cost",
@@ -205,7 +205,8 @@ def _describe_point(curve: Curve, i: int, context: ReportContext) -> str:
     )
     if i != curve.now and math.isfinite(now):
         said += f", {_write_change(cost - now, context)}"
-    return f"{said}. {_write_price(curve, i, context)}"
+    missed = " The observed rates do not satisfy every rule there." if curve.missed[i] else ""
+    return f"{said}.{missed} {_write_price(curve, i, context)}"
 
 
 def _write_change(change: float, context: ReportContext) -> str:

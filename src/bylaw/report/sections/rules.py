@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bylaw.auditing.verdicts import Verdict, is_out_of_reach
 from bylaw.formulation.row_rates import compute_group_rates
+from bylaw.language.parser import Statement
 from bylaw.language.worst import Worst
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.context import ReportContext, make_badge
@@ -18,6 +19,7 @@ from bylaw.report.number_format import (
     format_count,
     format_percent,
     format_range,
+    is_factor,
     pluralize,
     round_number,
 )
@@ -27,6 +29,7 @@ from bylaw.report.svg_charts import Scale, draw_track, draw_track_axis, fit_scal
 _SHOWN = 12  # rates that are drawn
 _MOST_ROWS = 300  # lines of the table of all rules
 _MOST_RULES = 100  # in words
+_NEARLY = 0.01  # prices that differ by no more are the same
 
 
 def _write_groups(context: ReportContext) -> list[Html]:
@@ -203,7 +206,9 @@ def _tabulate_rates(context: ReportContext) -> list[Html]:
 
 def write_prices(context: ReportContext) -> Html:
     """The shadow price of each rule: what loosening it by one step would save."""
-    problem, prices = context.policy.problem, context.policy.prices
+    problem = context.policy.problem
+    agree = _agree(context)
+    prices = {str(rule): _find_price(rule, context, agree) for rule in problem.rules}
     if not problem.rules:
         return make_section(
             "prices", "What each rule costs", tag("p", "There are no rules, so there is nothing to pay.")
@@ -212,11 +217,11 @@ def write_prices(context: ReportContext) -> Html:
         join(
             [
                 tag("span", context.write_sentence(rule), class_="rule"),
-                tag("span", write_price(prices.get(str(rule), 0.0), rule, problem.minimize), class_="price"),
+                tag("span", write_price(prices[str(rule)], rule, problem.minimize), class_="price"),
             ],
             " ",
         )
-        for rule in sorted(problem.rules, key=lambda rule: -prices.get(str(rule), 0.0))[:_MOST_RULES]
+        for rule in sorted(problem.rules, key=lambda rule: -prices[str(rule)])[:_MOST_RULES]
     ]
     return make_section(
         "prices",
@@ -225,15 +230,43 @@ def write_prices(context: ReportContext) -> Html:
         tag(
             "p",
             "These are shadow prices: what a small step from the present level saves, as predicted by the "
-            f"model’s probabilities on the cases on which the policy was chosen{_write_shift(context)}. For "
-            "larger steps, see the curves below.",
+            f"model’s probabilities on the cases on which the policy was chosen{_write_shift(context)}. "
+            f"{_write_other_steps(context, agree)}",
             class_="note",
         ),
     )
 
 
+def _agree(context: ReportContext) -> bool:
+    """Whether the curves have the policy's own prices at its levels: not if they were computed without the
+    labels, groups or margin that it was chosen with."""
+    stated = context.policy.prices
+    pairs = [
+        (stated.get(str(curve.statement), 0.0), float(curve.prices[curve.now]))
+        for curve in context.curves
+        if not is_factor(curve.statement)  # whose prices are per point of the rate
+    ]
+    return all(math.isclose(one, two, rel_tol=_NEARLY, abs_tol=_NEARLY) for one, two in pairs)
+
+
+def _find_price(rule: Statement, context: ReportContext, agree: bool) -> float:
+    """That of the curve, in steps of the level, or else the policy's own."""
+    price = context.traced.find_price(rule) if agree else None
+    return context.policy.prices.get(str(rule), 0.0) if price is None or math.isnan(price) else price
+
+
 def _write_shift(context: ReportContext) -> str:
-    """Where prices are not those of the curves."""
     if not any(context.policy.tightened.values()):
         return ""
-    return ", with bounds shifted so that observed rates, or a margin, are respected; the curves shift none"
+    return ", with bounds shifted so that observed rates, or a margin, are respected"
+
+
+def _write_other_steps(context: ReportContext, agree: bool) -> str:
+    if not context.curves:
+        return ""
+    if agree:
+        return "For larger steps, see the curves below."
+    return (
+        "The curves below were computed without the labels, groups or margin that the policy was chosen with: "
+        "their prices differ."
+    )
