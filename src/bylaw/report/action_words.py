@@ -120,10 +120,10 @@ def _describe_routes(rows: ReportRows, measured: str) -> str:
 
 
 def _describe_sets(rows: ReportRows, measured: str) -> str:
-    costs = rows.compare(miscoverage())
+    costs, mean = rows.compare(miscoverage()), round_number(rows.measure(size()))
     return (
         f"The sets miss the true label of {format_percent(costs.policy)} of the cases ({measured}) and "
-        f"contain {round_number(rows.measure(size()))} labels on average; the baseline, the model’s single "
+        f"contain {mean} {'label' if mean == '1' else 'labels'} on average; the baseline, the model’s single "
         f"best label, misses {format_percent(costs.baseline)}."
     )
 

@@ -27,7 +27,7 @@ _SLIDER = 1000  # steps from the first level to the last
 
 def write_frontier(context: ReportContext) -> Html:
     if not context.curves:
-        return make_section("frontier", "What other levels would cost", tag("p", _explain_absence(context)))
+        return make_section("frontier", "What other levels would cost", tag("p", *_explain_absence(context)))
     panels = [_make_panel(curve, i, context) for i, curve in enumerate(context.curves)]
     left = [tag("code", text) for text in context.traced.missing]
     return make_section(
@@ -56,11 +56,12 @@ def _write_scales(context: ReportContext) -> str:
     return "All curves have the same scale of cost. " if len(context.curves) > 1 else ""
 
 
-def _explain_absence(context: ReportContext) -> str:
+def _explain_absence(context: ReportContext) -> list[Html | str]:
     if not context.policy.problem.rules:
-        return "There are no rules to vary."
+        return ["There are no rules to vary."]
     rules = pluralize(len(context.policy.rule_prices), "single rule")
-    return f"No curve was computed, for {rules}. Ask for report(..., levels=11), or pass frontiers=[...]."
+    said = f"No curve was computed, for {rules}. In Python, curves are asked for by "
+    return [said, tag("code", "report(..., levels=11)"), " or given as ", tag("code", "frontiers=[...]"), "."]
 
 
 def _make_chooser(context: ReportContext) -> Html | None:

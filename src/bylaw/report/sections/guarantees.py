@@ -95,8 +95,8 @@ def _list_guarantees(context: ReportContext) -> list[str]:
         excess = policy.guarantee.excess_cost
         cost = format_points(excess) if policy.problem.minimize.is_probability else round_number(excess)
         found.append(
-            f"There, no policy that satisfies the same rules has a cost lower by more than {cost}, as far as "
-            "the model’s probabilities are right."
+            f"There, no policy under the same rules costs less by more than {cost}, as far as the model’s "
+            "probabilities are right."
         )
     if policy.certificate is not None:
         found.append(describe_certificate(policy.certificate))

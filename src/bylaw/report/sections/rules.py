@@ -29,7 +29,7 @@ from bylaw.report.svg_charts import Scale, draw_track, draw_track_axis, fit_scal
 _SHOWN = 12  # rates that are drawn
 _MOST_ROWS = 300  # lines of the table of all rules
 _MOST_RULES = 100  # in words
-_NEARLY = 0.01  # prices that differ by no more are the same
+_NEARLY, _SAME_PRICE, _SAME_COST = 0.05, 5e-3, 5e-4  # what differs by no more is the same
 
 
 def _write_groups(context: ReportContext) -> list[Html]:
@@ -238,15 +238,20 @@ def write_prices(context: ReportContext) -> Html:
 
 
 def _agree(context: ReportContext) -> bool:
-    """Whether the curves have the policy's own prices at its levels: not if they were computed without the
-    labels, groups or margin that it was chosen with."""
+    """Whether the curves have the policy's own prices and cost at its levels: not if it was chosen with labels,
+    groups or a margin that they were computed without, or decides without chance."""
     stated = context.policy.prices
-    pairs = [
+    prices = [
         (stated.get(str(curve.statement), 0.0), float(curve.prices[curve.now]))
         for curve in context.curves
         if not is_factor(curve.statement)  # whose prices are per point of the rate
     ]
-    return all(math.isclose(one, two, rel_tol=_NEARLY, abs_tol=_NEARLY) for one, two in pairs)
+    if not all(math.isclose(one, two, rel_tol=_NEARLY, abs_tol=_SAME_PRICE) for one, two in prices):
+        return False
+    if not context.traced.observed:
+        return True
+    cost = context.fitted.compare(context.policy.problem.minimize).policy
+    return all(math.isclose(cost, curve.cost[curve.now], abs_tol=_SAME_COST) for curve in context.curves)
 
 
 def _find_price(rule: Statement, context: ReportContext, agree: bool) -> float:
@@ -267,6 +272,6 @@ def _write_other_steps(context: ReportContext, agree: bool) -> str:
     if agree:
         return "For larger steps, see the curves below."
     return (
-        "The curves below were computed without the labels, groups or margin that the policy was chosen with: "
-        "their prices differ."
+        "The curves below were not computed as the policy was chosen: without its labels, groups or margin, "
+        "or with random decisions that it does not make. So their prices differ."
     )

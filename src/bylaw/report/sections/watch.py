@@ -98,8 +98,8 @@ def _write_legend(monitor: Monitor) -> str:
         "times. Dashed: the bound. Below: how much evidence there is that the rule was broken (full) or that "
         "it changed lately (dotted); at the dashed line there is an alarm. However often one looks, a rule "
         f"is ever called broken while all hold with probability {format_percent(monitor.ever)} at most, and "
-        f"called changed once in {format_count(monitor.run_length)} cases on average at most. Parts of one "
-        "rule have one scale."
+        f"called changed once in {format_count(monitor.run_length)} cases on average at most. All "
+        "parts of a rule share their scale."
     )
 
 
