@@ -238,8 +238,8 @@ def write_prices(context: ReportContext) -> Html:
 
 
 def _agree(context: ReportContext) -> bool:
-    """Whether the curves have the policy's own prices and cost at its levels: not if it was chosen with labels,
-    groups or a margin that they were computed without, or decides without chance."""
+    """Whether the curves have the policy's own prices and cost at its levels: not if it was chosen with
+    labels, groups or a margin that they were computed without, or decides without chance."""
     stated = context.policy.prices
     prices = [
         (stated.get(str(curve.statement), 0.0), float(curve.prices[curve.now]))
