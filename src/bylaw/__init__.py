@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Audit",
