@@ -36,7 +36,7 @@ from bylaw.report.sections.statement import write_statement
 from bylaw.report.sections.summary import write_summary
 from bylaw.report.sections.watch import write_watch
 
-_LEVELS = 21
+_LEVELS, _FITTED_LEVELS = 21, 11  # of a frontier; where each is fitted to labels or groups, it takes longer
 _MOST_LEVELS = 200
 _LARGE = 20_000  # single rules times actions: beyond, frontiers take minutes and are only made if asked for
 _SECTIONS = (
@@ -136,8 +136,9 @@ def report(
     margin : float or "auto"
         that the policy was chosen with, as in `solve`: the frontiers keep it, too.
     levels : int, optional
-        how many points each frontier gets; 0 for no frontiers. By default 21, or none where there are so many
-        rules and labels that frontiers take minutes.
+        how many points each frontier gets; 0 for no frontiers. By default 21, or 11 where the policy was
+        chosen with labels or groups, or none where there are so many rules and labels that frontiers take
+        minutes.
     frontiers : list of Frontier, optional
         frontiers to show instead of computed ones, each over one rule of the policy; not with `levels`.
     comparison : Comparison, optional
@@ -193,7 +194,7 @@ def report(
         )
     if monitor is not None and monitor.policy.digest != policy.digest:
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
-    points = _count_points(levels, len(policy.rule_prices) * len(policy.actions))
+    points = _count_points(levels, policy)
     fitted = make_report_rows(
         policy, HeldOut(evidence, labels, groups, seen_weights=seen_weights), held_out=False
     )
@@ -245,9 +246,10 @@ def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
     )
 
 
-def _count_points(levels: Any, size: int) -> int:
+def _count_points(levels: Any, policy: Policy) -> int:
     if levels is None:
-        return _LEVELS if size <= _LARGE else 0
+        size = len(policy.rule_prices) * len(policy.actions)
+        return 0 if size > _LARGE else _FITTED_LEVELS if policy.observed else _LEVELS
     if type(levels) is not int or not (levels == 0 or 2 <= levels <= _MOST_LEVELS):
         raise OptionError(f"levels must be 0 or a whole number from 2 to {_MOST_LEVELS}, not {levels!r}")
     return levels

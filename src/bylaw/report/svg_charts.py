@@ -13,8 +13,8 @@ from bylaw.report.number_format import Unit, format_amount, format_percent, form
 
 _ROW = 28  # height of a row of dots
 _CROWDED = 12.0  # percent: closer numbers would touch
-_LETTER, _GAP = 7.0, 8.0  # pixels that a character of a tick takes at most, and between two ticks
-_NARROW_ROW, _NARROW_TRACK = 120.0, 330.0  # pixels: the least widths of charts, on a phone
+_LETTER, _GAP = 6.5, 8.0  # pixels that a character of a tick takes at most, and between two ticks
+_NARROW_ROW, _NARROW_TRACK = 140.0, 330.0  # pixels: the least widths of charts, on a phone
 _NARROW_LABEL = 7  # characters at the side of a plot that fit into a narrow column
 _EDGE = 3.0  # percent left free on both sides
 _SIDE, _LEFT, _TOP = 220, 52, 28  # of the square plot and its margins

@@ -83,10 +83,10 @@ def _list_charts(partition: Partition, context: ReportContext) -> list[_Chart]:
 def _fit_scales(charts: list[_Chart]) -> dict[bool, Scale]:
     """One for the charts of actions, and one for those of mistakes."""
     scales = {}
-    for kind in {chart.is_mistake for chart in charts}:
-        own = [chart for chart in charts if chart.is_mistake is kind]
+    for mistakes in {chart.is_mistake for chart in charts}:
+        own = [chart for chart in charts if chart.is_mistake is mistakes]
         values = [value for chart in own for _, *pair in chart.lines for value in pair]
-        scales[kind] = fit_scale(values, around_zero=min(values) < _NEAR_ZERO * max(values))
+        scales[mistakes] = fit_scale(values, around_zero=min(values) < _NEAR_ZERO * max(values))
     return scales
 
 

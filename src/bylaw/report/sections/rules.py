@@ -240,6 +240,8 @@ def write_prices(context: ReportContext) -> Html:
 def _agree(context: ReportContext) -> bool:
     """Whether the curves have the policy's own prices and cost at its levels: not if it was chosen with
     labels, groups or a margin that they were computed without, or decides without chance."""
+    if not context.fitted.fitted:
+        return False
     stated = context.policy.prices
     prices = [
         (stated.get(str(curve.statement), 0.0), float(curve.prices[curve.now]))
@@ -271,6 +273,8 @@ def _write_other_steps(context: ReportContext, agree: bool) -> str:
         return ""
     if agree:
         return "For larger steps, see the curves below."
+    if not context.fitted.fitted:
+        return "The curves below are about other cases, and their prices may differ."
     return (
         "The curves below were not computed as the policy was chosen: without its labels, groups or margin, "
         "or with random decisions that it does not make. So their prices differ."
