@@ -26,6 +26,7 @@ from bylaw import (
     solve,
 )
 from bylaw.fitting.bias_correction import estimate_signal
+from bylaw.formulation.solution import Status
 from helpers.generated_rows import Rows
 from helpers.reference import softmax
 
@@ -382,3 +383,24 @@ def test_what_rules_show_is_believed_as_far_as_they_tell():
     mixed = estimate_signal(np.array([0.05, -0.04, 0.5]), np.array([0.01, 0.0, 1.0]))
     assert mixed[1] == pytest.approx(1.0)  # nothing is uncertain there
     assert mixed[0] > 0.8 > 0.2 > mixed[2]
+
+
+@pytest.mark.parametrize("level", [0.02, 0.05, 0.1])
+def test_of_several_prices_the_one_that_decides_most_is_found(level):
+    """Scores that are much less sure than they could be: as predicted hardly any row could be decided, and a
+    policy that decides none satisfies the rule. By brute force over thresholds, most rows can be decided."""
+    rng = np.random.default_rng(0)
+    sure = rng.random(1500)
+    labels = rng.integers(0, 5, 1500)
+    right = rng.random(1500) < 1 - 0.25 * (1 - sure) ** 1.5
+    named = np.where(right, labels, (labels + 1 + rng.integers(0, 4, 1500)) % 5)
+    scores = np.full((1500, 5), 1.0)
+    scores[np.arange(1500), named] += 0.3 + 2 * sure
+    scores /= scores.sum(axis=1, keepdims=True)
+    policy = solve(Problem(rejected(), [error() <= level * accepted()]), Evidence(scores), labels=labels)
+    order = np.argsort(-sure)
+    wrong = np.cumsum(~right[order]) / np.arange(1, 1501)
+    most = np.flatnonzero(wrong <= level).max() + 1
+    assert policy.solution.status is Status.CONVERGED
+    assert max(policy.observed.values()) <= 1e-6
+    assert policy.expected(accepted(), Evidence(scores)) >= 0.95 * most / 1500
