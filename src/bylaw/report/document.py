@@ -31,7 +31,8 @@ from bylaw.report.sections.fingerprint import write_fingerprint
 from bylaw.report.sections.frontier import write_frontier
 from bylaw.report.sections.groups import write_affected, write_before_and_after
 from bylaw.report.sections.guarantees import write_guarantees, write_randomness
-from bylaw.report.sections.rules import write_prices, write_rules, write_verdicts
+from bylaw.report.sections.prices import write_prices
+from bylaw.report.sections.rules import write_rules, write_verdicts
 from bylaw.report.sections.statement import write_statement
 from bylaw.report.sections.summary import write_summary
 from bylaw.report.sections.watch import write_watch
