@@ -84,6 +84,11 @@ def show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) 
     _flush()
 
 
+def get_width() -> int:
+    """Characters in a line of the terminal."""
+    return _out.width
+
+
 def _flush() -> None:
     try:
         sys.stdout.flush()
