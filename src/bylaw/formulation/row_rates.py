@@ -136,9 +136,7 @@ def _sum_terms(
     return total
 
 
-def decide_baseline(
-    problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None
-) -> Floats:
+def decide_baseline(problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None) -> Floats:
     """The baseline, the model without rules, one-hot (n_rows, n_actions): the label of least cost, of several
     the likeliest; never an option, unless there are no labels, and for sets that label alone. With an
     objective that is not linear, no label has a cost of its own, and the baseline is the likeliest label; of

@@ -143,9 +143,7 @@ def _share_scores(policy: Policy) -> _Shares:
     """Of the objective and of each rule that has a price."""
     feature_map, space = policy.feature_map, policy.action_space
     groups = {name: attribute.values for name, attribute in feature_map.attributes.items()}
-    expanded = {
-        str(one.rule): one for one in policy.problem.expand(space.classes, groups, space.options)
-    }
+    expanded = {str(one.rule): one for one in policy.problem.expand(space.classes, groups, space.options)}
     priced = [price for price in policy.rule_prices if price.multiplier]
     linear = [price for price in priced if price.rule in expanded and expanded[price.rule].rule.is_linear]
     others = [price for price in priced if price not in linear]
