@@ -252,7 +252,6 @@ def test_margins_begin_where_the_widest_leave_no_room():
 
 
 def test_no_number_of_rows_is_stated_where_none_would_do():
-    """A parity of errors that the model cannot have beside so few rejections, but for what was observed."""
     message = str(UncertifiedError("x", 0.5, np.inf, 300, 0.95))
     assert "would not help" in message
     assert "would do" not in message

@@ -35,6 +35,17 @@ _out = _Console(highlight=False, soft_wrap=True, emoji=False)
 _aside = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
+@contextlib.contextmanager
+def keep_output_free() -> Iterator[None]:
+    """What is told meanwhile goes to standard error: standard output is for the result itself."""
+    global _out
+    told, _out = _out, _aside
+    try:
+        yield
+    finally:
+        _out = told
+
+
 def make_plain(text: Any, style: str = "") -> Text:
     """Text that cannot steer a terminal."""
     return Text(make_visible(str(text), keep="\n\t"), style=style)

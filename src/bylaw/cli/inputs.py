@@ -16,18 +16,21 @@ from bylaw.cli.console import remark
 from bylaw.cli.decision_columns import make_decision_column
 from bylaw.cli.reading import Reading
 from bylaw.cli.rules_file import RulesFile
+from bylaw.cli.standard_streams import STREAM
 from bylaw.data.arrays import as_partial_vector
-from bylaw.data.column_roles import Roles, as_mapping, find_roles, order_columns
+from bylaw.data.column_roles import OBVIOUS_LABELS, Roles, as_mapping, find_roles, order_columns
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import KNOWN, HeldOut, observe
 from bylaw.data.table_files import TableFile, is_many, name_table, would_read
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.data.text_values import match_value
+from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.fitting.refit import counts_changes
-from bylaw.language.expressions import CHANGED
+from bylaw.language.expressions import CHANGED, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
 _READING = Reading()
+_MOST_CLASSES = 20  # of which some are named in an error
 # What the command line states of a group under one role makes what the file states under another void.
 _INSTEAD = {
     "groups": ("group_probabilities",),
@@ -266,6 +269,8 @@ def find_predicted_roles(path: Path, rules: RulesFile, flags: Flags) -> Roles:
 def _merge_roles(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     """The command line goes first, name by name."""
     merged = {**file, **flags}
+    if "positive" not in flags and _has_many(flags.get("probabilities", "")):
+        merged.pop("positive", None)
     for role in ("groups", "group_probabilities", "true_groups", "joint", "references"):
         if role in file:
             instead = [name for other in _INSTEAD.get(role, ()) for name in flags.get(other, ())]
@@ -274,12 +279,39 @@ def _merge_roles(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     return merged
 
 
+def _has_many(scores: Any) -> bool:
+    """Whether several columns of scores are stated."""
+    return "*" in scores if isinstance(scores, str) else len(scores) > 1
+
+
+def _name_classes(stated: Mapping[str, Any], names: Sequence[str], path: Path) -> Mapping[str, Any]:
+    """With one column of scores: the two classes, where they are not stated those of the true labels."""
+    if stated.get("positive") is None or stated.get("classes"):
+        return stated
+    label = stated.get("label") or next((name for name in OBVIOUS_LABELS if name in names), None)
+    if label not in names:
+        return stated
+    seen: dict[Any, None] = {}
+    for batch in TableFile(path, values={label: ()}).batches([label]):
+        seen |= dict.fromkeys(batch.column(label).unique().to_pylist())
+        if len(seen) > _MOST_CLASSES:
+            break
+    classes = [value for value in seen if value is not None]
+    if len(classes) != 2 or match_value(str(stated["positive"]), classes) is None:
+        raise EvidenceError(
+            f"--positive {stated['positive']}: it is one of two classes, but the column {label!r} has "
+            f"{shorten(classes)}",
+            Remedy("name_classes", str(stated["positive"])),
+        )
+    return {**stated, "classes": sorted(classes, key=str)}
+
+
 def _find_roles(
     stated: Mapping[str, Any], names: Sequence[str], path: Path, problem: Problem, without: Sequence[str]
 ) -> Roles:
     """The roles of a file's columns, with a remark on what was guessed."""
     try:
-        roles = find_roles(stated, names, problem, without)
+        roles = find_roles(_name_classes(stated, names, path), names, problem, without)
     except EvidenceError as trouble:
         trouble.add_place(path)
         raise
@@ -395,6 +427,8 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None])
     given = [path for path in inputs if path is not None]
     known = [_resolve(path) for path in given]
     for path in [path for path in outputs if path is not None]:
+        if path == STREAM:
+            raise OptionError("only -o can be -, standard output; write the other to a file")
         if not path.parent.is_dir():
             raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
         if _resolve(path) in known:

@@ -26,6 +26,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "columns": ("a table, [columns]", (dict,)),
     "solve": ("a table, [solve]", (dict,)),
     "probabilities": (_TEXTS, (str, list)),
+    "positive": ("a class", (str, int, float, bool)),
     "classes": ("a list", (list,)),
     "groups": ("text, a list of texts, or a table", (str, list, dict)),
     "group_probabilities": (_TABLE, (dict,)),

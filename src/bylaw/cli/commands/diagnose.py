@@ -7,6 +7,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_passes, tell
+from bylaw.cli.exit_codes import ExitCode
 
 _FIGURES = (
     "feasible",
@@ -27,7 +28,6 @@ _FIGURES = (
     "reference",
     "weight",
     "normalize",
-    also=("--probabilities",),
 )
 def run_diagnose(
     table: options.Table,
@@ -59,8 +59,9 @@ def run_diagnose(
             found = diagnose(file.problem, ScannedRows.open(table, roles, progress).source)
     else:
         found = diagnose(file.problem, read_rows(table, roles, {}, Reading(unlimited=True)).evidence)
+    code = ExitCode.SUCCESS if found.feasible else ExitCode.BROKEN
     if as_json:
-        show_json({name: getattr(found, name) for name in _FIGURES})
+        show_json({**{name: getattr(found, name) for name in _FIGURES}, "exit_code": int(code)})
     else:
         tell(str(found))
-    raise typer.Exit(0 if found.feasible else 1)
+    raise typer.Exit(code)

@@ -12,6 +12,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import show_json, show_passes, show_steps, show_table, tell, warn
+from bylaw.cli.standard_streams import check_output, find_file, name_output, open_output
 from bylaw.errors import BylawError, OptionError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Rows = InputRows | ScannedRows
 
 
-@takes_columns(*ALL_FLAGS, also=("--probabilities",))
+@takes_columns(*ALL_FLAGS)
 def run_fit(
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")],
@@ -81,7 +82,8 @@ def run_fit(
     from bylaw.cli.inputs import check_outputs, find_fitting_roles, parse_limits, read_rules
     from bylaw.cli.reading import Reading
 
-    check_outputs([output, report], [table, rules, certify, held_out])
+    check_output(output, as_json)
+    check_outputs([find_file(output), report], [table, rules, certify, held_out])
     if report is None and held_out is not None:
         raise OptionError("--held-out has no effect without --report; to tighten the policy, use --certify")
     if certify is None and held_out is None:
@@ -94,7 +96,7 @@ def run_fit(
         file = replace(file, solve={**file.solve, "lottery": False})
     limits = parse_limits(limit, file.problem)
     roles = find_fitting_roles(table, file, flags)
-    with show_passes("fitting") as progress:
+    with open_output(output, ".json") as target, show_passes("fitting") as progress:
         rows = _open_rows(table, roles, file, scanned, progress)
         rows.check_seen_weights(flags)
         reading = Reading("give fewer, or pass --in-memory", unlimited=scanned is False)
@@ -103,11 +105,11 @@ def run_fit(
             for path in (certify, held_out)
         )
         policy = _solve(table, file, rows, proof, sure)
-        policy.save(output)
+        policy.save(target)
         measured = rows.measure(policy)
-    if report is not None:
-        _write_report(policy, rows, judges, sure, output, report)
-    (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
+        if report is not None:
+            _write_report(policy, rows, judges, sure, output, report)
+        (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
 
 
 def _open_rows(table: Path, roles: Roles, file: RulesFile, scanned: bool | None, progress: Any) -> Rows:
@@ -242,4 +244,4 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
         tell(f"calibrated: {policy.calibration.describe()}")
     if policy.certificate is not None:
         tell(str(policy.certificate))
-    tell(f"policy: {output}" + (f"   report: {report}" if report else ""))
+    tell(f"policy: {name_output(output)}" + (f"   report: {report}" if report else ""))

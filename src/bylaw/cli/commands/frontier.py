@@ -10,6 +10,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_progress, show_table
+from bylaw.cli.standard_streams import STREAM, check_output, find_file, open_output
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ _PICTURES = (".png", ".svg", ".pdf")
     "reference",
     "weight",
     "normalize",
-    also=("--probabilities",),
 )
 def run_frontier(
     table: options.Table,
@@ -41,7 +41,10 @@ def run_frontier(
         typer.Option(help="The rule whose level varies, as it is written.", show_default="the first"),
     ] = None,
     levels: Annotated[str, typer.Option(help="first:last:count, or numbers with commas.")] = "0:0.2:21",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A table of the points.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A table of the points; - for CSV on standard output."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of it, PNG, SVG or PDF.")] = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
@@ -63,9 +66,10 @@ def run_frontier(
     from bylaw.data.table_files import detect_format, write_table
     from bylaw.fitting.frontier import frontier
 
-    check_outputs([output, plot], [table, rules])
+    check_output(output, as_json)
+    check_outputs([None if output is None else find_file(output), plot], [table, rules])
     reading = options.make_reading(sample, seed)
-    if output is not None:
+    if output not in (None, STREAM):
         detect_format(output)
     if plot is not None:
         _check_picture(plot)
@@ -80,11 +84,14 @@ def run_frontier(
             file.problem, rows.evidence, {statement: chosen}, callback=lambda _: advance(1), **solving
         )
     columns = found.to_frame(pyarrow.table({}))
-    if output is not None:
-        write_table(output, columns)
     if plot is not None:
         _save_plot(found, plot)
-    _show_frontier(found, columns, as_json)
+    if output is None:
+        _show_frontier(found, columns, as_json)
+        return
+    with open_output(output, ".csv") as target:
+        write_table(target, columns)
+        _show_frontier(found, columns, as_json)
 
 
 def _check_picture(path: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_table, tell
+from bylaw.cli.standard_streams import check_output, find_file, name_output, open_output
 from bylaw.errors import BylawError
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def run_refit(
     from bylaw.fitting.refit import refit
     from bylaw.policy.policy import Policy
 
-    check_outputs([output, report], [policy, table, rules, certify, previous])
+    check_output(output, as_json)
+    check_outputs([find_file(output), report], [policy, table, rules, certify, previous])
     if certify is None:
         idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
         options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--certify")
@@ -122,11 +124,13 @@ def run_refit(
         **solving,
     )
     new = replace(new, card=replace(new.card, source=name_table(table), columns=roles.to_dict()))
-    new.save(output)
-    compared = compare_policies(earlier, new, rows.evidence, ids=ids, labels=rows.labels, groups=rows.groups)
-    if report is not None:
-        _write_report(new, rows, compared, output, report)
-    (_show_json if as_json else _show_text)(new, compared, output, report)
+    with open_output(output, ".json") as target:
+        new.save(target)
+        seen = {"labels": rows.labels, "groups": rows.groups}
+        compared = compare_policies(earlier, new, rows.evidence, ids=ids, **seen)
+        if report is not None:
+            _write_report(new, rows, compared, output, report)
+        (_show_json if as_json else _show_text)(new, compared, output, report)
 
 
 def _read_ids(table: Path, roles: Roles, values: Any) -> Any:
@@ -174,6 +178,6 @@ def _show_text(new: Policy, compared: Comparison, output: Path, report: Path | N
         tell(f"certified: {new.certificate}")
     if compared.needs_previous:
         tell("the new policy counts changed decisions: give the earlier one to `bylaw decide` as --previous")
-    tell(f"policy: {output}")
+    tell(f"policy: {name_output(output)}")
     if report is not None:
         tell(f"report: {report}")
