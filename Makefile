@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz docs clean
+.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -27,6 +27,8 @@ help:
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
 	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
 	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
+	@echo "make package  a wheel and an sdist, tried out in bare environments"
+	@echo "make lowest  the fast tests with the lowest versions of dependencies"
 	@echo "make docs    the documentation, into docs/_build"
 	@echo "make setup   only create .venv with everything for development"
 
@@ -132,9 +134,30 @@ fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.options
 	$(BIN)/python -m experiments.fuzz.labelled --out experiments/fuzz/results/labelled.txt
 
+# A wheel and an sdist, each installed in a bare environment, which passes a smoke test.
+package: $(BIN)/pip
+	rm -rf dist && $(BIN)/pip install --quiet build && $(BIN)/python -m build --outdir dist . >/dev/null
+	for file in dist/*.whl dist/*.tar.gz; do \
+	  rm -rf .venv-bare && $(PYTHON) -m venv .venv-bare \
+	  && .venv-bare/bin/pip install --quiet --constraint constraints.txt $$file \
+	  && (cd dist && ../.venv-bare/bin/python ../tests/distribution/smoke.py) || exit 1; done
+	rm -rf .venv-bare
+	@echo "dist holds a wheel and an sdist; both install and work"
+
+# The lowest versions that pyproject.toml admits, and the fast tests of what needs nothing newer.
+LOWEST := .venv-lowest
+lowest: pyproject.toml
+	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) tests/distribution/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/pip install --quiet --constraint $(LOWEST)/constraints.txt --editable '.[cli,sklearn,studio]' \
+	  pandas pytest pytest-xdist hypothesis
+	$(LOWEST)/bin/pytest -n auto -m "not slow" -W default $(LOWEST_TESTS)
+LOWEST_TESTS := tests/_base tests/language tests/data tests/calibration tests/formulation tests/solvers tests/policy \
+  tests/auditing tests/monitoring tests/fitting tests/estimators tests/cli
+
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build
 	@echo "open docs/_build/index.html"
 
 clean:
-	rm -rf $(VENV) $(WATCH) docs/_build out
+	rm -rf $(VENV) $(WATCH) $(LOWEST) .venv-bare docs/_build dist out

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         UncertifiedError,
     )
     from bylaw.estimators.constrained_classifier import ConstrainedClassifier
-    from bylaw.fitting.diagnosis import Diagnosis, diagnose
+    from bylaw.fitting.conflicts import Diagnosis
+    from bylaw.fitting.diagnosis import diagnose
     from bylaw.fitting.frontier import Frontier, frontier
     from bylaw.fitting.refit import refit
     from bylaw.fitting.sensitivity import Sensitivity, sensitivity
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Audit",
@@ -151,7 +152,8 @@ _MODULES = {
         "OptionError PolicyFileError RuleError RuleSyntaxError UncertifiedError"
     ),
     "bylaw.estimators.constrained_classifier": "ConstrainedClassifier",
-    "bylaw.fitting.diagnosis": "Diagnosis diagnose",
+    "bylaw.fitting.conflicts": "Diagnosis",
+    "bylaw.fitting.diagnosis": "diagnose",
     "bylaw.fitting.frontier": "Frontier frontier",
     "bylaw.fitting.refit": "refit",
     "bylaw.fitting.sensitivity": "Sensitivity sensitivity",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bylaw._base.matrices import add_entries, as_dense, compact, find_columns
+from bylaw._base.matrices import add_entries, as_dense, compact, find_columns, find_mirrors
 
 
 @pytest.mark.parametrize("width", [5, 5000])
@@ -23,3 +23,8 @@ def test_compact_leaves_what_is_dense():
     dense = np.eye(3)
     assert compact(dense) is dense
     np.testing.assert_array_equal(compact(sparse.csr_array(dense)), dense)
+
+
+def test_mirrors_are_the_first_equal_or_opposite_rows():
+    rows = [[1.0, 0, 2], [0, 3, 0], [-1.0, 0, -2], [1.0, 0, 2], [0, -3, 0], [2.0, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert find_mirrors(sparse.csr_array(rows)).tolist() == [0, 1, 0, 0, 1, 5, 6, 6]

@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bylaw import (
+    ConvergenceWarning,
     Evidence,
     InfeasibleRulesError,
     OptionError,
@@ -440,3 +441,60 @@ def test_prices_of_rules_never_exceed_the_price_of_their_slack():
     assert program.project_prices(np.array([3.0, 1.0, 1.0])) == pytest.approx([0.75, 0.25, 1.0])
     assert program.project_prices(np.array([0.25, -1.0, 6.0])) == pytest.approx([0.25, 0.0, 1.5])
     assert program.cost(np.array([0.1, 0.3, 0.4])) == pytest.approx(0.3 + 3 * 0.2)
+
+
+def make_labelled_rows(sharpness=1.0):
+    """Scores of two classes with their labels; beyond a sharpness of 1 they are too sure."""
+    rng = np.random.default_rng(3)
+    truth = rng.random(3000)
+    labels = (rng.random(3000) < truth).astype(int)
+    logits = sharpness * np.log(truth / (1 - truth))
+    scores = 1 / (1 + np.exp(-logits))
+    return Evidence(np.column_stack([1 - scores, scores])), labels
+
+
+def test_rules_that_hold_as_predicted_may_conflict_as_observed():
+    evidence, labels = make_labelled_rows(sharpness=6.0)
+    problem = Problem(error(), [error() <= 0.1, rejected() <= 0.0])
+    assert diagnose(problem, evidence).feasible
+    found = diagnose(problem, evidence, labels=labels)
+    decided = np.asarray(evidence.probabilities).argmax(axis=1)
+    assert not (found.feasible and not found.missed)
+    assert np.mean(decided != labels) > 0.2  # what no rule on these scores can mend
+    with pytest.warns(ConvergenceWarning) if found.missed else pytest.raises(InfeasibleRulesError):
+        solve(problem, evidence, labels=labels)  # says the same
+
+
+def test_rules_that_conflict_as_predicted_may_hold_as_observed():
+    evidence, labels = make_labelled_rows(sharpness=0.2)
+    problem = Problem(error(), [error() <= 0.3])
+    assert not diagnose(problem, evidence).feasible
+    found = diagnose(problem, evidence, labels=labels)
+    assert found.feasible
+    assert found.observed
+    assert not found.missed
+    assert "as observed" in str(found)
+    assert max(solve(problem, evidence, labels=labels).observed.values()) <= 1e-6
+
+
+def test_a_proof_as_observed_on_rows_of_equal_scores():
+    """Two scores, each wrong in one of four rows: no policy tells these apart."""
+    scores = np.repeat([0.1, 0.9], 40)
+    labels = np.concatenate([np.tile([0, 0, 0, 1], 10), np.tile([1, 1, 1, 0], 10)])
+    evidence = Evidence(np.column_stack([1 - scores, scores]))
+    found = diagnose(Problem(error(), [error() <= 0.2]), evidence, labels=labels)
+    assert not found.feasible
+    assert found.observed
+    assert found.least["error() <= 0.2"] == pytest.approx(0.25)  # one of four, whatever is decided
+    assert found.relaxation["error() <= 0.2"] == pytest.approx(0.05, abs=1e-4)
+    dear = diagnose(
+        Problem(error(), [error() <= 0.2]), evidence, labels=labels, relaxation_costs={"error() <= 0.2": 2}
+    )
+    assert dear.least_relaxation == pytest.approx(2 * found.least_relaxation, rel=1e-3)
+
+
+def test_labels_that_no_rule_refers_to_change_nothing():
+    evidence, labels = make_labelled_rows()
+    problem = Problem(error(), [selected(0) <= 0.3, selected(1) <= 0.6])
+    assert diagnose(problem, evidence, labels=labels).conflict == diagnose(problem, evidence).conflict
+    assert diagnose(Problem(error()), evidence, labels=labels).feasible

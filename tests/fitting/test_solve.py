@@ -32,7 +32,7 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.fitting import solve as solve_module
+from bylaw.fitting import fitter
 from bylaw.formulation import observed_rates, row_rates
 from bylaw.formulation.solution import Solution
 from bylaw.solvers import SGD3, Stochastic
@@ -334,7 +334,7 @@ def test_one_policy_is_built_and_few_problems_are_compiled(options, monkeypatch)
     """What is compiled once serves all refits, and no policy is built to be dropped."""
     rows = Rows(n=2000, K=2, S=2)
     compiled, built = [], []
-    for module in (solve_module, observed_rates, row_rates):
+    for module in (fitter, observed_rates, row_rates):
         monkeypatch.setattr(module, "compile_problem", count_calls(module.compile_problem, compiled))
     monkeypatch.setattr(Policy, "__post_init__", count_calls(Policy.__post_init__, built))
     if "labels" in options:

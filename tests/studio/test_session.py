@@ -14,9 +14,9 @@ from bylaw.cli.rules_file import RulesFile
 from bylaw.data.outcomes import observe
 from bylaw.errors import GuaranteeWarning, OptionError
 from bylaw.policy.policy import Policy
+from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import session as session_module
 from bylaw.studio.session import Question, Session
-from bylaw.studio.warm_solver import WarmFullBatch
 from helpers.scored import people
 
 RULES = ["demographic_parity('sex', tol={})", "rejected() <= {}"]
@@ -413,15 +413,15 @@ def test_another_tab_does_not_end_it(monkeypatch):
 def test_the_diagnosis_of_a_conflict_ends_between_two_passes(monkeypatch):
     evidence, _, _ = people(500, 0)
     session = Session(Problem("error()"), evidence)
-    from bylaw.fitting import solve as solving
+    from bylaw.fitting import fitter as fitting
 
-    examine = solving.examine
+    examine = fitting.examine
 
     def examine_cancelled(*args, **options):
         session.jobs.cancel("one")
         return examine(*args, **options)
 
-    monkeypatch.setattr(solving, "examine", examine_cancelled)
+    monkeypatch.setattr(fitting, "examine", examine_cancelled)
     rules = ["rejected() <= 0.1", "selected(0) <= 0.2", "selected(1) <= 0.3"]
     assert ask(session, rules)["status"] == "cancelled"
 

@@ -40,3 +40,15 @@ def find_columns(matrix: Matrix) -> NDArray[np.integer]:
     if isinstance(matrix, np.ndarray):
         return np.flatnonzero(matrix.any(axis=0))
     return np.unique(matrix.indices)
+
+
+def find_mirrors(matrix: sparse.csr_array) -> NDArray[np.int64]:
+    """(n_rows,): for each row the first that equals it or its negative."""
+    first: dict[tuple[bytes, bytes], int] = {}
+    mirrors = np.arange(len(matrix.indptr) - 1)
+    for j in range(len(mirrors)):
+        part = slice(matrix.indptr[j], matrix.indptr[j + 1])
+        places, values = matrix.indices[part].tobytes(), np.asarray(matrix.data[part], dtype=np.float64)
+        same = first.setdefault((places, values.tobytes()), j)
+        mirrors[j] = min(same, first.get((places, (-values).tobytes()), j))
+    return mirrors

@@ -373,6 +373,8 @@ class Correction:
         distance = np.divide(-estimate, spread, out=np.full(len(spread), np.inf), where=spread > 0)
         rules = np.argsort(distance, kind="stable")[:_MOST_BINDING]
         rules = rules[distance[rules] < _NEAR]
+        if not len(rules):
+            return np.zeros((0, _DRAWS)), rules
         covariance = self.uncertainty.covariance(*at, self.trust, rules)
         covariance[np.diag_indices(len(rules))] += ((self.trust - self.trust**2) * errors.error**2)[rules]
         values, vectors = np.linalg.eigh(covariance)

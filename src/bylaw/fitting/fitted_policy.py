@@ -115,6 +115,13 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
     return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness)
 
 
+def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:
+    """The rules that enough rows show to be missed as observed, and by how much, in their own units."""
+    rules = describe_rates(correction, found).rules
+    missed = correction.exact & (found.rates.observed > correction.tol)
+    return {rules[j].rule: rules[j].excess for j in np.flatnonzero(missed)}
+
+
 def _avoid_zero(wholes: Floats) -> Floats:
     """A quotient that divides by nothing holds, whatever its unit."""
     return np.where(wholes > 0, wholes, 1.0)

@@ -11,11 +11,13 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.backends.scan import Scan
+from bylaw.calibration.calibration import Calibrate
 from bylaw.data.arrays import as_numbers, make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
+from bylaw.fitting.fitted_path import FittedPath, make_path
 from bylaw.fitting.fitted_policy import find_shares
-from bylaw.fitting.solution_path import Lever, Point, SolutionPath, at_levels, find_lever, make_conflict
+from bylaw.fitting.solution_path import Lever, Point, SolutionPath, at_levels, find_lever
 from bylaw.formulation.linear_form import measure_wholes
 from bylaw.formulation.solution import Guarantee, Status
 from bylaw.language.parser import Statement
@@ -91,7 +93,8 @@ class Frontier:
         the rules whose levels vary, with the word `level` in place of the number.
     levels : array of shape (n_points, n_swept)
     cost : array of shape (n_points,)
-        the expected cost of the policy, by the probabilities of the evidence.
+        the expected cost of the policy, by the probabilities of the evidence or, with labels and groups, as
+        observed.
     prices : array of shape (n_points, n_swept)
         the shadow price of each rule: what one more unit of its level would save.
     status : tuple of Status
@@ -181,6 +184,11 @@ def frontier(
     evidence: Evidence | Scan,
     sweep: Mapping[Statement | str, Any],
     *,
+    labels: Any = None,
+    groups: Any = None,
+    seen_weights: Any = None,
+    calibrate: Calibrate | None = None,
+    margin: float | Literal["auto"] = 0.0,
     solver: str | Solver = "auto",
     beta: float | Literal["auto", "paper"] = "auto",
     tol: float = 1e-5,
@@ -192,12 +200,16 @@ def frontier(
     ----------
     problem : Problem
     evidence : Evidence or Scan
-        rows that live elsewhere are read into memory, if they are not too many.
+        rows that live elsewhere are read into memory, if they are not too many, with labels and groups if
+        their columns name them.
     sweep : dict
         {rule: levels} for one or two of the problem's rules and families, given as the objects or their
         texts; two give the grid of both. The level of `rejected() <= 0.1` is 0.1, of
         `abs(rate) <= 0.02` 0.02, of a family its tol or ratio, and of `error() <= 0.05 * accepted()`
         0.05.
+    labels, groups, seen_weights, calibrate, margin : optional
+        as in `solve`: each point is then the policy that `solve` returns with them, and its cost is the one
+        observed, as far as labels and groups tell it.
     solver : str or Solver
         as in `solve`. Only the full batch solver follows the path; others start from the last point
         if they can.
@@ -217,6 +229,11 @@ def frontier(
     InfeasibleRulesError
         when the rules conflict at every level. Conflicts at some are no error: see `Frontier.status`.
 
+    Warns
+    -----
+    ConvergenceWarning
+        when the rules do not hold as observed at some levels: their status is "missed".
+
     Examples
     --------
     >>> from bylaw import Evidence, Problem, error, frontier, rejected
@@ -227,20 +244,32 @@ def frontier(
     [0.25, 0.15]
     """
     levers, values = _read_sweep(problem, sweep)
-    path = SolutionPath(problem, evidence, levers, solver=solver, beta=beta, tol=tol)
+    path = make_path(
+        problem,
+        evidence,
+        levers,
+        solver=solver,
+        beta=beta,
+        tol=tol,
+        labels=labels,
+        groups=groups,
+        seen_weights=seen_weights,
+        calibrate=calibrate,
+        margin=margin,
+    )
     for corner in itertools.product(*((min(levels), max(levels)) for levels in values)):
         at_levels(problem, levers, corner).expand(
-            path.evidence.classes, path.evidence.group_values, path.whole.form.action_space.options
+            path.evidence.classes, path.evidence.group_values, path.options
         )  # or refused
     grid = list(itertools.product(*values))
-    points: dict[int, Point] = {}
+    points: dict[int, Any] = {}  # Point or FittedPoint, as the path has them
     for i in _order_points(levers, values):
         points[i] = path.advance(grid[i])
         if callback is not None:
             callback(Progress(len(points), len(grid), grid[i], points[i].cost, points[i].status))
     ordered = [points[i] for i in range(len(grid))]
     if all(point.status is Status.INFEASIBLE for point in ordered):
-        conflict = make_conflict(next(iter(points.values())).problem, path.evidence, tol)
+        conflict = path.make_conflict(next(iter(points.values())).problem)
         conflict.add_note("These are the loosest levels of the sweep.")
         raise conflict
     return Frontier(
@@ -250,8 +279,17 @@ def frontier(
         cost=np.array([point.cost for point in ordered]),
         prices=np.array([[path.price(point, lever) for lever in levers] for point in ordered]),
         status=tuple(point.status for point in ordered),
-        policies=LazyPolicies(ordered, _make_guarantees(path, ordered, np.array(grid)), path.fingerprint),
+        policies=_list_policies(path, ordered, np.array(grid)),
     )
+
+
+def _list_policies(
+    path: SolutionPath | FittedPath, points: Sequence[Any], levels: Floats
+) -> Sequence[Policy | None]:
+    if isinstance(path, FittedPath):
+        path.warn(len(points))
+        return tuple(point.policy for point in points)
+    return LazyPolicies(points, _make_guarantees(path, points, levels), path.fingerprint)
 
 
 def _read_sweep(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[float, ...]]]:

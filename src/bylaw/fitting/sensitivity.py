@@ -7,15 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from bylaw._base.validation import check_positive
 from bylaw.backends.scan import Scan
+from bylaw.calibration.calibration import Calibrate
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
-from bylaw.fitting.shadow_prices import compute_prices
-from bylaw.fitting.solution_path import Lever, Point, SolutionPath, find_lever, make_conflict
+from bylaw.fitting.fitted_path import FittedPath, make_path
+from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever
 from bylaw.formulation.solution import Status
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Solver
@@ -77,6 +76,11 @@ def sensitivity(
     *,
     step: float = 0.01,
     within: float = 0.1,
+    labels: Any = None,
+    groups: Any = None,
+    seen_weights: Any = None,
+    calibrate: Calibrate | None = None,
+    margin: float | Literal["auto"] = 0.0,
     solver: str | Solver = "auto",
     beta: float | Literal["auto", "paper"] = "auto",
     tol: float = 1e-6,
@@ -87,12 +91,15 @@ def sensitivity(
     ----------
     problem : Problem
     evidence : Evidence or Scan
-        rows that live elsewhere are read into memory, if they are not too many.
+        rows that live elsewhere are read into memory, if they are not too many, with labels and groups if
+        their columns name them.
     step : float
         how much tighter, in units of the level. The ends of ranges are found to a hundredth of it.
     within : float
         a price is right as long as it stays within this share of its present value; the price of a
         rule that does not bind, as long as it is zero.
+    labels, groups, seen_weights, calibrate, margin : optional
+        as in `solve`, and then what it would return.
     solver, beta, tol
         as in `solve`.
 
@@ -117,12 +124,24 @@ def sensitivity(
     """
     step, within = check_positive(step, "step"), check_positive(within, "within")
     levers = _levers(problem)
-    path = SolutionPath(problem, evidence, list(levers.values()), solver=solver, beta=beta, tol=tol)
-    here = path.advance([lever.level for lever in path.levers])
+    path = make_path(
+        problem,
+        evidence,
+        list(levers.values()),
+        solver=solver,
+        beta=beta,
+        tol=tol,
+        labels=labels,
+        groups=groups,
+        seen_weights=seen_weights,
+        calibrate=calibrate,
+        margin=margin,
+    )
+    here: Any = path.advance([lever.level for lever in path.levers])
     if here.status is Status.INFEASIBLE:
-        raise make_conflict(problem, path.evidence, tol)
+        raise path.make_conflict(problem)
     reaches = [
-        _Search(path, here, levers[i], step, within).reach() if i in levers else _without_level(here, i)
+        _Search(path, here, levers[i], step, within).reach() if i in levers else _without_level(path, here, i)
         for i in range(len(problem.rules))
     ]
     return Sensitivity(str(problem.minimize), here.cost, step, within, tuple(reaches))
@@ -137,19 +156,17 @@ def _levers(problem: Any) -> dict[int, Lever]:
     return found
 
 
-def _without_level(here: Point, place: int) -> Reach:
-    statement = here.problem.rules[place]
-    prices = compute_prices(here.form, here.solution.multipliers)
-    price = float(prices[here.form.places == place].sum())
-    return Reach(str(statement), math.nan, price, math.nan, math.nan, math.nan, "no level")
+def _without_level(path: SolutionPath | FittedPath, here: Any, place: int) -> Reach:
+    price = path.price_statement(here, place)
+    return Reach(str(here.problem.rules[place]), math.nan, price, math.nan, math.nan, math.nan, "no level")
 
 
 @dataclass(frozen=True)
 class _Search:
     """Re-solves around one point along one lever."""
 
-    path: SolutionPath
-    here: Point
+    path: SolutionPath | FittedPath
+    here: Any  # Point or FittedPoint, as the path has them
     lever: Lever
     step: float
     within: float
@@ -159,7 +176,7 @@ class _Search:
         if price:
             ends = [self._end(-1.0, price), self._end(1.0, price)]
         else:
-            ends = [self._binding_level(), self.lever.looser * math.inf]
+            ends = [self.path.find_binding_level(self.here, self.lever), self.lever.looser * math.inf]
         self.path.start_from(self.here)
         goal = level - self.lever.looser * self.step
         tighter = self._at(goal)
@@ -171,7 +188,7 @@ class _Search:
             change = 0.0  # the same policy, but for rounding
         return Reach(str(self.lever.statement), level, price, min(ends), max(ends), change, status)
 
-    def _at(self, level: float) -> Point | None:
+    def _at(self, level: float) -> Any:
         """The point at this level; None if there is no such level."""
         levels = [level if lever == self.lever else lever.level for lever in self.path.levers]
         try:
@@ -203,11 +220,3 @@ class _Search:
             if self._is_right(good + direction * width, price):
                 good += direction * width
         return good
-
-    def _binding_level(self) -> float:
-        """Where the present policy just satisfies it: excesses are affine in the level."""
-        form = self.here.form
-        excess = (form.couplings @ self.here.moments.ravel() - form.bounds) * form.scales
-        slopes = np.abs(self.path.slopes_at(self.here, self.lever))
-        here = form.places == self.lever.place
-        return self.lever.level + self.lever.looser * float((excess[here] / slopes).max())

@@ -4,7 +4,7 @@ are near a boundary between decisions."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import takewhile
@@ -13,11 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import check_positive
-from bylaw.backends.scan import Scan, read_rows
 from bylaw.data.evidence import Evidence
-from bylaw.errors import InfeasibleRulesError, OptionError
+from bylaw.errors import InfeasibleRulesError
 from bylaw.fitting.fitted_policy import find_shares, fingerprint_rows, make_guarantee
 from bylaw.fitting.linearization import compares_quotients, linearize, needs_linearization
 from bylaw.fitting.objectives import WarmSolver
@@ -30,7 +29,7 @@ from bylaw.formulation.free_options import check_options_cost
 from bylaw.formulation.linear_form import LinearForm, compile_problem, measure_wholes
 from bylaw.formulation.passes import Tally
 from bylaw.formulation.solution import GroupRate, Guarantee, Solution, Status
-from bylaw.language.expressions import Rule
+from bylaw.language.expressions import Rate, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.fingerprint import Fingerprint
@@ -43,7 +42,7 @@ _POINTS_AHEAD = (10, 2)  # that a screen of all rows should serve, and one of it
 _TRIALS = 3  # before all rows are asked
 _PRECISELY = 0.9  # of the tolerance is spent on the near rows
 _WORTHWHILE = 0.7  # of all rows: a screen that keeps more saves nothing
-_ANY_LEVEL = 0.5
+_ANY_LEVELS = (0.5, 0.75)
 _FARTHEST = 3.0  # a secant is followed for so many of its own lengths
 
 
@@ -74,7 +73,7 @@ def find_lever(problem: Problem, statement: Statement | str) -> Lever:
     """The statement of the problem that is meant, by itself or by its text."""
     place = problem.find(statement)
     found = problem.rules[place]
-    found.at(_ANY_LEVEL)  # statements without a level are refused
+    found.at(_ANY_LEVELS[0])  # statements without a level are refused
     return Lever(place, found)
 
 
@@ -84,6 +83,27 @@ def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]
     for lever, level in zip(levers, levels, strict=True):
         rules[lever.place] = lever.statement.at(level)
     return problem.with_rules(rules)
+
+
+def differentiate(lever: Lever, evidence: Evidence, options: Sequence[Value]) -> list[tuple[Rate, Rate]]:
+    """Of each single rule of a statement the excess at level zero, and its slope: excesses are affine in the
+    level. A slope is -1 for an upper bound, minus a rate for its coefficient."""
+    low, high = _ANY_LEVELS
+    one, two = (
+        lever.statement.at(level).expand(evidence.classes, evidence.group_values, options)
+        for level in _ANY_LEVELS
+    )
+    slopes = [(1 / (high - low)) * (b.excess - a.excess) for a, b in zip(one, two, strict=True)]
+    return [(rule.excess - low * slope, slope) for rule, slope in zip(one, slopes, strict=True)]
+
+
+def find_met_level(
+    lever: Lever, measure: Callable[[Rate], float], evidence: Evidence, options: Sequence[Value]
+) -> float:
+    """The tightest level that decisions with these rates satisfy; nan if none tells."""
+    lines = [(measure(start), measure(slope)) for start, slope in differentiate(lever, evidence, options)]
+    needed = [-start / slope for start, slope in lines if slope]
+    return max(needed, key=lambda level: lever.looser * level, default=math.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,17 +136,14 @@ class SolutionPath:
     def __init__(
         self,
         problem: Problem,
-        evidence: Evidence | Scan,
+        evidence: Evidence,
         levers: Sequence[Lever],
         *,
         solver: str | Solver = "auto",
         beta: float | Literal["auto", "paper"] = "auto",
         tol: float = 1e-6,
     ) -> None:
-        if not isinstance(problem, Problem):
-            raise OptionError(f"a Problem comes first and then Evidence, not {type(problem).__name__}")
-        self.problem, self.levers = problem, tuple(levers)
-        self.evidence = evidence = read_rows(evidence).evidence
+        self.problem, self.levers, self.evidence = problem, tuple(levers), evidence
         self.tol = check_positive(tol, "tol")
         self.solver = as_solver(solver)
         self.warm = WarmSolver(evidence, self.solver, beta, tol) if needs_linearization(problem) else None
@@ -303,6 +320,18 @@ class SolutionPath:
         prices = compute_prices(point.form, point.solution.multipliers)[point.form.places == lever.place]
         return -lever.looser * float(prices @ self.slopes_at(point, lever)) + 0.0 if prices.any() else 0.0
 
+    def price_statement(self, point: Point, place: int) -> float:
+        """The same for all levels of a statement together."""
+        prices = compute_prices(point.form, point.solution.multipliers)
+        return float(prices[point.form.places == place].sum())
+
+    def find_binding_level(self, point: Point, lever: Lever) -> float:
+        """The tightest level that the point's policy satisfies: excesses are affine in the level."""
+        form = point.form
+        excess = (form.couplings @ point.moments.ravel() - form.bounds) * form.scales
+        slopes, here = np.abs(self.slopes_at(point, lever)), form.places == lever.place
+        return point.levels[self.levers.index(lever)] + lever.looser * float((excess[here] / slopes).max())
+
     def slopes_at(self, point: Point, lever: Lever) -> Floats:
         """d E[excess] / d level of the statement's single rules, (n_rules,): -1 for an upper bound, minus a
         rate for its coefficient."""
@@ -344,8 +373,12 @@ class SolutionPath:
         )
 
     def _expand(self, statement: Statement) -> tuple[Rule, ...]:
-        options = self.whole.form.action_space.options
-        return statement.expand(self.evidence.classes, self.evidence.group_values, options)
+        return statement.expand(self.evidence.classes, self.evidence.group_values, self.options)
+
+    @property
+    def options(self) -> tuple[Value, ...]:
+        """Actions beside the labels."""
+        return self.whole.form.action_space.options
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
@@ -360,11 +393,10 @@ class SolutionPath:
         mean_norm, sigma2 = norms.tolist()
         return make_guarantee(self.whole, point.solution, (mean_norm, sigma2))
 
-
-def make_conflict(problem: Problem, evidence: Evidence, tol: float) -> Exception:
-    """The error that `solve` raises for it."""
-    try:
-        solve(problem, evidence, tol=tol)
-    except InfeasibleRulesError as conflict:
-        return conflict
-    return ArithmeticError("a conflict was found that solve() does not confirm; try a smaller tol")
+    def make_conflict(self, problem: Problem) -> Exception:
+        """The error that `solve` raises for it."""
+        try:
+            solve(problem, self.evidence, tol=self.tol)
+        except InfeasibleRulesError as conflict:
+            return conflict
+        return ArithmeticError("a conflict was found that solve() does not confirm; try a smaller tol")

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from bylaw._base.matrices import Matrix, add_entries, find_columns
+from bylaw._base.matrices import Matrix, add_entries, find_columns, find_mirrors
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.formulation.blocks import make_blocks
@@ -31,6 +33,7 @@ from bylaw.formulation.passes import Tally
 
 _MOST_ROWS = 2**17  # that show how much rates vary
 _MOST_VALUES = 2**24  # rows times rules, likewise
+_TILE = 2**17  # of these, at a time
 
 
 class StandardErrors(NamedTuple):
@@ -105,12 +108,21 @@ class RateUncertainty:
 
     def standard_errors(self, multipliers: Floats, beta: float, total: Tally | None = None) -> StandardErrors:
         """Of the rates of a policy, whose tally may be known."""
-        squares = np.zeros((3, self.sample.n_rules))
-        rules = np.arange(self.sample.n_rules)
+        rules, places = np.unique(self.mirrors, return_inverse=True)  # a rule and its opposite vary alike
+        squares = np.zeros((3, len(rules)))
         for weights, predicted, observed in self._influences(multipliers, beta, rules, total):
-            for k, influence in enumerate((predicted, observed, observed - predicted)):
-                squares[k] += influence**2 @ weights**2
-        return StandardErrors(*(np.sqrt(squares) * self._shrinkage))
+            predicted *= weights
+            observed *= weights
+            pairs = (predicted, predicted), (observed, observed), (predicted, observed)
+            squares += [np.einsum("ij,ij->i", one, other) for one, other in pairs]
+        squares[2] = np.maximum(squares[0] + squares[1] - 2 * squares[2], 0.0)  # of the difference
+        return StandardErrors(*(np.sqrt(squares) * self._shrinkage)[:, places])
+
+    @cached_property
+    def mirrors(self) -> NDArray[np.int64]:
+        """(M,): for each rule the first that is the same or its opposite."""
+        both = [sparse.csr_array(view.couplings) for view in self.views]
+        return find_mirrors(sparse.csr_array(sparse.hstack(both, format="csr")))
 
     def covariance(self, multipliers: Floats, beta: float, trust: Floats, rules: NDArray[np.int64]) -> Floats:
         """Of the rates of some rules, each `trust` (M,) of the way from the predicted to the observed."""
@@ -128,7 +140,7 @@ class RateUncertainty:
     def _influences(
         self, multipliers: Floats, beta: float, rules: NDArray[np.int64], total: Tally | None = None
     ) -> Iterator[tuple[Floats, Floats, Floats]]:
-        """For each block its weights, (n_rows,), and its influences on predicted and observed rates."""
+        """For some rows at a time weights, (n_rows,), and influences on predicted and observed rates."""
         total = self.tally(multipliers, beta) if total is None else total
         assert total.observed is not None
         predicted = self.views[0].restrict(rules, total.moments, total.mass)
@@ -139,11 +151,15 @@ class RateUncertainty:
             assert after is not None
             probabilities = block.scores(matrix)
             self.sample.form.action_space.to_probabilities(probabilities)
-            yield (
-                block.row_weights,
-                predicted(before, probabilities, self.views[0].find_chances(i, before)),
-                observed(after, probabilities, self.views[1].find_chances(i, after)),
-            )
+            chances = self.views[0].find_chances(i, before), self.views[1].find_chances(i, after)
+            width = max(_TILE // len(rules), 1)
+            for part in (slice(first, first + width) for first in range(0, block.n_rows, width)):
+                decided = probabilities[:, part]
+                yield (
+                    block.row_weights[part],
+                    predicted(before[:, part], decided, chances[0][:, part]),
+                    observed(after[:, part], decided, chances[1][:, part]),
+                )
 
 
 def _compile(dual: Dual, form: LinearForm, couplings: Matrix, rows: RowData, most: int) -> _View:

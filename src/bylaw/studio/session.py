@@ -16,7 +16,7 @@ from bylaw._base.json_reader import format_json
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError, RuleSyntaxError
-from bylaw.fitting.diagnosis import Diagnosis
+from bylaw.fitting.conflicts import Diagnosis
 from bylaw.fitting.frontier import frontier
 from bylaw.fitting.solve import solve
 from bylaw.formulation.row_rates import decide_baseline
@@ -32,10 +32,10 @@ from bylaw.report.document import report
 from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.report.sentences import write_sentence
+from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import picture
 from bylaw.studio.jobs import CancelledError, Job, Jobs
 from bylaw.studio.saved_files import SavedFile, Source, write_program, write_rules
-from bylaw.studio.warm_solver import WarmFullBatch
 
 View = Literal["predicted", "observed"]
 _POINTS = 13  # of a frontier
@@ -333,18 +333,35 @@ class Session:
             raise OptionError(f"{statement} has no single level")
         levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], _POINTS), slider["level"]])
         try:
-            found = frontier(problem, self.evidence, {statement: levels}, callback=job.watch)
+            with warnings.catch_warnings():  # levels at which rules are missed as observed are marked
+                warnings.simplefilter("ignore")
+                found = frontier(
+                    problem,
+                    self.evidence,
+                    {statement: levels},
+                    callback=job.watch,
+                    **self._path_options(question),
+                )
         except InfeasibleRulesError:
             every = levels.tolist()
-            return {"levels": [], "costs": [], "prices": [], "conflicts": every, "now": slider["level"]}
+            nothing: dict[str, list[Any]] = {name: [] for name in ("levels", "costs", "prices", "missed")}
+            return {**nothing, "conflicts": every, "now": slider["level"]}
         held = np.array([status is not Status.INFEASIBLE for status in found.status])
+        missed = np.array([status is Status.MISSED for status in found.status])
         return {
             "levels": found.levels[held, 0].tolist(),
             "costs": found.cost[held].tolist(),
             "prices": found.prices[held, 0].tolist(),
+            "missed": missed[held].tolist(),
             "conflicts": found.levels[~held, 0].tolist(),
             "now": slider["level"],
         }
+
+    def _path_options(self, question: Question) -> dict[str, Any]:
+        """How `frontier` does what `solve` does."""
+        options = {name: value for name, value in self.solving.items() if name in ("beta", "margin")}
+        observed = question.view == "observed" and self.observable
+        return options | (self._name_outcomes() if observed else {})
 
     def _make_rows(self, policy: Policy, view: View) -> ReportRows:
         evidence = policy.feature_map.admit(self.evidence)

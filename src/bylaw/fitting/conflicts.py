@@ -1,0 +1,283 @@
+"""Diagnosis of infeasible rules: which conflict, what each could reach, and the smallest relaxation.
+
+Every program is a linear program over mixtures of policies, answered exactly by column generation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw._base.validation import check_positive
+from bylaw.data.evidence import Evidence
+from bylaw.fitting.bias_correction import FEW_ROWS
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.linear_form import LinearForm, move_level
+from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
+from bylaw.language.problem import Problem
+from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
+
+_LEVEL_PRECISION = 1e-4  # of the level that a quotient can reach
+_GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """Whether the rules can hold together on these rows and, if not, what to do about it.
+
+    Made by `diagnose`. All figures are in the units of the rules as they are written, and refer to the
+    rates that the evidence's probabilities predict or, with labels or groups, to those observed.
+    """
+
+    feasible: bool
+    conflict: tuple[str, ...] = ()
+    """Rules that conflict, by name; without any one of them, the others can hold."""
+    least: Mapping[str, float] = field(default_factory=dict)
+    """For each of them, the nearest its rate comes to its bound while the others hold: the least value
+    for `rate <= x`, the greatest for `rate >= x`, when all rates are moved to the left and all numbers
+    to the right. For a >= 0.8 * b + 0.1 it is the greatest a - 0.8 * b, to be compared with 0.1. Of a rate
+    given a decision, the level at which its rule can hold, to 1e-4."""
+    violations: Mapping[str, float] = field(default_factory=dict)
+    """The same as a distance: how far each of them is off while the others hold."""
+    relaxation: Mapping[str, float] = field(default_factory=dict)
+    """The smallest change after which all rules of the problem can hold: by how much to loosen each
+    statement, as written. One number serves all single rules of a band or a family: it raises tol or,
+    for rules like disparate_impact, is added to the larger side of each."""
+    least_relaxation: float = 0.0
+    """No relaxation, times its costs, totals less. Some 1e-4 of it may be lacking; more for many rules."""
+    small_cells: Mapping[str, float] = field(default_factory=dict)
+    """Conditions in the rules that fewer than 20 rows are expected to meet, with how many."""
+    multipliers: Mapping[str, float] = field(default_factory=dict)
+    """The proof (Farkas): weights, of sum one, with which the rules of the conflict are off by
+    `least_violation` on average, whatever the policy."""
+    least_violation: float = 0.0
+    """So at least one rule of the conflict is missed by this much."""
+    slack: float = 0.0
+    """If the rules can hold: some policy satisfies all of them by this much, and hardly any by more (Slater's
+    condition asks for some slack). In the solver's unit, shares of rows, and costs relative to their size;
+    infinite without rules, zero as observed, where it is not measured. `policy.guarantee.most_slack` is a
+    bound on it."""
+    observed: bool = False
+    """Whether rates are those observed, in the labels and groups that were given."""
+    missed: Mapping[str, float] = field(default_factory=dict)
+    """As observed, where no conflict is proved: the rules that the policy of `solve` misses, and by how much.
+    The scores tell too little about them."""
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    __repr__ = __str__
+
+    def _lines(self) -> Iterator[str]:
+        seen = ", as observed" if self.observed else ""
+        if self.missed:
+            yield f"no policy of these scores was found that satisfies all rules{seen}. The best:"
+            yield from _aligned({name: f"missed by {miss:.3g}" for name, miss in self.missed.items()})
+            yield "Loosen these rules, merge small groups, or give better probabilities."
+        elif self.feasible:
+            by = f", with room of {self.slack:.3g}" if 0 < self.slack < math.inf else ""
+            yield f"the rules can hold together on these rows{seen}{by}."
+        else:
+            yield (
+                f"the rules conflict on these rows{seen}: any policy misses at least one of these by "
+                f"{self.least_violation:.3g} or more."
+            )
+            reach = (
+                "can reach {:.4g} while the other rules listed here hold"
+                if len(self.conflict) > 1
+                else "can reach {:.4g}"
+            )
+            yield from _aligned({name: reach.format(self.least[name]) for name in self.conflict})
+            yield (
+                "Loosening one of them so far ends this conflict; other rules may then conflict. The "
+                "smallest change that lets all rules hold:"
+            )
+            yield from _aligned({name: f"loosened by {slack:.4g}" for name, slack in self.relaxation.items()})
+        if self.small_cells:
+            yield "Too few rows to judge (give more, merge groups, or leave these out of the rules):"
+            yield from _aligned({cell: f"{count:.3g} rows" for cell, count in self.small_cells.items()})
+
+
+def _aligned(remarks: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, remarks), default=0)
+    return (f"  {name:{width}}   {remark}" for name, remark in remarks.items())
+
+
+def measure_slack(dual: Dual) -> float:
+    """By how much some policy satisfies all rules, in units of the solver; at least zero."""
+    if not dual.n_rules:
+        return math.inf
+    analysis = _ConflictAnalysis(dual, None)
+    return max(-analysis.solve(_worst(np.arange(dual.n_rules), dual.n_rules), _settled).upper, 0.0)
+
+
+def examine(
+    dual: Dual,
+    problem: Problem,
+    evidence: Evidence,
+    *,
+    costs: Mapping[Any, float] | None = None,
+    multipliers: Floats | None = None,
+) -> Diagnosis:
+    """Whether the rules of a dual conflict, and how; a solver's `multipliers`, (M,), speed it up."""
+    prices = _relaxation_costs(problem, costs)
+    cells = list_small_cells(dual.form, evidence)
+    healthy = Diagnosis(feasible=True, small_cells=cells)
+    if not dual.n_rules:
+        return healthy
+    analysis = _ConflictAnalysis(dual, multipliers)
+    proof = analysis.prove_conflict(np.arange(dual.n_rules), multipliers)
+    if proof is None:
+        return healthy
+    cheapest, unit = _relaxation(dual, prices)
+    relaxed = analysis.solve(cheapest, lambda a: a.within(_GAP_OF_SUMS * a.upper), proof)
+    conflict, proof = analysis.reduce_conflict(analysis.choose_shorter(proof, relaxed.multipliers))
+    scales, names = dual.form.scales, dual.form.names
+    least = {int(j): float(analysis.min_violation(int(j), conflict) * scales[j]) for j in conflict}
+    least |= {j: _search_level(dual, j, conflict) for j in least if _is_quotient(dual.form, j)}
+    weight = proof.multipliers / scales
+    return replace(
+        healthy,
+        feasible=False,
+        conflict=tuple(names[j] for j in conflict),
+        least={names[j]: _reached(dual.form.rules[j].rule, excess) for j, excess in least.items()},
+        violations={names[j]: excess for j, excess in least.items()},
+        relaxation=_slacks(dual, relaxed.violations, least),
+        least_relaxation=max(relaxed.lower, 0.0) * unit,
+        multipliers={names[j]: float(weight[j] / weight.sum()) for j in conflict},
+        least_violation=float(proof.lower / weight.sum()),
+    )
+
+
+def _reached(rule: Rule, excess: float) -> float:
+    """The value of a rule's rates, moved to the left side, when it is this far off."""
+    bound = rule.right.constant - rule.left.constant
+    return float(bound + excess if rule.sense == "<=" else bound - excess)
+
+
+def _relaxation_costs(problem: Problem, costs: Mapping[Any, float] | None) -> Floats:
+    """What loosening each statement by one costs, (n_statements,)."""
+    prices = np.ones(len(problem.rules))
+    for key, cost in (costs or {}).items():
+        prices[problem.find(key)] = check_positive(cost, f"relaxation_costs[{str(key)!r}]")
+    return prices
+
+
+def list_small_cells(form: LinearForm, evidence: Evidence) -> dict[str, float]:
+    """Conditions with too few rows, by their effective number."""
+    atoms = [atom for found in form.rules for atom in found.rule.atoms()]
+    events = dict.fromkeys(atom.conditions for atom in atoms if atom.conditions)
+    counts = {_event_text(event): evidence.count_effective(event) for event in events}
+    return {
+        event: counts[event] for event in sorted(counts, key=counts.__getitem__) if counts[event] < FEW_ROWS
+    }
+
+
+def _event_text(event: Conditions) -> str:
+    groups_first = sorted(event, key=lambda condition: condition[0] == LABEL)
+    return format_conditions(groups_first)
+
+
+def _worst(rules: NDArray[np.int64], n_rules: int) -> MixtureProgram:
+    """The least possible violation of the most violated of these rules."""
+    one = sparse.csr_array(np.ones((len(rules), 1)))
+    return MixtureProgram(rules, np.zeros(n_rules), np.ones(1), one, least_slack=-math.inf)
+
+
+def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
+    """The cheapest slacks, one for each statement, and the unit of their cost."""
+    which, scales = dual.form.places, dual.form.scales
+    units = np.zeros(len(prices))
+    np.maximum.at(units, which, scales)
+    rules = np.arange(dual.n_rules)
+    loosening = sparse.csr_array((units[which] / scales, (rules, which)), shape=(len(rules), len(prices)))
+    price = prices * np.where(units > 0, units, 1.0)
+    unit = float(price.min())
+    return MixtureProgram(rules, np.zeros(dual.n_rules), price / unit, loosening), unit
+
+
+def _slacks(dual: Dual, violations: Floats, least: Mapping[int, float]) -> dict[str, float]:
+    """What each statement must be loosened by for these violations, (M,), to be none; for quotients in the
+    conflict, by as much as ends it."""
+    slacks: dict[str, float] = {}
+    for j, found in enumerate(dual.form.rules):
+        if (miss := float(violations[j] * dual.form.scales[j])) > ROUNDING:
+            text = str(found.statement)
+            miss = least[j] if j in least and _is_quotient(dual.form, j) else miss
+            slacks[text] = max(slacks.get(text, 0.0), miss)
+    return slacks
+
+
+def _is_quotient(form: LinearForm, rule: int) -> bool:
+    excess = form.rules[rule].rule.excess
+    return not excess.is_linear and not form.rules[rule].rule.right.terms
+
+
+def _search_level(dual: Dual, rule: int, conflict: NDArray[np.int64]) -> float:
+    """How far the level of a quotient is off while the other rules of the conflict hold: what its rule is
+    multiplied out to is not in its unit."""
+    stated = dual.form.rules[rule].rule
+    level, near, far = stated.level, 0.0, max(1.0, abs(stated.level))
+    while far - near > _LEVEL_PRECISION:
+        middle = (near + far) / 2
+        moved = dual.with_form(move_level(dual.form, rule, level + stated.loosening * middle))
+        holds = _ConflictAnalysis(moved, None).min_violation(rule, conflict) <= ROUNDING
+        near, far = (near, middle) if holds else (middle, far)
+    return far
+
+
+def _settled(answer: MixtureBounds) -> bool:
+    return answer.within(GAP * (1 + abs(answer.upper)))
+
+
+def _sign_known(answer: MixtureBounds) -> bool:
+    """Whether the rules conflict, or hold to within rounding errors."""
+    return answer.lower > ROUNDING or answer.upper <= ROUNDING
+
+
+class _ConflictAnalysis(ColumnGeneration):
+    """Questions about conflicts, each of which adds to the policies met."""
+
+    def prove_conflict(self, rules: NDArray[np.int64], multipliers: Floats | None = None) -> Floats | None:
+        """Multipliers, (M,), that prove these rules to conflict; None if they do not."""
+        if not len(rules):
+            return None
+        if multipliers is not None and not multipliers[rules].any():
+            multipliers = None
+        answer = self.solve(_worst(rules, self.dual.n_rules), _sign_known, multipliers)
+        return answer.multipliers if answer.lower > ROUNDING else None
+
+    def choose_shorter(self, proof: Floats, other: Floats) -> Floats:
+        """The other, (M,), if it proves a conflict and needs fewer rules."""
+        few = np.count_nonzero(other) < np.count_nonzero(proof)
+        return other if few and other @ self.add_best_response(other) > ROUNDING * other.sum() else proof
+
+    def reduce_conflict(self, proof: Floats) -> tuple[NDArray[np.int64], MixtureBounds]:
+        """A conflict of which every rule is needed, and its best proof: rules are dropped, the least
+        important first, while the others still conflict."""
+        needed: set[int] = set()
+        while len(needed) < np.count_nonzero(proof):
+            weakest = min((int(j) for j in np.flatnonzero(proof) if j not in needed), key=proof.__getitem__)
+            without = np.where(np.arange(len(proof)) == weakest, 0.0, proof)
+            shorter = self.prove_conflict(np.flatnonzero(without), without)
+            if shorter is None:
+                needed.add(weakest)
+            else:
+                proof = shorter
+        conflict = np.flatnonzero(proof)
+        return conflict, self.solve(_worst(conflict, len(proof)), _settled, proof)
+
+    def min_violation(self, rule: int, conflict: NDArray[np.int64]) -> float:
+        """The least violation of one rule while the others of the conflict hold."""
+        others = conflict[conflict != rule]
+        goal = np.eye(1, self.dual.n_rules, rule)[0]
+        nothing = sparse.csr_array((len(others), 0))
+        program = MixtureProgram(others, goal, np.zeros(0), nothing, allowed=ROUNDING)
+        return max(self.solve(program, _settled).upper, 0.0)
