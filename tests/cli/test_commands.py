@@ -70,7 +70,11 @@ def test_decisions_are_those_of_the_policy(policy, bylaw):
     assert answer.code == 0
     assert answer.out == "2,000 decisions: decisions.parquet\n"
     decided, chosen = parquet.read_table("decisions.parquet"), Policy.load(policy)
-    assert decided.column_names == ["id", "decision", *(f"decision_p_{action}" for action in ("no", "yes", "reject"))]
+    assert decided.column_names == [
+        "id",
+        "decision",
+        *(f"decision_p_{action}" for action in ("no", "yes", "reject")),
+    ]
     rows = evidence("new.parquet")
     assert decided["decision"].to_pylist() == chosen.decide(rows, ids=range(2000)).tolist()
     distribution = np.column_stack([decided[name] for name in decided.column_names[2:]])

@@ -43,6 +43,7 @@ IN_SHELL = {
     Remedy("choose_probabilities"): "name them with --scores 'p_*' or --scores COLUMN,COLUMN; or one, with "
     "--scores COLUMN --positive CLASS",
     Remedy("choose_scores"): "name it with --scores COLUMN",
+    Remedy("choose_positive"): "name it with --positive CLASS",
     Remedy("name_classes", "yes"): "name both with --classes OTHER,yes, or the column of true labels with "
     "--label",
     Remedy("state_delimiter"): "pass --delimiter ';'",

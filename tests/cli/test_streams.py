@@ -156,7 +156,9 @@ def test_nobody_reading_the_pipe_is_no_trouble(plain, folder):
     rows = pyarrow.concat_tables([parquet.read_table("new.parquet")] * 20)
     parquet.write_table(rows, "many.parquet")
     call = f'"{sys.executable}" -c "from bylaw.cli import main; main()"'
-    command = f"set -o pipefail; {call} decide policy.json many.parquet --repeated-ids -o - --format csv | head -1"
+    command = (
+        f"set -o pipefail; {call} decide policy.json many.parquet --repeated-ids -o - --format csv | head -1"
+    )
     ended = subprocess.run(
         ["bash", "-c", command],
         capture_output=True,

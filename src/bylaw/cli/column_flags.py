@@ -45,6 +45,7 @@ _FLAGS: dict[Flag, tuple[str, str]] = {  # with their help
     "id_column": ("--id-column", "The column of ids."),
     "normalize": ("--normalize", "Divide probabilities by their sum: they were rounded."),
 }
+_POSITIVE: Flag = "positive"  # goes with the scores
 _TABLES = {"table": "the table", "certify": "--certify", "held_out": "--held-out"}
 _LISTS = ("group", "group_probabilities", "true_group", "reference")
 _PANEL = "Columns, if other than the rules file or the policy states"
@@ -119,9 +120,7 @@ def takes_columns(*names: Flag, streams: bool = True) -> Callable[[Any], Any]:
     def decorate(command: Any) -> Any:
         own = inspect.signature(command, eval_str=True)
         kept = [parameter for parameter in own.parameters.values() if parameter.name != "flags"]
-        every = list(
-            dict.fromkeys(n for name in names for n in ((name, "positive") if name == "scores" else (name,)))
-        )
+        every: list[Flag] = [*names, *((_POSITIVE,) if "scores" in names and _POSITIVE not in names else ())]
         added = [_make_parameter(name) for name in every]
         added += _list_reading(own, streams)
 

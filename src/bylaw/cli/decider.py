@@ -101,7 +101,7 @@ class Decider:
         evidence = self.roles.columns.evidence(batch)
         evidence = evidence if self.previous is None else self.previous.mark(evidence, ids)
         positions = self.policy.decide_positions(evidence, ids=ids, key=self.key)
-        place = self.policy.action_space.reject_position
+        place = self.policy.action_space.reject_position or 0
         if unseen is not None:
             positions = np.where(unseen, place, positions)
         columns = [ids, self.column.write(positions)]

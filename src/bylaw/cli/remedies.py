@@ -32,6 +32,7 @@ _IN_SHELL: dict[Action, str] = {
     "choose_probabilities": "name them with --scores 'p_*' or --scores COLUMN,COLUMN; or one, with --scores "
     "COLUMN --positive CLASS",
     "choose_scores": "name it with --scores COLUMN",
+    "choose_positive": "name it with --positive CLASS",
     "name_classes": "name both with --classes OTHER,{subject}, or the column of true labels with --label",
     "choose_group": "pass --group {subject} or --group-probabilities '{subject}={subject}_*'",
     "choose_column": "pass {flag} {choices[0]}, for instance",

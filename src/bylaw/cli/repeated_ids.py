@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow
+import pyarrow.compute
 from numpy.typing import NDArray
 
 from bylaw.data.arrays import as_vector
@@ -26,16 +27,20 @@ class IdOrder:
 
     def add(self, ids: Any) -> None:
         """The next ids, an Arrow array."""
-        import pyarrow.compute as compute
-
         self.rows += len(ids)
         if not self.rises or not len(ids):
             return
         values = ids.cast(ids.type.value_type) if pyarrow.types.is_dictionary(ids.type) else ids
         first, last = values[0].as_py(), values[-1].as_py()
         follows = self.last is None or (type(first) is type(self.last) and first > self.last)
-        inside = compute.all(compute.greater(values[1:], values[:-1]), skip_nulls=False, min_count=0).as_py()
-        self.rises, self.last = bool(inside) and first is not None and follows, last
+        self.rises, self.last = follows and first is not None and _rises(values), last
+
+
+def _rises(values: Any) -> bool:
+    """Whether each value of an Arrow array is above the one before."""
+    call = pyarrow.compute.call_function
+    above = call("greater", [values[1:], values[:-1]])
+    return len(above) == 0 or (not above.null_count and bool(call("all", [above]).as_py()))
 
 
 def refuse_repeated(files: Sequence[TableFile], column: str, n_rows: int) -> None:

@@ -273,7 +273,7 @@ class _Finder:
             raise EvidenceError(
                 f"positive={positive!r} goes with one column of scores, that of this class, not with {stated}"
             )
-        classes = list(self.stated.get("classes") or ())
+        classes: list[Value] = list(self.stated.get("classes") or ())
         if len(classes) != 2:
             raise EvidenceError(
                 f"what is the class beside {positive!r} called? There are two, where one column holds scores"
@@ -450,6 +450,11 @@ class _Finder:
         if isinstance(stated, Mapping):
             return {value: self._check(column, role) for value, column in stated.items()}
         if isinstance(stated, str):
+            if role == "probabilities" and stated in self.names:
+                raise EvidenceError(
+                    f"{stated!r} is one column of scores: of two classes, which is it the probability of?",
+                    Remedy("choose_positive"),
+                )
             found = self._match(stated) if stated.count("*") == 1 else {}
             if len(found) < 2:
                 raise EvidenceError(

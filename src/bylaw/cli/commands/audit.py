@@ -165,6 +165,7 @@ def _check_judging(confidence: float | None, method: str | None, fitted_rows: st
 
 def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     """Each rule or family as it was stated, with its worst member."""
+    from bylaw.auditing.costs import format_referred
     from bylaw.auditing.formatting import describe_cost
 
     families: dict[str, list[RuleAudit]] = {}
@@ -183,7 +184,7 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     before = "not known" if math.isnan(found.cost_before) else f"{found.cost_before:.4g}"
     tell(
         f"{found.rows:,} rows; {found.objective}, {kind}: {before} without rules, "
-        f"{found.cost_after:.4g} with them"
+        f"{found.cost_after:.4g} with them{format_referred(found.rejected)}"
     )
     for name, count in found.seen_rows.items():
         tell(f"{name} was seen on {count:,} of {found.rows:,} rows: rules that refer to it go by those")

@@ -144,11 +144,15 @@ def _find_number(batches: Iterable[Any], table: Path, place: int) -> Any:
 
 
 def _find_id(batches: Iterable[Any], table: Path, roles: Roles, wanted: str | None) -> Any:
+    found = []
     for batch in batches:
-        matching = [str(value) == wanted for value in batch.column(roles.id).to_pylist()]
-        if any(matching):
-            return batch.slice(matching.index(True), 1)
-    raise OptionError(f"{table} has no row with the id {wanted!r}")
+        ids = batch.column(roles.id).to_pylist()
+        found += [batch.slice(i, 1) for i, value in enumerate(ids) if str(value) == wanted]
+    if len(found) > 1:
+        raise OptionError(f"{table} has several rows with the id {wanted!r}: choose one by its --row NUMBER")
+    if not found:
+        raise OptionError(f"{table} has no row with the id {wanted!r}")
+    return found[0]
 
 
 def _list_actions(why: Explanation) -> list[dict[str, Any]]:

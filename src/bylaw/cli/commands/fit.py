@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import show_json, show_passes, show_steps, show_table, tell, warn
-from bylaw.cli.standard_streams import check_output, find_file, name_output, open_output
+from bylaw.cli.standard_streams import STREAM, check_output, find_file, name_output, open_output
 from bylaw.errors import BylawError, OptionError
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ def run_fit(
         Path | None, typer.Option(help="Other held-out rows, for the verdicts of the report.")
     ] = None,
     confidence: options.Confidence = None,
-    margin: Annotated[
-        float | None, typer.Option(help="Tighten every rule by so many standard errors, for new rows.")
-    ] = None,
+    margin: options.Margin = None,
     calibrate: Annotated[
         str | None,
         typer.Option(
@@ -141,12 +140,10 @@ def _read_held_out(
     return read_rows(path, rows.roles, evidence.group_values, reading).hold_out(found, **known)
 
 
-def _set_margin(file: RulesFile, margin: float | None, certify: Path | None) -> RulesFile:
+def _set_margin(file: RulesFile, margin: str | None, certify: Path | None) -> RulesFile:
     """The rules with the margin of the command line; whatever has no effect is refused."""
-    from bylaw._base.validation import check_margin
-
     if margin is not None:
-        file = replace(file, solve={**file.solve, "margin": check_margin(margin)})
+        file = replace(file, solve={**file.solve, "margin": options.parse_margin(margin)})
     if not file.problem.rules:
         options.refuse_idle({"--certify": certify, "--margin": margin}, "rules")
         warn("there are no rules: the policy is the model's best answers")
@@ -188,17 +185,17 @@ def _write_report(
     """After the policy is saved: whatever is wrong with a report does not lose the solve."""
     from bylaw.cli.commands.report import make_report
 
+    saved = "no policy is printed, since" if output == STREAM else f"the policy is saved as {output}, but"
     try:
         make_report(policy, rows.sample(policy), judges, confidence).save(path)
     except (BylawError, OSError) as problem:
         raise BylawError(
-            f"the policy is saved as {output}, but its report failed: {getattr(problem, 'message', problem)}",
+            f"{saved} its report failed: {getattr(problem, 'message', problem)}",
             getattr(problem, "remedy", None),
         ) from problem
     except Exception as fault:
         raise BylawError(
-            f"the policy is saved as {output}, but its report failed by a fault in bylaw; please report it\n"
-            f"{traceback.format_exc()}"
+            f"{saved} its report failed by a fault in bylaw; please report it\n{traceback.format_exc()}"
         ) from fault
 
 
@@ -214,6 +211,7 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "cost_observed": measured.observed,
             "cost_before": measured.costs.baseline,
             "cost_after": measured.costs.policy,
+            "referred": None if math.isnan(measured.referred) else measured.referred,
             "prices": policy.prices,
             "group_rates": [one.to_dict() for one in policy.group_rates],
             "status": policy.solution.status.name.lower(),
@@ -228,16 +226,23 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
 
 
 def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, report: Path | None) -> None:
+    from bylaw.auditing.costs import format_referred
+    from bylaw.cli.price_words import word_saving
+
     (before, after), what = measured.costs, policy.problem.minimize
     how = "observed" if measured.observed else "predicted"
-    tell(f"{measured.n_rows:,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
+    referred = format_referred(measured.referred)
+    tell(
+        f"{measured.n_rows:,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them"
+        f"{referred}."
+    )
     for column, count in rows.seen_rows.items():
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
     for found in policy.group_rates:
         tell(f"  {found}")
     if policy.prices:
-        prices = [(rule, f"{price:.4g}") for rule, price in policy.prices.items()]
-        show_table("", ("rule", "shadow price"), prices)
+        prices = [(rule, f"{price:.4g}", word_saving(policy, rule)) for rule, price in policy.prices.items()]
+        show_table("", ("rule", "shadow price", "one more point saves"), prices)
     if policy.hard is not None:
         tell(str(policy.hard))
     if policy.calibration is not None:

@@ -9,7 +9,7 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import show_json, show_progress, show_table
+from bylaw.cli.console import show_json, show_progress, show_table, tell
 from bylaw.cli.standard_streams import STREAM, check_output, find_file, open_output
 from bylaw.errors import OptionError
 
@@ -27,8 +27,11 @@ _PICTURES = (".png", ".svg", ".pdf")
     "classes",
     "group",
     "group_probabilities",
+    "true_group",
     "reference",
+    "label",
     "weight",
+    "seen_weights",
     "normalize",
 )
 def run_frontier(
@@ -54,6 +57,9 @@ def run_frontier(
 ) -> None:
     """Compute what each level of a rule costs: the trade-off as a Pareto frontier.
 
+    Each point is the policy that `bylaw fit` would find: with a column of labels, rules and costs are as
+    observed.
+
     [bold]Examples[/bold]
 
       bylaw frontier scores.parquet --rules rules.toml --levels 0:0.1:11 --plot frontier.png
@@ -62,7 +68,7 @@ def run_frontier(
     """
     import pyarrow
 
-    from bylaw.cli.inputs import check_outputs, find_predicted_roles, read_rows, read_rules
+    from bylaw.cli.inputs import check_outputs, find_fitting_roles, read_rows, read_rules
     from bylaw.data.table_files import detect_format, write_table
     from bylaw.fitting.frontier import frontier
 
@@ -77,8 +83,9 @@ def run_frontier(
     statement, chosen = _find_swept(file.problem, sweep), _parse_levels(levels)
     for level in chosen:
         statement.at(level)  # what a level cannot be is refused now
-    rows = read_rows(table, find_predicted_roles(table, file, flags), {}, reading)
-    solving = {name: value for name, value in file.solve.items() if name not in ("margin", "calibrate")}
+    rows = read_rows(table, find_fitting_roles(table, file, flags, without=("id",)), {}, reading)
+    rows.check_seen_weights(flags)
+    solving = {**{name: value for name, value in file.solve.items() if name != "lottery"}, **rows.outcomes}
     with show_progress("levels", len(chosen)) as advance:
         found = frontier(
             file.problem, rows.evidence, {statement: chosen}, callback=lambda _: advance(1), **solving
@@ -87,11 +94,11 @@ def run_frontier(
     if plot is not None:
         _save_plot(found, plot)
     if output is None:
-        _show_frontier(found, columns, as_json)
+        _show_frontier(found, columns, statement, as_json)
         return
     with open_output(output, ".csv") as target:
         write_table(target, columns)
-        _show_frontier(found, columns, as_json)
+        _show_frontier(found, columns, statement, as_json)
 
 
 def _check_picture(path: Path) -> None:
@@ -143,7 +150,7 @@ def _parse_levels(text: str) -> list[float]:
     return np.linspace(start, end, number).tolist()
 
 
-def _show_frontier(found: Frontier, columns: Any, as_json: bool) -> None:
+def _show_frontier(found: Frontier, columns: Any, statement: Statement, as_json: bool) -> None:
     lines = columns.to_pylist()
     if as_json:
         show_json([{k: None if v != v else v for k, v in line.items()} for line in lines])
@@ -151,3 +158,15 @@ def _show_frontier(found: Frontier, columns: Any, as_json: bool) -> None:
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]
     heads = [found.swept[0], str(found.problem.minimize), "shadow price", "status"]
     show_table("", heads, cells)
+    tell(_word_price(found, statement))
+
+
+def _word_price(found: Frontier, statement: Statement) -> str:
+    """What a price means."""
+    from bylaw.report.number_format import find_level_unit
+
+    minimize, name = found.problem.minimize, found.swept[0]
+    points = minimize.is_probability and find_level_unit(statement) != "plain"
+    if not points:
+        return f"A price of 0.1: one more unit of level in {name} saves 0.1 of {minimize}."
+    return f"A price of 0.1: one more point of level in {name} saves 0.1 points of {minimize}."
