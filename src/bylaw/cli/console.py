@@ -35,6 +35,17 @@ _out = _Console(highlight=False, soft_wrap=True, emoji=False)
 _aside = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
+@contextlib.contextmanager
+def keep_output_free() -> Iterator[None]:
+    """What is told meanwhile goes to standard error: standard output is for the result itself."""
+    global _out
+    told, _out = _out, _aside
+    try:
+        yield
+    finally:
+        _out = told
+
+
 def make_plain(text: Any, style: str = "") -> Text:
     """Text that cannot steer a terminal."""
     return Text(make_visible(str(text), keep="\n\t"), style=style)
@@ -82,6 +93,11 @@ def show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) 
         table.add_row(*(Text(make_visible(str(cell))) for cell in row))
     _out.print(table)
     _flush()
+
+
+def get_width() -> int:
+    """Characters in a line of the terminal."""
+    return _out.width
 
 
 def _flush() -> None:
