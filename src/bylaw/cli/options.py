@@ -84,7 +84,6 @@ Margin = Annotated[
         show_default="0",
     ),
 ]
-]
 _CONFIDENCE = 0.95
 
 
