@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test quick lint bench rates streams paper peers showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs clean
+.PHONY: help setup demo test quick lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs outputs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -16,6 +16,7 @@ help:
 	@echo "make streams  how close streams come to the optimum of a known population, optimiser by optimiser"
 	@echo "make paper   the paper's experiments: tables and figures"
 	@echo "make peers   the race against other libraries"
+	@echo "make migration  programs of other libraries beside ours: the tables of the pages on migration"
 	@echo "make showcases  seven problems, each a page with figures"
 	@echo "make observed   whether rules hold as observed: on new rows, on known populations, in sets of each label"
 	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
@@ -30,6 +31,7 @@ help:
 	@echo "make package  a wheel and an sdist, tried out in bare environments"
 	@echo "make lowest  the fast tests with the lowest versions of dependencies"
 	@echo "make docs    the documentation with its gallery, into docs/_build"
+	@echo "make outputs  what snippets of the pages print, written into the pages anew"
 	@echo "make setup   only create .venv with everything for development"
 
 $(BIN)/pip:
@@ -52,7 +54,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-test: lint
+test: lint $(VENV)/.installed-docs
 	$(BIN)/pytest -n auto --dist loadgroup
 
 quick: lint
@@ -84,6 +86,9 @@ paper: $(VENV)/.installed-test
 
 peers: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.peers.run
+
+migration: $(VENV)/.installed-test
+	$(BIN)/python -m experiments.migration.run
 
 SHOWCASES := upgrade routing experts referrals sets wages toxicity
 showcases: $(VENV)/.installed-test
@@ -157,7 +162,11 @@ LOWEST_TESTS := tests/_base tests/language tests/data tests/calibration tests/fo
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build
+	$(BIN)/python docs/print_cheatsheet.py docs/_build
 	@echo "open docs/_build/index.html"
+
+outputs: $(VENV)/.installed-test
+	$(BIN)/python tests/helpers/snippets.py $$(grep -lE '^```text' docs/*.md)
 
 clean:
 	rm -rf $(VENV) $(WATCH) $(LOWEST) .venv-bare docs/_build docs/auto_examples docs/sg_execution_times.rst dist out

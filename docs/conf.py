@@ -27,7 +27,7 @@ exclude_patterns = ["_build", "**/sg_execution_times.rst", "sg_execution_times.r
 html_theme = "furo"
 html_title = "bylaw"
 html_static_path = ["_static"]
-html_css_files = ["wide.css", "gallery.css"]
+html_css_files = ["wide.css", "gallery.css", "side_by_side.css"]
 default_role = "py:obj"  # in docstrings, `name` is code, and a link where it can be
 smartquotes_action = "D"  # dashes; quotes in docstrings are those of Python
 autodoc_member_order = "bysource"
@@ -84,5 +84,6 @@ def restore_property(_app: Any, what: str, _name: str, found: Any, _options: Any
 
 
 def setup(app: Any) -> None:
+    app.setup_extension("sphinx.ext.autosummary")  # the tables on top of API pages
     app.connect("autodoc-process-signature", hide_signature)
     app.connect("autodoc-process-docstring", restore_property, priority=900)

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bylaw._base.show_versions import show_versions
     from bylaw.auditing.audit import Audit, audit
     from bylaw.auditing.verdicts import RuleAudit, Verdict
     from bylaw.backends.scan import Scan, scan
@@ -135,12 +136,14 @@ __all__ = [
     "scan",
     "selected",
     "sensitivity",
+    "show_versions",
     "size",
     "solve",
     "worst",
 ]
 
 _MODULES = {
+    "bylaw._base.show_versions": "show_versions",
     "bylaw.auditing.audit": "Audit audit",
     "bylaw.auditing.verdicts": "RuleAudit Verdict",
     "bylaw.backends.scan": "Scan scan",

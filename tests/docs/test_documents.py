@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers.shared_data import shared
+from helpers.snippets import clean, read_snippets, run_snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -21,14 +22,32 @@ def blocks(page, language):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
-def test_snippets_run(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", [p for p in PAGES if read_snippets(p)], ids=lambda page: page.name)
+def test_snippets_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # otherwise Spark takes the python3 on the path
-    namespace = {}
-    for number, block in enumerate(blocks(page, "python"), 1):
-        exec(compile(block, f"{page.name}, snippet {number}", "exec"), namespace)
-    assert namespace
+    for snippet, printed in zip(read_snippets(page), run_snippets(page), strict=True):
+        if snippet.output is not None:
+            assert_alike(printed, snippet.output)
+
+
+NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e-?\d+)?")
+
+
+def assert_alike(printed, shown):
+    """The same words, and the same numbers but for roundings on another machine."""
+    assert [NUMBER.sub("#", line) for line in clean(printed).splitlines()] == [
+        NUMBER.sub("#", line) for line in clean(shown).splitlines()
+    ], printed
+    now, then = ([float(n.replace(",", "")) for n in NUMBER.findall(text)] for text in (printed, shown))
+    assert now == pytest.approx(then, rel=0.01, abs=0.002), printed
+
+
+def test_outputs_are_compared():
+    assert_alike("price 0.2731, 1,000 rows \n", "price 0.2729, 1,000 rows\n")
+    for other in ("price 0.29, 1,000 rows", "cost 0.2731, 1,000 rows", "price 0.2731, 1,200 rows"):
+        with pytest.raises(AssertionError):
+            assert_alike("price 0.2731, 1,000 rows", other)
 
 
 def lines_of(page, program):

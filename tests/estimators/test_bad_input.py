@@ -62,7 +62,7 @@ ODDS = equalized_odds("sex", tol=0.03)
             r"a tolerance is given for \{'X'\}",
         ),
         (lambda: classifier(()).fit(X, np.full(N, "no")), "y has one class"),
-        (lambda: classifier(()).fit(X, np.r_[["rare"], Y[1:]]), r"at least 5 rows, and \['rare'\] has 1"),
+        (lambda: classifier(()).fit(X, np.r_[["rare"], Y[1:]]), r"at least 2 rows, and \['rare'\] has 1"),
         (lambda: classifier((), cv=0.5).fit(X, np.r_[["rare"], Y[1:]]), r"at least 2 rows, and \['rare'\]"),
         (lambda: classifier(()).fit(X), "requires y to be passed"),
         (lambda: classifier((), cv=1).fit(X, Y), "at least 2 folds"),

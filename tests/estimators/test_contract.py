@@ -32,7 +32,7 @@ def not_applicable(estimator):
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        ConstrainedClassifier(LogisticRegression(), cv=3),
+        ConstrainedClassifier(LogisticRegression()),  # the defaults
         ConstrainedClassifier(LogisticRegression(), cv=0.5),
         ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", cv=3),
     ],

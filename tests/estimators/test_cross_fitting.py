@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bylaw.errors import EvidenceError
 from bylaw.estimators.cross_fitting import make_splits
 from bylaw.estimators.fit_inputs import encode_labels
 
@@ -35,3 +36,13 @@ def test_splits_as_masks():
 def test_encode_labels_classes_in_any_order():
     classes = np.array(["b", "c", "a"])
     assert encode_labels(np.array(["a", "b", "c", "a"]), classes).tolist() == [2, 0, 1, 2]
+
+
+def test_by_default_a_rare_class_has_fewer_folds():
+    labels = np.r_[np.zeros(40, int), np.ones(3, int)]
+    splits = make_splits(None, np.zeros((43, 1)), labels, 0, {})
+    assert len(splits) == 3
+    assert all(labels[test].sum() == 1 for _, test in splits)
+    assert len(make_splits(None, np.zeros((80, 1)), np.arange(80) % 2, 0, {})) == 5
+    with pytest.raises(EvidenceError, match=r"cv=5 every class needs at least 5 rows.* lower cv"):
+        make_splits(5, np.zeros((43, 1)), labels, 0, {})

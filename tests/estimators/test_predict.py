@@ -90,10 +90,11 @@ def test_sets():
     covered = distribution[np.arange(len(labels)), labels].mean()
     assert fitted.score(digits, labels) == pytest.approx(covered)
     assert not hasattr(fitted, "predict")
-    with pytest.raises(AttributeError) as caught:
-        fitted.predict  # noqa: B018
-    assert "use predict_set" in str(caught.value.__cause__)
+    with pytest.raises(AttributeError, match="sets of labels: use predict_set"):
+        fitted.predict(digits)
     assert not hasattr(classifier(), "predict_set")
+    with pytest.raises(AttributeError, match="not sets of labels: use predict"):
+        classifier().predict_set(X)
 
 
 @pytest.mark.slow

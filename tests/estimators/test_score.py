@@ -9,6 +9,7 @@ from bylaw import (
     GuaranteeWarning,
     InfeasibleRulesError,
     custom,
+    demographic_parity,
     disagreement,
     equalized_odds,
     error,
@@ -99,7 +100,7 @@ def test_small_cells_are_named_and_not_corrected():
     rates = fitted.policy_.fitted_rates.rules
     assert all((rate.trust < 1) == ("'Q'" in rate.rule) for rate in rates if rate.rows < 20)
     assert all(rate.rows == pytest.approx(12) for rate in rates if "'Q'" in rate.rule)
-    with pytest.warns(GuaranteeWarning, match=r"fewer than 20 rows \(sex='Q'"):
+    with pytest.warns(GuaranteeWarning, match=r"fewer than 20 rows, or .* \(sex='Q'"):
         unaware().set_params(correction=False).fit(X, Y, sensitive_features=rare)
 
 
@@ -146,3 +147,12 @@ def test_outcomes_of_a_function_of_the_evidence():
     seen = clf.audit(X[700:], Y[700:], **options, outcomes=outcomes).rules[0]
     assert seen.estimate == pytest.approx(clf.predict_proba(X[700:])[:, 1].mean())
     assert str(seen.verdict) == "violated"
+
+
+@pytest.mark.parametrize("correction", [True, False])
+def test_a_tolerance_finer_than_a_group_can_show_is_said_at_fit(correction):
+    """The group has 60 rows, and one is more than a point of its rate."""
+    rare = np.where(np.arange(N) < 60, "Q", SEX)
+    model = classifier([demographic_parity("sex", tol=0.01)], correction=correction, cv=2)
+    with pytest.warns(GuaranteeWarning, match=r"sex='Q'.*60 rows"):
+        model.fit(X, Y, sensitive_features=rare)

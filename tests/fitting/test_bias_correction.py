@@ -198,7 +198,8 @@ def test_a_margin_needs_no_labels(rows):
 def test_a_margin_takes_no_more_than_leaves_a_policy():
     rows = Misled(200)
     problem = Problem(error(), [demographic_parity("s", tol=0.01)])
-    kept = [max(solve(problem, rows.evidence, margin=m).tightened.values()) for m in (0.1, 3, 30, 1e6)]
+    with pytest.warns(GuaranteeWarning, match="one row counts 0.01"):
+        kept = [max(solve(problem, rows.evidence, margin=m).tightened.values()) for m in (0.1, 3, 30, 1e6)]
     assert kept[0] < kept[1]  # a tenth of a standard error can be afforded
     assert kept[1:] == pytest.approx([0.009] * 3, rel=0.01)  # of two opposite rules, most of the way to none
 
@@ -210,7 +211,8 @@ def test_each_rule_has_a_margin_of_its_own():
     scores = 1 / (1 + np.exp(-rng.normal(size=6000) - 0.6 * (groups == "A")))
     evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"g": groups})
     problem = Problem(error(), [demographic_parity("g", tol=0.03)])
-    one, two = (solve(problem, evidence, margin=m).fitted_rates.rules for m in (1.0, 2.0))
+    with pytest.warns(GuaranteeWarning, match="one row counts 0.032"):
+        one, two = (solve(problem, evidence, margin=m).fitted_rates.rules for m in (1.0, 2.0))
     of_a = "selected(1).given(g='A') - selected(1) <= 0.03"
     margins = [next(r.margin for r in rules if r.rule == of_a) for rules in (one, two)]
     own = next(r.standard_error for r in one if r.rule == of_a)
@@ -404,3 +406,20 @@ def test_of_several_prices_the_one_that_decides_most_is_found(level):
     assert policy.solution.status is Status.CONVERGED
     assert max(policy.observed.values()) <= 1e-6
     assert policy.expected(accepted(), Evidence(scores)) >= 0.95 * most / 1500
+
+
+@pytest.mark.parametrize(("rows", "tol", "said"), [(99, 0.01, True), (101, 0.01, False), (101, 0.0, False)])
+def test_a_tolerance_finer_than_the_rows_of_a_group_can_show_is_said(rows, tol, said):
+    """Of 99 rows one is more than a point. Nothing shows that rates are equal, so that is not said."""
+    rng = np.random.default_rng(0)
+    groups = np.where(np.arange(2000) < rows, "few", "many")
+    scores = rng.uniform(size=2000)
+    evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"g": groups})
+    problem = Problem(error(), [demographic_parity("g", tol=tol)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        solve(problem, evidence, labels=rng.random(2000) < scores)
+    messages = [str(one.message) for one in caught]
+    assert [
+        r"g='few'" in text and "(99 rows," in text and "one row counts 0.01" in text for text in messages
+    ] == ([True] if said else [])

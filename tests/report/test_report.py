@@ -190,9 +190,14 @@ def test_charts_of_one_kind_have_one_scale():
             ]
             kind = table.all("caption")[0].words().split(",")[0] == "Answered wrongly"
             axes.setdefault(kind, []).append(axis)
-            (x1, v1), (x2, v2) = ([float(text.split("%")[0]) for text in tick] for tick in (axis[0], axis[-1]))
+            (x1, v1), (x2, v2) = (
+                [float(text.split("%")[0]) for text in tick] for tick in (axis[0], axis[-1])
+            )
             for row in table.all("tr")[1:]:
-                (dot,), after = row.all("circle", class_="after"), float(row.children[-1].words().split("%")[0])
+                (dot,), after = (
+                    row.all("circle", class_="after"),
+                    float(row.children[-1].words().split("%")[0]),
+                )
                 place = float(dot.attributes["cx"].removesuffix("%"))
                 assert (place - x1) / (x2 - x1) == pytest.approx((after - v1) / (v2 - v1), abs=0.01)
         assert len(axes[False]) > 2, name

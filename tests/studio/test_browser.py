@@ -2,185 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import tomllib
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 
-from bylaw import Evidence, Policy, Problem, solve
+from bylaw import Policy, Problem
 from bylaw.report.number_format import format_amount, format_percent
-from bylaw.studio import server as served
-from bylaw.studio import studio
-from bylaw.studio.session import Session
-from helpers.browsers import CONTRAST, FAULTS, run_chromium
-from helpers.hostile import HIDDEN, REORDERED
+from helpers.browsers import CONTRAST, FAULTS
+from helpers.hostile import HIDDEN
+from helpers.studio_pages import ATTACK, PARITY, REFERRED, add, drag, figures, settle, state, texts
 
 pytestmark = pytest.mark.slow
-PARITY, REFERRED = "demographic_parity('race', tol=0.02)", "rejected() <= 0.1"
-ATTACK = "<img src=x onerror=\"document.title='run'\">"
-WAIT = 20_000  # milliseconds
-
-
-@dataclass
-class Table:
-    """What is shown: a problem, its rows and, for some, labels."""
-
-    problem: Problem
-    evidence: Evidence
-    labels: Any = None
-
-    def solve(self, *rules, minimize="error()", observed=False):
-        labels = self.labels if observed else None
-        return solve(Problem(minimize, rules), self.evidence, labels=labels)
-
-    def cost(self, *rules, minimize="error()"):
-        return self.solve(*rules, minimize=minimize).expected(Problem(minimize).minimize, self.evidence)
-
-
-def _make_loans(n=800, labelled=False):
-    rng = np.random.default_rng(1)
-    race = np.where(rng.random(n) < 0.3, "black", "others")
-    scores = 1 / (1 + np.exp(-1.5 * (rng.normal(size=n) + 0.8 * (race == "others") - 0.2)))
-    groups = {"race": race, "sex": rng.choice(["F", "M"], n)}
-    labels = np.where(rng.random(n) < 0.1 + 0.8 * scores, "approve", "deny") if labelled else None
-    evidence = Evidence(np.c_[scores, 1 - scores], classes=["approve", "deny"], groups=groups)
-    return Table(Problem("error()", [PARITY, REFERRED]), evidence, labels)
-
-
-def _make_jobs(n=1200):
-    """Four groups, five classes, an earlier model."""
-    rng = np.random.default_rng(2)
-    region = rng.integers(4, size=n)
-    logits = 1.2 * rng.normal(size=(n, 5))
-    logits[np.arange(n), region] += 0.7
-    scores = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    names = np.array(["clerk", "manager", "nurse", "teacher", "engineer"])
-    evidence = Evidence(
-        scores,
-        classes=names.tolist(),
-        groups={"region": np.array(["north", "south", "east", "west"])[region]},
-        references={"old": names[(scores + 0.15 * rng.random((n, 5))).argmax(axis=1)]},
-    )
-    rules = ["demographic_parity('region', tol=0.05)", "disagreement('old') <= 0.12"]
-    return Table(Problem("error()", rules), evidence)
-
-
-def _make_sets():
-    rows = _make_jobs().evidence
-    return Table(Problem("miscoverage()", ["size() <= 2"]), rows)
-
-
-def _make_hostile():
-    loans = _make_loans(300)
-    classes = [ATTACK, f"</script><script>document.title='run'</script>{REORDERED}"]
-    groups = {f"race{REORDERED}": np.where(np.arange(300) % 2, ATTACK, "level")}
-    evidence = Evidence(loans.evidence.probabilities, classes=classes, groups=groups)
-    rules = [f"demographic_parity({f'race{REORDERED}'!r}, tol=0.05)", f"selected({ATTACK!r}) <= 0.7"]
-    return Table(Problem("error()", rules), evidence)
-
-
-MAKERS = {
-    "loans": _make_loans,
-    "labelled": lambda: _make_loans(labelled=True),
-    "jobs": _make_jobs,
-    "sets": _make_sets,
-    "hostile": _make_hostile,
-}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with run_chromium() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def running():
-    """Studios by name, each started once."""
-    started = {}
-
-    def start(name):
-        if name not in started:
-            table = MAKERS[name]()
-            started[name] = table, studio(table.problem, table.evidence, labels=table.labels, title=name)
-        return started[name]
-
-    yield start
-    for _, one in started.values():
-        one.close()
-
-
-@pytest.fixture
-def opened(browser, running):
-    """Open the page of a table; afterwards nothing may have complained or called out."""
-    contexts, complaints = [], []
-
-    def visit(name, url=None, forgiving=False, fragment="", **options):
-        table, one = running(name) if url is None else (None, None)
-        url = url or one.url
-        context = browser.new_context(accept_downloads=True, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(WAIT)
-        if not forgiving:
-            page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda problem: complaints.append(str(problem)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        origin = url.split("/?")[0]
-        known = (origin, f"blob:{origin}", "data:,")
-        page.on("request", lambda r: None if r.url.startswith(known) else complaints.append(r.url))
-        page.goto(url + fragment)
-        settle(page)
-        return page, table
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
-def settle(page):
-    """Until the page shows the answer to what it states."""
-    page.wait_for_selector("#results[data-settled=true]")
-
-
-def figures(page):
-    """Cost without rules, and with them."""
-    return page.locator("#figures .number").all_text_contents()[:2]
-
-
-def texts(page):
-    return page.locator("#rules code").all_text_contents()
-
-
-def state(page):
-    return json.loads(page.evaluate("decodeURIComponent(location.hash.slice(1))"))
-
-
-def add(page, text):
-    page.fill("#new-rule", text)
-    page.keyboard.press("Escape")
-    page.click("#add-rule")
-    page.wait_for_function("() => document.querySelector('#new-rule').value === ''")
-    settle(page)
-
-
-def drag(page, index, shares):
-    """The slider's thumb, through places along it."""
-    box = page.locator(f"#slider-{index}").bounding_box()
-    value = page.locator(f"#slider-{index}")
-    at = value.evaluate("(e) => (e.value - e.min) / (e.max - e.min)")
-    y, left, width = box["y"] + box["height"] / 2, box["x"] + 8, box["width"] - 16
-    page.mouse.move(left + at * width, y)
-    page.mouse.down()
-    for share in shares:
-        page.mouse.move(left + share * width, y, steps=4)
-    page.mouse.up()
 
 
 def test_the_first_answer_is_that_of_solve(opened):
@@ -312,23 +146,19 @@ def test_a_mistake_is_marked_where_it_is(opened):
     page.wait_for_function("() => document.querySelector('#new-rule-said').textContent.includes('<=')")
 
 
-def test_the_objective_is_changed_and_its_mistake_told(opened):
+def test_the_objective_is_changed(opened):
     page, table = opened("loans")
     page.fill("#minimize", "error() + 0.3 * rejected()")
     page.keyboard.press("Escape")
     page.keyboard.press("Enter")
+    page.wait_for_function("() => location.hash.includes('0.3')")
     settle(page)
     cost = table.cost(PARITY, REFERRED, minimize="error() + 0.3 * rejected()")
     assert figures(page)[1] == format_amount(cost, "points")
-    page.fill("#minimize", "no_such_rate()")
-    page.keyboard.press("Tab")
+    page.keyboard.press("Control+z")  # the focus is still in the field
     settle(page)
-    assert "no_such_rate" in page.locator("#failure").text_content()
-    assert page.locator("#stale").is_visible()
-    page.click("#undo")
-    settle(page)
-    assert not page.locator("#failure").is_visible()
-    assert page.input_value("#minimize") == "error() + 0.3 * rejected()"
+    assert page.input_value("#minimize") == "error()"
+    assert figures(page)[1] == format_percent(table.cost(PARITY, REFERRED))
 
 
 def test_undo_and_redo(opened):
@@ -590,22 +420,6 @@ def test_two_tabs_do_not_disturb_each_other(opened):
     assert texts(other)[1] == REFERRED
 
 
-@pytest.fixture
-def gate(monkeypatch):
-    """Solves that wait until they are let through, or are cancelled."""
-    let, own = threading.Event(), Session._answer
-    let.set()
-
-    def wait(self, question, job):
-        while not let.wait(0.01):
-            job.check()
-        return own(self, question, job)
-
-    monkeypatch.setattr(Session, "_answer", wait)
-    yield let
-    let.set()
-
-
 def test_what_takes_long_shows_progress_and_is_cancelled(opened, gate):
     page, table = opened("loans")
     first = figures(page)
@@ -650,24 +464,6 @@ def test_one_solve_is_in_flight_and_the_newest_is_next(opened, gate):
     settle(page)
     assert sent[-1]["rules"][1]["text"] == texts(page)[1]
     assert figures(page)[1] == format_percent(table.cost(*texts(page)))
-
-
-@pytest.fixture
-def restartable(monkeypatch):
-    """A studio on one port that is stopped and started."""
-    table, token, started = _make_loans(), ["same" * 8], []
-    own = served.Door
-    monkeypatch.setattr(served, "Door", lambda port, framed: own(port, token[0], framed))
-
-    def start(port=0, other=False):
-        token[0] = "other" * 8 if other else token[0]
-        started.append(studio(table.problem, table.evidence, title="again", port=port))
-        return started[-1]
-
-    yield table, start
-    for one in started:
-        if one.running:
-            one.close()
 
 
 def test_the_server_goes_and_comes_back(opened, restartable):

@@ -84,6 +84,8 @@ def client(running):
 def test_questions_are_answered(client):
     assert client.get("/api/start")[1]["rows"] == 500
     assert client.post("/api/rule", {"text": "rejected() <= 0.1"})[1]["level"] == 0.1
+    told = client.post("/api/objective", {"text": "error()", "rules": QUESTION["rules"]})[1]
+    assert (told["ok"], told["text"]) == (True, "error()")
     status, found = client.post("/api/solve", QUESTION)
     assert (status, found["status"], found["number"]) == (200, "solved", 1)
     assert found["rules"][0]["lower"] is None  # no number is not JSON
@@ -153,7 +155,7 @@ def test_large_bodies_are_refused_whether_or_not_they_state_their_size(client):
 
 @pytest.mark.parametrize("body", ["", "{", "[]", "3", "[" * 100_000, b"\xff\xfe", '{"tab": NaN}'])
 def test_bodies_that_are_no_objects_are_refused(client, body):
-    for path in ("/api/solve", "/api/rule", "/api/save", "/api/frontier", "/api/cancel"):
+    for path in ("/api/solve", "/api/rule", "/api/objective", "/api/save", "/api/frontier", "/api/cancel"):
         status, found = client.post(path, body)
         assert status == 400
         assert found["error"]
@@ -181,6 +183,7 @@ def test_questions_that_are_none_fail(client, wrong):
         "/../../etc/passwd",
         "/%2e%2e/%2e%2e/etc/passwd",
         "/page.js",
+        "/page/start.js",
         "/api/../page.html",
         "//etc/passwd",
         "/api/save/..",
@@ -193,6 +196,23 @@ def test_no_path_leads_to_a_file(client, path):
     status, found = client.post("/api/save", {**QUESTION, "kind": path})
     assert status == 400
     assert "kind must be" in found["error"]
+
+
+def test_every_script_of_the_page_is_in_it(client):
+    _, text = client.send("GET", f"/?token={client.token}")
+    folder = Path(session_module.__file__).parent / "page"
+    scripts = [path.read_bytes() for path in folder.glob("*.js")]
+    assert len(scripts) > 10
+    assert all(script in text for script in scripts)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"text": 3}, {"text": "error()", "rules": 3}, {"text": "x", "rules": [3]}]
+)
+def test_objectives_that_are_no_text_are_refused(client, wrong):
+    status, found = client.post("/api/objective", wrong)
+    assert status == 400
+    assert "must be" in found["error"]
 
 
 def test_other_methods_are_refused(client):

@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, frontier, solve
+from bylaw._base.interruption import checkpoint
 from bylaw.cli.rules_file import RulesFile
+from bylaw.data.column_roles import Roles
+from bylaw.data.columns import Columns
 from bylaw.data.outcomes import observe
 from bylaw.errors import GuaranteeWarning, OptionError
 from bylaw.policy.policy import Policy
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import session as session_module
+from bylaw.studio.jobs import CancelledError, Job
+from bylaw.studio.saved_files import Source, suggest_next
 from bylaw.studio.session import Question, Session
 from helpers.scored import people
 
@@ -482,3 +487,98 @@ def test_a_saved_policy_is_the_one_of_solve(tmp_path):
     assert "<!doctype html>" in page.text
     with pytest.raises(OptionError, match="kind must be"):
         session.save({**content, "kind": "../../etc/passwd"})
+
+
+@pytest.mark.parametrize(
+    ("text", "rules", "column", "words"),
+    [
+        ("error() + rejectd()", [], 10, "did you mean 'rejected'"),
+        ("custom('price')", [], 0, "no cost 'price' among ['visit']"),
+        ("disagreement('new')", [], 0, "no earlier model 'new' among ['old']"),
+        ("worst(error(), by='race')", [], 0, "no group column 'race'"),
+        ("miscoverage()", ["rejected() <= 0.1"], 0, "one kind of decisions"),
+        ("error() <= 0.1", [], 0, "must be a rate"),
+    ],
+)
+def test_an_objective_that_cannot_be_minimised_has_a_place(text, rules, column, words):
+    evidence, _, _ = people(200, 0)
+    found = Session(Problem("error()"), evidence).read_objective(text, rules)
+    assert (found["ok"], found["line"], found["column"]) == (False, 1, column)
+    assert words in found["error"]
+
+
+def test_an_objective_is_read_beside_rules_that_may_be_wrong():
+    evidence, _, _ = people(200, 0)
+    session = Session(Problem("error()"), evidence)
+    found = session.read_objective("error()+.5*rejected()", ["rubbish", "rejected() <= 0.1"])
+    assert (found["ok"], found["text"]) == (True, "error() + 0.5 * rejected()")
+    assert session.read_objective("custom('visit')")["ok"]
+    assert not session.read_rule("rejected() <= 0.1", "miscoverage()")["ok"]  # beside another objective
+    assert session.read_rule("rejected() <= 0.1", "rubbish")["ok"]  # which is not its mistake
+
+
+@pytest.mark.parametrize("kind", ["policy", "report"])
+def test_a_save_is_cancelled_and_does_not_hold_up_a_solve(kind, monkeypatch):
+    evidence, _, _ = people(500, 0)
+    session, begun, ended = Session(Problem("error()"), evidence), threading.Event(), []
+    slow = "solve" if kind == "policy" else "report"
+
+    def endless(*_, **__):
+        begun.set()
+        while True:
+            checkpoint()
+
+    def save():
+        content = {"tab": "saves", "number": 1, "kind": kind, "minimize": "error()", "rules": []}
+        with pytest.raises(CancelledError):
+            session.save(content)
+        ended.append(kind)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session_module, slow, endless)
+        saving = threading.Thread(target=save)
+        saving.start()
+        assert begun.wait(60)
+    assert ask(session, ["rejected() <= 0.1"])["status"] == "solved"
+    assert session.jobs.describe("saves")["busy"]
+    session.jobs.cancel("saves")
+    saving.join(60)
+    assert ended == [kind]
+    assert not session.jobs.describe("saves")["busy"]
+
+
+def test_a_question_that_waits_for_its_turn_is_cancelled():
+    lock, job = threading.Lock(), Job("solve", 1)
+    with lock:
+        job.cancelled = True
+        with pytest.raises(CancelledError), job.hold(lock):
+            pytest.fail("it was not its turn")
+    with Job("solve", 2).hold(lock):
+        assert lock.locked()
+    with pytest.raises(CancelledError), job.hold(lock):
+        pytest.fail("it was cancelled")
+    assert not lock.locked()
+
+
+def test_warnings_of_a_file_that_is_made_meanwhile_are_not_of_the_answer(monkeypatch):
+    evidence, _, _ = people(300, 0)
+    session = Session(Problem("error()"), evidence)
+
+    def warn(*args, **options):
+        other = threading.Thread(target=lambda: warnings.warn("of another", UserWarning, stacklevel=1))
+        other.start()
+        other.join()
+        warnings.warn("of this one", UserWarning, stacklevel=1)
+        return solve(*args, **options)
+
+    monkeypatch.setattr(session_module, "solve", warn)
+    with pytest.warns(UserWarning, match="of another"):
+        assert ask(session, [])["warnings"] == ["of this one"]
+
+
+def test_what_to_do_with_a_file_is_told():
+    columns = Columns(probabilities="p_*", label="true label")
+    told = suggest_next(Source("my scores.csv", "my scores.csv", Roles(columns)))
+    assert told["policy"]["command"] == "bylaw audit policy.json new.csv --label 'true label'"
+    assert told["rules"]["command"] == "bylaw fit 'my scores.csv' --rules rules.toml -o policy.json"
+    assert suggest_next(None) == {}

@@ -74,4 +74,4 @@ plt.show()
 # ----------------
 # - ``by=("race", "label")`` also tells wrong alarms from missed arrests; ``by="label"`` needs no groups.
 # - ``worst(error() + 0.1 * rejected(), by="race")`` charges a group for its reviews.
-# - `More on minimax problems <../../problems.html#the-worst-group-minimax-fairness>`_.
+# - `More on minimax problems <../../rules.html#what-to-minimise>`_.

@@ -77,4 +77,4 @@ plt.show()
 # - Rules from below, such as parity, may be missed without chance; a warning then says by how much, and why.
 # - ``ConstrainedClassifier(model, rules, lottery=False)`` is the same in scikit-learn, and
 #   ``bylaw fit --no-lottery`` in a shell.
-# - `When chance is needed <../../problems.html#decisions-without-chance>`_.
+# - `When chance is needed <../../decide.html#decisions-without-chance>`_.

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bylaw._base.markup import Html
+from bylaw._base.notebook import (
+    Cell,
+    Tone,
+    draw_interval,
+    list_remarks,
+    make_card,
+    make_code,
+    make_long_table,
+    make_status,
+)
 from bylaw._base.visible_text import make_visible
 from bylaw.auditing.reliability import CLOSE, Reliability
-from bylaw.auditing.verdicts import RuleAudit, is_out_of_reach
+from bylaw.auditing.verdicts import RuleAudit, Verdict, is_out_of_reach
 from bylaw.errors import join_remedy
 from bylaw.language.expressions import LABEL
 
@@ -18,7 +28,14 @@ if TYPE_CHECKING:
 
 _SHOWN_RULES = 40
 _SHOWN_LINES = 3  # of calibration, the worst
-_COLOURS = {"certified": "#1a7f37", "violated": "#b42318", "estimated to be broken": "#b42318"}
+_TONES: dict[Verdict, Tone] = {
+    Verdict.CERTIFIED: "good",
+    Verdict.HOLDS: "good",
+    Verdict.VIOLATED: "bad",
+    Verdict.BROKEN: "bad",
+    Verdict.UNDECIDED: "open",
+    Verdict.UNJUDGED: "open",
+}
 
 
 def format_text(audit: Audit) -> str:
@@ -37,22 +54,32 @@ def format_text(audit: Audit) -> str:
 
 
 def format_html(audit: Audit) -> str:
-    """The audit as a table in HTML."""
-    rows = "".join(
-        f"<tr><td style='color:{_COLOURS.get(rule.verdict, '#9a6700')}'>{rule.verdict}</td>"
-        f"<td style='text-align:left'>{html.escape(rule.rule)}</td>"
-        f"<td style='text-align:left'>{html.escape(_format_finding(rule, audit))}</td></tr>"
-        for rule in _sort_rules(audit)
-    )
-    more = len(audit.rules) - min(len(audit.rules), _SHOWN_RULES)
-    remarks = [*([f"and {more} more rules"] if more else []), *_list_remarks(audit)]
-    title = "<br>".join(html.escape(line) for line in [_format_headline(audit), *_format_subtitle(audit)])
-    return make_visible(
-        f"<table><caption style='text-align:left'>{title}</caption>"
-        "<thead><tr><th>verdict</th><th style='text-align:left'>rule</th>"
-        f"<th style='text-align:left'>observed</th></tr></thead><tbody>{rows}</tbody></table>"
-        + "".join(f"<p>{html.escape(remark)}</p>" for remark in remarks)
-    )
+    """The audit as a table in HTML: each rule with its interval beside its bound."""
+    shown = _sort_rules(audit)
+    rows: list[list[Cell]] = [
+        [
+            make_status(str(rule.verdict), _TONES[rule.verdict]),
+            make_code(rule.rule),
+            _draw(rule),
+            _format_finding(rule, audit),
+        ]
+        for rule in shown
+    ]
+    more = len(audit.rules) - len(shown)
+    remarks = [*([f"and {more} more rules, see to_frame()"] if more else []), *_list_remarks(audit)]
+    title = list_remarks([_format_headline(audit), *_format_subtitle(audit)])
+    table = make_long_table(("verdict", "rule", "observed, and bound", ""), rows) if rows else None
+    return make_card(title, table, remarks=remarks)
+
+
+def _draw(rule: RuleAudit) -> Html | None:
+    """The rate with its interval; the axis has room for both and for the bound."""
+    ends = [value for value in (rule.lower, rule.estimate, rule.upper, rule.target) if math.isfinite(value)]
+    if math.isnan(rule.estimate) or rule.reason:
+        return None
+    room = 0.1 * (max(ends) - min(ends)) or 0.05
+    places = (rule.lower, rule.estimate, rule.upper, rule.target, min(ends) - room, max(ends) + room)
+    return draw_interval(*places, _TONES[rule.verdict])
 
 
 def _format_headline(audit: Audit) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, reduce
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from bylaw.data.groups import (
     GroupProbabilities,
     KnownGroup,
     Part,
+    check_group_sizes,
     concatenate_groups,
     factorize,
     find_combination,
@@ -157,6 +158,16 @@ class RowData:
             return self.margins.count_effective(event)
         chance = np.asarray(self.event_probability(event), dtype=np.float64)
         return count_effective(self.row_weights, chance)
+
+    def check_group_sizes(self, names: Container[str]) -> None:
+        """Refuse those of the known groups that have more values than can be compared."""
+        for name, group in self.known_groups.items():
+            if name in names and len(group.values):
+                if self.margins is None:
+                    counts = np.bincount(group.codes, minlength=len(group.values))
+                else:
+                    counts = self.margins.count_values(name)
+                check_group_sizes(group.values, counts, f"groups[{name!r}]")
 
     def column(self, source: Source, rows: Part = slice(None)) -> Floats:
         """A reference's 1{old model says item}, or one column of a cost, (n_rows,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,6 +18,11 @@ Part = slice | NDArray[np.intp]
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
 _NARROW = 2**12  # a range of numbers that is counted rather than sorted
+_LEAST_ROWS = (
+    (5000, math.inf),
+    (500, 20),
+    (20, 5),
+)  # (values, rows): more values than these need so many rows
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,37 @@ def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     present = np.bincount(offsets, minlength=1) > 0
     values = (np.flatnonzero(present) + low).astype(vector.dtype)
     return values, offsets if present.all() else (np.cumsum(present) - 1).take(offsets)
+
+
+def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) -> None:
+    """Refuse a column with more values than can be compared with each other: numbers and ids by mistake.
+
+    What counts is how many rows half of the values have, (n_values,) `counts`: many groups with enough rows
+    each are fine, and so are few groups with hardly any.
+    """
+    typical = math.floor(np.median(counts)) if len(counts) else 0
+    needed = next((rows for many, rows in _LEAST_ROWS if len(values) > many), 0)
+    if typical >= needed:
+        return
+    each = "1 row" if typical == 1 else f"{typical:,} rows"
+    found = f"half of them on {each} or fewer" if counts.max() > typical else f"each on {each}"
+    limit = (
+        f"rules compare at most {_LEAST_ROWS[0][0]:,}"
+        if needed == math.inf
+        else f"{needed} rows each would do"
+    )
+    number = isinstance(values[0], int | float)
+    advice = (
+        "a number, put it into a few bins: np.digitize(column, np.quantile(column, [0.2, 0.4, 0.6, 0.8]))"
+        if number
+        else "a text with many rare values, put these together: column.where(column.map("
+        "column.value_counts()) >= 20, 'other')"
+    )
+    raise EvidenceError(
+        f"{what} has {len(values):,} different values on {int(counts.sum()):,} rows, {found}; as groups to "
+        f"be compared these are too many ({limit}). If it is an id, name another column in the rules. If it "
+        f"is {advice}"
+    )
 
 
 def factorize(vector: NDArray[Any], what: str) -> KnownGroup:

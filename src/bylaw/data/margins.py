@@ -88,6 +88,14 @@ class Margins:
                 f"groups[{name!r}] mixes types of values: {', '.join(shown)}; convert them to one type"
             ) from None
 
+    def count_values(self, name: str) -> Floats:
+        """(n_values,): the effective number of rows (Kish) with each value of a known group, in order."""
+        place, sums = self.names.index(name), dict.fromkeys(self.list_values(name), np.zeros(2))
+        for cell, found in self.cells.items():
+            sums[cell[place]] = sums[cell[place]] + found[:, 0]
+        mass, squares = np.array(list(sums.values())).T
+        return np.divide(mass**2, squares, out=np.zeros(len(mass)), where=squares > 0)
+
     def rename(self, name: str, values: Mapping[Value, Value]) -> Margins:
         """With other values of a known group."""
         place, cells = self.names.index(name), {}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bylaw._base.callers import find_stack_level
@@ -26,8 +26,10 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.groups import PartlyKnownGroup
 from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError
+from bylaw.estimators.available_methods import available_for
 from bylaw.estimators.cross_fitting import ensure_probabilities, is_fraction, is_frozen, split_held_out
 from bylaw.estimators.fit_inputs import (
+    check_compared_groups,
     check_groups_known,
     check_two_dimensional,
     choose_reject_label,
@@ -45,9 +47,12 @@ from bylaw.estimators.fit_inputs import (
 from bylaw.estimators.group_models import find_hidden_names, find_model_key, make_hidden_groups
 from bylaw.estimators.metadata_routing import Routes, format_route, make_router
 from bylaw.estimators.random_state import check_random_state, make_generator, make_key, make_seed
-from bylaw.estimators.training import TrainedModels, Training
+from bylaw.estimators.search_scorers import check_search
+from bylaw.estimators.training import FittedRows, TrainedModels, Training
 from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
+from bylaw.estimators.violations import Violations
 from bylaw.fitting.bias_correction import FEW_ROWS
+from bylaw.fitting.frontier import Frontier, Progress, frontier
 from bylaw.fitting.solve import as_solver, solve
 from bylaw.formulation.linear_form import admit_values
 from bylaw.formulation.row_rates import has_rows
@@ -57,20 +62,11 @@ from bylaw.language.worst import Objective
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
 
+if TYPE_CHECKING:
+    from bylaw.report import Report
+
 _CONFIDENCE = 0.95
 _HELD_OUT = 0.3
-
-
-def _available_for(sets: bool, instead: str) -> Any:
-    """A method for decisions that are sets of labels, or for the others."""
-
-    def check(classifier: Any) -> bool:
-        policy = getattr(classifier, "policy_", None)
-        if ((policy.problem if policy else classifier._make_problem()).kind == "sets") != sets:
-            raise AttributeError(instead)
-        return True
-
-    return available_if(check)
 
 
 def _is_auto(value: Any) -> bool:
@@ -92,7 +88,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         not trained again, and `fit` then needs no labels.
     rules : rule, family, str, or list of these, default=()
         what the decisions must satisfy, such as `demographic_parity("sex", tol=0.02)` or
-        `"rejected() <= 0.1"`.
+        `"rejected() <= 0.1"`. None is no rule, too.
     minimize : Rate, Worst or str, default="error()"
         the cost.
     group_estimator : classifier, dict or None, default=None
@@ -118,7 +114,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         the label of a rejection. "auto" is "reject" for labels that are text, and for numbers -1, or one
         less than the least of them.
     cv : int, float, splitter, iterable or None, default=None
-        how the models are cross-fitted. A number of folds (None: 5, stratified and shuffled) or a splitter:
+        how the models are cross-fitted. A number of folds (None: 5, or as many as the rarest class has rows
+        where these are fewer; stratified and shuffled) or a splitter:
         each row is predicted by a model trained on the other folds, and the models in use are trained on all
         rows. A fraction such as 0.5: the policy is chosen on this part, and the models are trained on the
         rest. With a `FrozenEstimator`, and no group estimator to train, leave it out.
@@ -343,6 +340,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         groups = read_partial_groups(sensitive_features, problem.attributes, X, hidden)
         check_groups_known(problem.attributes, {*groups, *hidden}, sensitive_features)
         sources = select_references(reference, problem.references)
+        told = [name for name in sources if name not in select_models(sources)]
+        check_search(problem, [name for name in problem.attributes if name not in hidden], told)
         references = read_references(sources, problem.references, X, sensitive_features, problem.attributes)
         inputs = FitInputs(X, labels, labelled, groups, references, read_seen_weights(seen_weights, X))
         if unlabelled is not None:
@@ -354,8 +353,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if seen_weights is not None and not (inputs.seen and self.correction):
             why = "with correction=False" if inputs.seen else "where no label or group is missing"
             raise OptionError(f"seen_weights has no effect {why}: leave it out")
+        check_compared_groups(inputs.groups, problem.compared_attributes)
         training = self._make_training(model, inputs, problem, classes, routes)
-        self.trained_, self.policy_ = self._choose_policy(problem, training, inputs.references)
+        self.trained_, self.policy_, self._fitted_rows = self._choose_policy(
+            problem, training, inputs.references
+        )
         self.classes_ = classes
         self.references_ = select_models(sources)
         self.actions_ = make_action_array([*classes.tolist(), *self.policy_.actions[len(classes) :]])
@@ -394,8 +396,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _choose_policy(
         self, problem: Problem, training: Training, references: Mapping[str, NDArray[Any]]
-    ) -> tuple[TrainedModels, Policy]:
-        """The models in use, and the policy on rows that they were not trained on."""
+    ) -> tuple[TrainedModels, Policy, FittedRows]:
+        """The models in use, the policy on rows that they were not trained on, and these rows."""
         rows, certifying = self._split_rows(len(training))
         all_rows, training = training, training if certifying is None else training.select_rows(rows)
         known = {name: column[rows] for name, column in references.items()}
@@ -404,12 +406,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if certifying is not None:
             others = {name: column[certifying] for name, column in references.items()}
             held_out = trained.make_held_out(all_rows.select_rows(certifying), others, self.largest_weight)
+        fitted = FittedRows(evidence, **training.outcomes)
         policy = solve(
             problem,
             evidence,
-            **(training.outcomes if self.correction else {}),
-            calibrate=self._resolve_calibration(training.outcomes["labels"]),
-            margin=self._resolve_margin(),
+            **self._state_outcomes(fitted),
             guarantee=self.guarantee,  # type: ignore[arg-type]
             confidence=_CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
             held_out=held_out,
@@ -422,7 +423,15 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if not self.correction:
             self._warn_about_small_groups(policy, training)
         prints = training.fingerprint_rows(trained, policy, known)
-        return trained, replace(policy, fingerprints=(*policy.fingerprints, *prints))
+        return trained, replace(policy, fingerprints=(*policy.fingerprints, *prints)), fitted
+
+    def _state_outcomes(self, rows: FittedRows) -> dict[str, Any]:
+        """What a fit makes of labels and groups, as arguments of `solve` and `frontier`."""
+        return {
+            **(rows.outcomes if self.correction else {}),
+            "calibrate": self._resolve_calibration(rows.labels),
+            "margin": self._resolve_margin(),
+        }
 
     def _split_rows(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
         """The rows that choose the policy, and those that certify it, if any."""
@@ -433,15 +442,27 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _warn_about_small_groups(self, policy: Policy, training: Training) -> None:
         counts = {
-            event: round(share * training.count_seen(name for name, _ in event))
+            event: share * training.count_seen(name for name, _ in event)
             for event, share in policy.frequencies.items()
         }
-        if small := {event: count for event, count in counts.items() if count < FEW_ROWS}:
+        values = {name: found.values for name, found in policy.feature_map.attributes.items()}
+        space = policy.action_space
+        tolerances = dict.fromkeys(counts, math.inf)
+        for found in policy.problem.expand(space.classes, values, space.options):
+            for event in tolerances.keys() & found.excess.by_condition().keys():
+                tolerances[event] = min(tolerances[event], found.tolerance)
+        small = {
+            event: count
+            for event, count in counts.items()
+            if round(count) < FEW_ROWS or count * tolerances[event] < 1
+        }
+        if small:
             fewest = sorted(small.items(), key=lambda item: item[1])[:3]
-            shown = "; ".join(f"{format_conditions(event)}: {count} rows" for event, count in fewest)
+            shown = "; ".join(f"{format_conditions(event)}: {count:.0f} rows" for event, count in fewest)
             warnings.warn(
-                f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows ({shown}): whether they "
-                "hold there cannot be assessed. Merge small groups, or leave them out of the rules",
+                f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows, or so few that one "
+                f"counts more than their tolerance ({shown}): whether they hold there cannot be assessed. "
+                "Merge small groups, loosen these rules, or leave them out",
                 GuaranteeWarning,
                 stacklevel=find_stack_level(),
             )
@@ -566,7 +587,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     # Decisions.
 
-    @_available_for(False, "the decisions are sets of labels: use predict_set")
+    @available_for(False, "the decisions are sets of labels: use predict_set, one column per label")
     def predict(
         self,
         X: Any,
@@ -621,7 +642,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         return self._decide(X, sensitive_features, reference, ids, key).astype(self.actions_.dtype)
 
-    @_available_for(True, "the decisions are not sets of labels: use predict")
+    @available_for(True, "the decisions are not sets of labels: use predict")
     def predict_set(
         self,
         X: Any,
@@ -688,6 +709,50 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         evidence = self._make_evidence(X, sensitive_features, reference)
         return self.policy_.probabilities(evidence)
+
+    def evidence(
+        self, X: Any, *, sensitive_features: Any = None, reference: Any = None, sample_weight: Any = None
+    ) -> Evidence:
+        """What is known of new rows when they are decided, for everything that takes a policy and rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            new rows.
+        sensitive_features, reference
+            as in `predict`.
+        sample_weight : array of shape (n_rows,), optional
+            their weights.
+
+        Returns
+        -------
+        Evidence
+            the probabilities that the fitted models give these rows, with the groups and the labels of
+            earlier models that the rules refer to.
+
+        Raises
+        ------
+        EvidenceError
+            if groups or labels of an earlier model are missing, or were not seen by `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(200, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
+        >>> rows = clf.evidence(X[:3])
+        >>> rows
+        Evidence(3 rows, 2 classes)
+        >>> bool((clf.policy_.probabilities(rows) == clf.predict_proba(X[:3])).all())
+        True
+        """
+        found = self._make_evidence(X, sensitive_features, reference)
+        if sample_weight is None:
+            return found
+        index = check_alignment({"sample_weight": sample_weight}, found.index)
+        return found.with_columns(weights=read_weights(sample_weight, X), index=index)
 
     def _decide(
         self, X: Any, sensitive_features: Any, reference: Any, ids: Any, key: str | None
@@ -832,7 +897,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         reference: Any = None,
         sample_weight: Any = None,
         seen_weights: Any = None,
-    ) -> dict[str, float]:
+    ) -> Violations:
         """For each rule, its observed rate minus its bound: above zero, it is violated on these rows.
 
         Parameters
@@ -849,8 +914,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
         Returns
         -------
-        dict
-            {rule: excess}, for each single rule by its text; nan where no row meets its conditions.
+        Violations
+            a mapping {rule: excess}, for each single rule by its text; nan where no row meets its conditions.
+            Printed, and by `to_frame`, it is a small table with one line for each rule or family as stated.
 
         Raises
         ------
@@ -864,8 +930,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> from bylaw import ConstrainedClassifier
         >>> X, y = make_classification(200, random_state=0)
         >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
-        >>> list(clf.violations(X, y))
+        >>> found = clf.violations(X, y)
+        >>> list(found)
         ['rejected() <= 0.1']
+        >>> found.to_frame().columns.tolist()
+        ['rule', 'rules', 'violated', 'worst', 'at']
         """
         probabilities, observed = self._observe(
             X, y, sensitive_features, reference, sample_weight, None, seen_weights
@@ -879,12 +948,16 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         space = self.policy_.action_space
         if LABEL in unseen and any(atom.needs_label(space) for rule in rules for atom in rule.atoms()):
             raise EvidenceError("some of the rules refer to labels: to assess them, pass y")
-        return {
+        excesses = {
             str(rule): self.policy_.expected(rule.excess, observed, probabilities=probabilities)
             if has_rows(rule.excess, observed)
             else math.nan
             for rule in rules
         }
+        parts: dict[str, list[str]] = {str(found.statement): [] for found in expanded}
+        for found in expanded:
+            parts[str(found.statement)].append(str(found.rule))
+        return Violations(excesses, list(parts.items()))
 
     def audit(
         self,
@@ -999,6 +1072,145 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         evidence = self._make_evidence(X, sensitive_features, reference)
         return explain(self.policy_, evidence)
 
+    # What other levels would cost, and a page for those who judge.
+
+    def frontier(
+        self,
+        sweep: Mapping[Any, Any],
+        *,
+        tol: float = 1e-5,
+        callback: Callable[[Progress], Any] | None = None,
+    ) -> Frontier:
+        """The least cost at each of many levels of a rule: what `fit` would choose there, on the same rows.
+
+        The models stay as they are: each point is the policy of the out-of-fold predictions of the fit, with
+        labels, groups, calibration and margins as in `fit`. With a guarantee, points have no margin, as the
+        held-out rows tell it only for the rules as they are. The rows of the fit are kept for it in memory,
+        but not in a saved classifier.
+
+        Parameters
+        ----------
+        sweep : dict
+            {rule: levels} for one or two of the rules and families, given as the objects or their texts, as
+            in `bylaw.frontier`.
+        tol : float, default=1e-5
+            of the solver.
+        callback : callable, optional
+            called after each point.
+
+        Returns
+        -------
+        Frontier
+            with `levels`, `cost`, `prices` and `policies`; notebooks show it as a curve.
+
+        Raises
+        ------
+        InfeasibleRulesError
+            if the rules conflict at every level.
+        OptionError
+            if the classifier was loaded from a file, which has no rows.
+
+        See Also
+        --------
+        bylaw.frontier : the same for probabilities that are already there.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(200, flip_y=0.2, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
+        >>> found = clf.frontier({"rejected() <= 0.1": [0.05, 0.1, 0.2]})
+        >>> bool((found.cost[:-1] > found.cost[1:]).all())  # the more are rejected, the fewer errors
+        True
+        """
+        rows = self._get_fitted_rows("frontier")
+        return frontier(
+            self.policy_.problem,
+            rows.evidence,
+            sweep,
+            **self._state_outcomes(rows),
+            solver=self.solver,
+            beta=self.beta,
+            tol=tol,
+            callback=callback,
+        )
+
+    def report(
+        self,
+        path: str | PathLike[str] | None = None,
+        X: Any = None,
+        y: Any = None,
+        *,
+        sensitive_features: Any = None,
+        reference: Any = None,
+        sample_weight: Any = None,
+        seen_weights: Any = None,
+        **options: Any,
+    ) -> Report:
+        """Write a page about the fitted policy: what it decides, whether its rules hold, what they cost.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            where to save the page, such as "report.html".
+        X, y, sensitive_features, reference, sample_weight, seen_weights : optional
+            rows that `fit` did not see, as in `audit`: the rules are then judged on them. Without, they are
+            estimated on the rows of the fit.
+        **options
+            as in `bylaw.report.report`, such as `title`, `confidence` and `levels`.
+
+        Returns
+        -------
+        Report
+            notebooks show it in a frame; `save` writes it to a file.
+
+        Raises
+        ------
+        OptionError
+            if the classifier was loaded from a file, which has no rows of the fit.
+        EvidenceError
+            if `fit` saw these rows, or if labels or groups are missing.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_classification
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from bylaw import ConstrainedClassifier
+        >>> X, y = make_classification(400, random_state=0)
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0)
+        >>> made = clf.fit(X[:200], y[:200]).report(None, X[200:], y[200:], levels=0, title="Referrals")
+        >>> "<h1>Referrals</h1>" in made.html
+        True
+        """
+        from bylaw.report import report  # a page takes time to import, and few ask for one
+
+        rows = self._get_fitted_rows("report")
+        given = {"y": y, "sensitive_features": sensitive_features, "reference": reference}
+        given |= {"sample_weight": sample_weight, "seen_weights": seen_weights}
+        held_out = None
+        if X is not None:
+            evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, sample_weight, None)
+            held_out = HeldOut(
+                evidence, y, groups or None, largest_weight=self.largest_weight, seen_weights=seen_weights
+            )
+        elif alone := [name for name, value in given.items() if value is not None]:
+            raise OptionError(f"{alone[0]}= goes with X, rows that fit did not see: pass both, or neither")
+        made = report(self.policy_, rows.evidence, **rows.outcomes, held_out=held_out, **options)
+        if path is not None:
+            made.save(path)
+        return made
+
+    def _get_fitted_rows(self, asked: str) -> FittedRows:
+        check_is_fitted(self)
+        if self._fitted_rows is None:
+            raise OptionError(
+                f"{asked}() needs the rows of the fit, which are not saved with a classifier: fit it again, "
+                f"or call bylaw.{asked} with evidence of rows that you have"
+            )
+        return self._fitted_rows
+
     def _observe(
         self,
         X: Any,
@@ -1056,6 +1268,17 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if own.classifier_tags is not None and tags.classifier_tags is not None:
             tags.classifier_tags.multi_class = own.classifier_tags.multi_class
         return tags
+
+    @property
+    def _decision_kind(self) -> str:
+        """What is decided, by the rules and `decisions`: "labels", "reject", "options" or "sets"."""
+        policy = getattr(self, "policy_", None)
+        return (policy.problem if policy else self._make_problem()).kind
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the rows of the fit: a saved classifier holds nobody's labels and groups."""
+        state: Any = super().__getstate__()
+        return {**state, "_fitted_rows": None} if "_fitted_rows" in state else state
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "policy_") and hasattr(self, "actions_")

@@ -82,7 +82,7 @@ def _stratify(labels: Any, labelled: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _make_splitter(cv: Any, labels: NDArray[Any] | None, random_state: Any) -> Any:
-    cv = DEFAULT_FOLDS if cv is None else cv
+    stated, cv = cv, _choose_folds(labels) if cv is None else cv
     if is_fraction(cv):
         if not 0 < float(cv) < 1:
             raise OptionError(f"cv as a fraction must be between 0 and 1, not {cv!r}")
@@ -92,7 +92,7 @@ def _make_splitter(cv: Any, labels: NDArray[Any] | None, random_state: Any) -> A
     if isinstance(cv, Integral):
         if cv < 2:
             raise OptionError(f"cv must be at least 2 folds, or a fraction such as 0.5, not {cv!r}")
-        _check_class_counts(labels, int(cv), f"cv={cv!r}")
+        _check_class_counts(labels, int(cv), f"cv={stated!r}")
         fold = KFold if labels is None else StratifiedKFold
         return fold(int(cv), shuffle=True, random_state=random_state)
     try:
@@ -101,6 +101,12 @@ def _make_splitter(cv: Any, labels: NDArray[Any] | None, random_state: Any) -> A
         raise OptionError(
             f"cv must be a number of folds, a fraction such as 0.5, or a splitter, not {cv!r}"
         ) from None
+
+
+def _choose_folds(labels: NDArray[Any] | None) -> int:
+    """Five, or as many as the rarest class has rows; at least two."""
+    rarest = DEFAULT_FOLDS if labels is None else int(np.unique(labels, return_counts=True)[1].min())
+    return max(2, min(DEFAULT_FOLDS, rarest))
 
 
 def _as_indices(rows: Any) -> RowIndices:
@@ -123,9 +129,10 @@ def _check_class_counts(labels: NDArray[Any] | None, least: int, cv: str) -> Non
         return
     present, counts = np.unique(labels, return_counts=True)
     if (rare := counts < least).any():
+        lower = "lower cv, " if least > 2 else ""
         raise EvidenceError(
             f"with {cv} every class needs at least {least} rows, and {shorten(present[rare].tolist())} "
-            f"has {int(counts[rare].min())}: add rows, merge or drop the class, or lower cv"
+            f"has {int(counts[rare].min())}: add rows, {lower}or merge or drop the class"
         )
 
 

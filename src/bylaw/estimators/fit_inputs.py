@@ -22,7 +22,7 @@ from bylaw.data.arrays import (
     select_columns,
 )
 from bylaw.data.evidence import REJECTED
-from bylaw.data.groups import KnownGroup, PartlyKnownGroup, factorize
+from bylaw.data.groups import KnownGroup, PartlyKnownGroup, check_group_sizes, factorize
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.estimators.cross_fitting import is_frozen
 
@@ -149,6 +149,14 @@ def read_partial_groups(
         if not missing.all():
             groups[name] = PartlyKnownGroup(factorize(fill_missing(vector, missing), what), ~missing)
     return groups
+
+
+def check_compared_groups(groups: Mapping[str, PartlyKnownGroup], compared: Collection[str]) -> None:
+    """Refuse columns with more values than can be compared, before any model is trained."""
+    for name, found in groups.items():
+        if name in compared:
+            counts = np.bincount(found.group.codes[found.seen], minlength=len(found.group.values))
+            check_group_sizes(found.group.values, counts, f"sensitive_features[{name!r}]")
 
 
 def check_groups_known(attributes: Sequence[str], found: Collection[str], sensitive_features: Any) -> None:

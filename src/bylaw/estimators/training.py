@@ -234,6 +234,21 @@ class Training:
 
 
 @dataclass(frozen=True)
+class FittedRows:
+    """The rows on which a policy was chosen, from out-of-fold predictions, and what is observed of them."""
+
+    evidence: Evidence
+    labels: NDArray[Any] | None  # (n_rows,), masked where they are missing
+    groups: Mapping[str, KnownGroup | PartlyKnownGroup] | None  # of those that the evidence does not know
+    seen_weights: Floats | None
+
+    @property
+    def outcomes(self) -> dict[str, Any]:
+        """As arguments of `solve`, `frontier` and `report`."""
+        return {"labels": self.labels, "groups": self.groups, "seen_weights": self.seen_weights}
+
+
+@dataclass(frozen=True)
 class TrainedModels:
     """Models that are ready for new rows."""
 

@@ -18,6 +18,7 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence
 from bylaw.fitting.bias_correction import FEW_ROWS
+from bylaw.fitting.notebook_views import format_diagnosis
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, move_level
 from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
@@ -74,6 +75,9 @@ class Diagnosis:
         return "\n".join(self._lines())
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return format_diagnosis(self)
 
     def _lines(self) -> Iterator[str]:
         seen = ", as observed" if self.observed else ""

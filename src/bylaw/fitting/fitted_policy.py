@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
 from bylaw.language.families import FamilyAtLevels
-from bylaw.language.problem import Problem
+from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
 from bylaw.policy.policy import Policy, compute_probabilities
 
@@ -137,24 +138,37 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
         )
         warnings.warn(message, ConvergenceWarning, stacklevel=find_stack_level())
     few = correction.conditional & (correction.counts < FEW_ROWS)
+    coarse = find_coarse_rules(correction.dual.form.rules, correction.counts)
+    few |= coarse
     if (named := few | (~correction.exact & missed)).any():
         message = (
             f"too few rows show {int(named.sum())} of the rules to tell whether they hold on others, and "
-            f"predicted rates count more there: {_list_rules(fitted, named)}. Merge small groups, loosen "
-            "these rules, or add rows"
+            f"predicted rates count more there: {_list_rules(fitted, named, coarse)}. Merge small groups, "
+            "loosen these rules, or add rows"
         )
         warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 
 
-def _list_rules(fitted: FittedRates, chosen: NDArray[np.bool_]) -> str:
-    """The names of some rules, those that are missed most first, and by how much."""
-    rules = sorted((fitted.rules[j] for j in np.flatnonzero(chosen)), key=lambda rule: -rule.excess)
-    listed = [
-        f"{one.rule!r} {f'is missed by {one.excess:.3g}' if one.excess > 0 else 'holds'} "
-        f"({one.rows:,.0f} rows, standard error {one.standard_error:.2g})"
-        for one in rules[:_LISTED]
-    ]
-    more = len(rules) - len(listed)
+def find_coarse_rules(rules: Sequence[ExpandedRule], counts: Floats) -> NDArray[np.bool_]:
+    """(M,): rules whose tolerance is finer than their rows can show: one of the `counts` (M,) rows of a group
+    moves its rate by more."""
+    return counts * np.array([found.tolerance for found in rules]) < 1
+
+
+def _list_rules(
+    fitted: FittedRates, chosen: NDArray[np.bool_], coarse: NDArray[np.bool_] | None = None
+) -> str:
+    """The names of some rules, those that are missed most first, by how much, and what one row counts."""
+    order = sorted(np.flatnonzero(chosen).tolist(), key=lambda j: -fitted.rules[j].excess)
+    listed = []
+    for j in order[:_LISTED]:
+        one, is_coarse = fitted.rules[j], coarse is not None and coarse[j]
+        found = f"is missed by {one.excess:.3g}" if one.excess > 0 else "holds"
+        one_row = f"; one row counts {1 / one.rows:.2g}" if is_coarse else ""
+        listed.append(
+            f"{one.rule!r} {found} ({one.rows:,.0f} rows, standard error {one.standard_error:.2g}{one_row})"
+        )
+    more = len(order) - len(listed)
     return "; ".join(listed) + (f"; and {more} more, see policy.observed" if more else "")
 
 

@@ -17,6 +17,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
 from bylaw.fitting.fitted_path import FittedPath, make_path
 from bylaw.fitting.fitted_policy import find_shares
+from bylaw.fitting.notebook_views import format_frontier
 from bylaw.fitting.solution_path import Lever, Point, SolutionPath, at_levels, find_lever
 from bylaw.formulation.linear_form import measure_wholes
 from bylaw.formulation.solution import Guarantee, Status
@@ -177,6 +178,9 @@ class Frontier:
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         table = [[c.rjust(w) for c, w in zip(row, widths, strict=True)] for row in [heads, *cells]]
         return "\n  ".join([title, *("  ".join(row) for row in table)])
+
+    def _repr_html_(self) -> str:
+        return format_frontier(self)
 
 
 def frontier(

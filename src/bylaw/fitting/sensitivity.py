@@ -14,6 +14,7 @@ from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
 from bylaw.fitting.fitted_path import FittedPath, make_path
+from bylaw.fitting.notebook_views import format_sensitivity
 from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever
 from bylaw.formulation.solution import Status
 from bylaw.language.problem import Problem
@@ -56,6 +57,9 @@ class Sensitivity:
         for reach in self.statements:
             lines += [f"  {reach.statement}", *(f"    {line}" for line in self._lines(reach))]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return format_sensitivity(self)
 
     def _lines(self, reach: Reach) -> list[str]:
         cost = f"costs {reach.cost_of_step:.4g} (price x step: {reach.price * self.step:.4g})"

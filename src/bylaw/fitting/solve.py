@@ -213,6 +213,7 @@ def make_fitter(
         surveyed = evidence.survey(problem)
         evidence = surveyed.evidence
     _check_rows(evidence, labels, groups, seen_weights)
+    evidence.check_group_sizes(problem.compared_attributes)
     check_positive(tol, "tol")
     if margin != "auto":
         check_margin(margin)

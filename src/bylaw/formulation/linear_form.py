@@ -224,6 +224,8 @@ def compile_problem(
     if evidence.margins is None and not evidence.row_weights.any():
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
     space = problem.action_space(evidence.classes, evidence.options)
+    if rules is None and frequencies is None:  # rows that rules are stated on, not those of a fitted policy
+        evidence.check_group_sizes(problem.compared_attributes)
     if rules is None:
         rules = problem.expand(evidence.classes, evidence.group_values, space.options)
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +41,13 @@ class ExpandedRule(NamedTuple):
         excess = self.rule.excess.resolve(self.classes)
         return excess if self.rule.is_linear else excess.multiply_out()
 
+    @property
+    def tolerance(self) -> float:
+        """By how much rates of different rows may differ; infinite where it states no such number."""
+        excess = self.excess
+        compares = self.rule.is_linear and len(excess.by_condition()) > 1
+        return (abs(excess.constant) or math.inf) if compares else math.inf
+
 
 @dataclass(frozen=True, repr=False)
 class Problem:
@@ -50,8 +58,8 @@ class Problem:
     minimize : Rate, Ratio, Worst or str
         a rate such as `error()` or `1 - f1("fraud")`, a ratio of two rates, `worst(rate, by=...)`, or a
         text that states one.
-    rules : list of Rule, Band, Family or str
-        rules and families, or their texts.
+    rules : Rule, Band, Family, str, or list of these
+        rules and families, or their texts; None is no rule.
     classes : list, optional
         the labels, if they should be checked against the evidence's.
     decisions : {"auto", "labels", "reject", "sets"} or list
@@ -91,16 +99,20 @@ class Problem:
     def __init__(
         self,
         minimize: Objective | str,
-        rules: Sequence[Statement | str] | Statement | str = (),
+        rules: Sequence[Statement | str] | Statement | str | None = (),
         classes: Sequence[Any] | None = None,
         decisions: Kind | Literal["auto"] | Sequence[Any] = "auto",
         reject: Any = "reject",
     ) -> None:
         if isinstance(rules, Rule | Band | Family | str):
             rules = [rules]
+        if rules is not None and not isinstance(rules, Iterable):
+            raise RuleError(f"rules takes a rule, a family, a text or a list of these, not {rules!r}")
         set_field = object.__setattr__
         set_field(self, "minimize", _objective(minimize))
-        set_field(self, "rules", tuple(_statement(i, rule) for i, rule in enumerate(rules)))
+        set_field(
+            self, "rules", tuple(_statement(i, rule) for i, rule in enumerate(() if rules is None else rules))
+        )
         set_field(
             self, "classes", None if classes is None else tuple(as_scalar(c, "a class") for c in classes)
         )
@@ -134,12 +146,17 @@ class Problem:
     @property
     def attributes(self) -> tuple[str, ...]:
         """The groups that the rules and the objective refer to."""
-        named = [
-            name for rule in self.rules if isinstance(rule, Family) for p in rule.attributes for name in p
-        ]
+        named = [*self.compared_attributes]
+        named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def compared_attributes(self) -> tuple[str, ...]:
+        """Those of the groups of which every value is compared: by a family, or by the objective."""
+        families = [rule for rule in self.rules if isinstance(rule, Family)]
+        named = [name for family in families for part in family.attributes for name in part]
         if isinstance(self.minimize, Worst):
             named += [name for name in self.minimize.by if name != LABEL]
-        named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
         return tuple(dict.fromkeys(named))
 
     @property

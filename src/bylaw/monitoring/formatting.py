@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import html
 import math
 from typing import TYPE_CHECKING
 
+from bylaw._base.notebook import (
+    COLOURS,
+    Cell,
+    Tone,
+    draw_bar,
+    make_card,
+    make_code,
+    make_long_table,
+    make_status,
+)
 from bylaw._base.visible_text import make_visible
 
 if TYPE_CHECKING:
@@ -13,7 +22,7 @@ if TYPE_CHECKING:
     from bylaw.monitoring.rule_watch import RuleWatch
 
 _SHOWN = 20
-_COLOURS = {"broken": "#b42318", "changed": "#b42318", "quiet": "#1a7f37"}
+_TONES: dict[str, Tone] = {"broken": "bad", "changed": "bad", "quiet": "good", "no rows yet": "open"}
 
 
 def format_text(monitor: Monitor) -> str:
@@ -32,18 +41,20 @@ def format_text(monitor: Monitor) -> str:
 
 
 def format_html(monitor: Monitor) -> str:
-    """The monitor as a table in HTML."""
-    rows = "".join(
-        f"<tr><td style='color:{_COLOURS.get(one.status, '#9a6700')}'>{one.status}</td>"
-        f"<td style='text-align:left'>{html.escape(one.rule)}</td>"
-        f"<td style='text-align:left'>{html.escape(format_finding(one))}</td></tr>"
+    """The monitor as a table in HTML: each rule with the evidence on its way to an alarm."""
+    rows: list[list[Cell]] = [
+        [
+            make_status(str(one.status), _TONES[one.status]),
+            make_code(one.rule),
+            draw_bar(min(one.evidence, 1.0), 1.0, COLOURS[_TONES[one.status]]),
+            format_finding(one),
+        ]
         for one in sort_rules(monitor)[:_SHOWN]
-    )
-    return make_visible(
-        f"<table><caption style='text-align:left'>{html.escape(format_headline(monitor))}</caption>"
-        "<thead><tr><th>status</th><th style='text-align:left'>rule</th>"
-        f"<th style='text-align:left'>so far</th></tr></thead><tbody>{rows}</tbody></table>"
-    )
+    ]
+    more = len(monitor.status) - len(rows)
+    remarks = [*([f"and {more} more rules, see to_frame()"] if more else []), format_terms(monitor)]
+    table = make_long_table(("status", "rule", "evidence of an alarm", "so far"), rows)
+    return make_card(format_headline(monitor), table, remarks=remarks)
 
 
 def sort_rules(monitor: Monitor) -> list[RuleWatch]:

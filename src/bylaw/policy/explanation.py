@@ -15,6 +15,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.language.action_space import ActionSpace
+from bylaw.policy.explanation_view import format_html
 from bylaw.policy.policy import Policy
 
 
@@ -81,6 +82,10 @@ class Explanation:
             f"Explanation of {len(self.baseline)} rows, {int(self.moved.sum())} of them moved by "
             f"{len(self.rules)} rules"
         )
+
+    def _repr_html_(self) -> str:
+        """How many rows are decided otherwise, and why, for notebooks."""
+        return format_html(self)
 
 
 def explain(policy: Policy, evidence: Evidence) -> Explanation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,11 +34,12 @@ from bylaw.formulation.solution import (
     Solution,
 )
 from bylaw.language.action_space import ActionSpace, Sampler
-from bylaw.language.expressions import CHANGED, Rate, Ratio, format_conditions, shorten
+from bylaw.language.expressions import CHANGED, Rate, Ratio
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy import serialization
 from bylaw.policy.fingerprint import Fingerprints
+from bylaw.policy.formatting import format_html, format_text
 from bylaw.policy.provenance import Card
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 
@@ -48,8 +48,6 @@ from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 _TILE = 2048
 _TILES = 4  # whose features are computed at a time
 _APART = 64
-_SHOWN_RULES = 20  # in a notebook
-_NOTABLE = 1e-3  # of violations in all, from which rules are called missed
 
 
 @dataclass(frozen=True, eq=False)
@@ -528,55 +526,10 @@ class Policy:
         return cls(**serialization.read(Path(path)))
 
     def __repr__(self) -> str:
-        prices = "".join(f"\n  {rule}   price {price:.4g}" for rule, price in self.prices.items())
-        status = self.solution.status.name.lower()
-        rates = self.fitted_rates
-        missed = self.guarantee.violation
-        hold = f"the rules hold to {missed:.2g} on the fitted rows"
-        if missed > _NOTABLE:
-            hold = f"the rules are missed by {missed:.2g} in all on the fitted rows"
-        if rates is not None:
-            hold = str(rates) if self.certificate is None else rates.describe_fitted_rows()
-        return (
-            f"Policy over {shorten(self.actions)}, beta={self.beta:.4g}, {status}: {hold}"
-            f"\nminimize {self.problem.minimize}{self._describe_worst()}"
-            f"{prices and chr(10) + 'subject to' + prices}"
-            f"{'' if self.hard is None else f'{chr(10)}{self.hard}'}"
-            f"{'' if self.calibration is None else f'{chr(10)}{self.calibration}'}"
-            f"{'' if self.certificate is None else f'{chr(10)}{self.certificate}'}"
-        )
-
-    def _describe_worst(self) -> str:
-        """The worst group, where its rate is minimised, and the weights of the groups that have one."""
-        if not self.group_rates:
-            return ""
-        worst = max(self.group_rates, key=lambda found: found.rate)
-        weighed = sorted(self.group_rates, key=lambda found: -found.weight)
-        shown = [
-            f"{format_conditions(one.group)} {one.weight:.3g}" for one in weighed if one.weight > _NOTABLE
-        ]
-        return (
-            f"\n  worst group {format_conditions(worst.group)}, {worst.rate:.4g}; weights {', '.join(shown)}"
-        )
+        return format_text(self)
 
     def _repr_html_(self) -> str:
-        """The rules that cost something, dearest first, for notebooks."""
-        priced = sorted((p for p in self.rule_prices if p.multiplier), key=lambda p: -p.multiplier)
-        rows = "".join(
-            f"<tr><td style='text-align:left'>{html.escape(price.rule)}</td><td>{price.multiplier:.4g}</td>"
-            f"<td>{price.tightened:+.4g}</td></tr>"
-            for price in priced[:_SHOWN_RULES]
-        )
-        more = len(self.rule_prices) - len(priced[:_SHOWN_RULES])
-        return (
-            f"<table><caption>minimize {html.escape(str(self.problem.minimize))}</caption>"
-            "<thead><tr><th style='text-align:left'>subject to</th><th>price</th><th>tightened by</th></tr>"
-            f"</thead><tbody>{rows}</tbody></table>"
-            f"<p>{more} more rules{'' if priced[_SHOWN_RULES:] else ' cost nothing'}</p>"
-            f"{'' if self.fitted_rates is None else f'<p>{html.escape(str(self.fitted_rates))}</p>'}"
-            f"{'' if self.calibration is None else f'<p>{html.escape(repr(self.calibration))}</p>'}"
-            f"{'' if self.certificate is None else f'<p>{self.certificate}</p>'}"
-        )
+        return format_html(self)
 
 
 def _live_elsewhere(evidence: Any, columns: Columns | None) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bylaw._base.json_reader import Node
+from bylaw._base.show_versions import find_version
 from bylaw.policy.fingerprint import Fingerprint
 
 _LIBRARIES = ("bylaw", "numpy", "scipy")
@@ -133,11 +133,5 @@ def _read_date(node: Node) -> str:
 @cache
 def versions() -> Mapping[str, str]:
     """Of Python and of the libraries that computed the policy."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "unknown"
+    libraries = {name: find_version(name, "unknown") for name in _LIBRARIES}
+    return {"python": platform.python_version(), **libraries}

@@ -5,58 +5,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.markup import Content, Html, tag
 from bylaw.report.number_format import Unit, format_amount, format_percent, format_range
+
+__all__ = [
+    "Scale",
+    "choose_ticks",
+    "draw_axis",
+    "draw_column",
+    "draw_dots",
+    "draw_reliability",
+    "draw_stack",
+    "draw_track",
+    "draw_track_axis",
+    "fit_scale",
+    "is_wide",
+    "make_framed",
+    "make_svg",
+]
 
 _ROW = 28  # height of a row of dots
 _CROWDED = 12.0  # percent: closer numbers would touch
 _LETTER, _GAP = 6.5, 8.0  # pixels that a character of a tick takes at most, and between two ticks
 _NARROW_ROW, _NARROW_TRACK = 140.0, 330.0  # pixels: the least widths of charts, on a phone
 _NARROW_LABEL = 7  # characters at the side of a plot that fit into a narrow column
-_EDGE = 3.0  # percent left free on both sides
 _SIDE, _LEFT, _TOP = 220, 52, 28  # of the square plot and its margins
 _QUARTERS = {0.0: 0.25, 0.25: 0.25, 0.5: 0.1, 0.75: 0.05}  # where it may start, and its steps
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Values along a row."""
-
-    low: float
-    high: float
-
-    def place(self, value: float) -> float:
-        """In percent of the width; what lies outside is put on the edge."""
-        share = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
-        return _EDGE + (100 - 2 * _EDGE) * min(max(share, 0.0), 1.0)
-
-    def at(self, value: float) -> str:
-        return f"{self.place(value):.2f}%"
-
-    def ticks(self, most: int = 5) -> list[float]:
-        """Round numbers within."""
-        width = self.high - self.low
-        if not (0 < width < math.inf):
-            return [self.low]
-        power = 10.0 ** math.floor(math.log10(width / most))
-        step = next(s * power for s in _STEPS if width / (s * power) <= most)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
-        return [i * step for i in range(first, last + 1)]
-
-
-def fit_scale(values: Iterable[float], around_zero: bool = False) -> Scale:
-    """Wide enough for all of them, and a little more."""
-    finite = [value for value in values if math.isfinite(value)]
-    finite += [0.0] if around_zero or not finite else []
-    low, high = min(finite), max(finite)
-    margin = 0.06 * (high - low) or 0.05 * (abs(high) or 1.0)
-    low_end = 0.0 if low == 0 and around_zero else low - margin
-    return Scale(low_end, high + margin if high or not around_zero else 0.0 if low < 0 else margin)
 
 
 def make_svg(title: str, *content: Content, height: int, class_: str = "", **more: object) -> Html:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bylaw.formulation.solution import Step
 
-Purpose = Literal["solve", "frontier"]
+Purpose = Literal["solve", "frontier", "save"]
+_LOOK = 0.05  # seconds between two looks at whether a waiting job was cancelled
 
 
 class CancelledError(Exception):
@@ -36,6 +39,17 @@ class Job:
         """Raises if it was cancelled."""
         if self.cancelled:
             raise CancelledError
+
+    @contextmanager
+    def hold(self, lock: threading.Lock) -> Iterator[None]:
+        """Wait for a lock, unless this is cancelled meanwhile."""
+        while not lock.acquire(timeout=_LOOK):
+            self.check()
+        try:
+            self.check()
+            yield
+        finally:
+            lock.release()
 
     def advance(self) -> None:
         """One more pass over the rows begins."""

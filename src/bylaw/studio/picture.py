@@ -19,6 +19,7 @@ from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import BylawError, RuleError
 from bylaw.formulation.row_rates import compute_row_rates, measure_rate, standard_error
 from bylaw.formulation.solution import FittedRate
+from bylaw.language.action_space import Kind
 from bylaw.language.expressions import LABEL, Band, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
@@ -51,17 +52,24 @@ def find_objective_unit(rate: Objective) -> Unit:
     return "share" if rate.is_probability else "plain"
 
 
+def describe_cost(minimize: Objective, kind: Kind) -> dict[str, Any]:
+    """What is minimised, in words."""
+    return {
+        "name": name_cost(minimize),
+        "words": describe_rate(minimize, kind),
+        "unit": find_objective_unit(minimize),
+    }
+
+
 def draw_cost(rows: ReportRows, baseline: Baseline) -> dict[str, Any]:
     """What is minimised, before and after."""
     policy, minimize, kind = rows.policy, rows.policy.problem.minimize, rows.policy.action_space.kind
     counted = not math.isnan(baseline.cost)
     after = policy.expected(minimize, rows.seen, probabilities=rows.probabilities) if counted else math.nan
     return {
-        "name": name_cost(minimize),
-        "words": describe_rate(minimize, kind),
+        **describe_cost(minimize, kind),
         "before": baseline.cost,
         "after": after,
-        "unit": find_objective_unit(minimize),
         "observed": is_observed(minimize, rows.seen, rows.policy.action_space),
     }
 

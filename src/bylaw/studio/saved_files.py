@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from bylaw.data.column_roles import Roles
@@ -30,6 +32,25 @@ class Source:
     stated: Mapping[str, Any] = field(default_factory=dict)  # of the roles, as a rules file states them
     sample: int | None = None  # rows, of which it is a random sample
     seed: int = 0
+
+
+def suggest_next(source: Source | None) -> dict[str, dict[str, str]]:
+    """What to do with each file, for a page to show: words, and a command."""
+    if source is None:
+        return {}
+    fit = f"bylaw fit {shlex.quote(source.path)} --rules rules.toml -o policy.json"
+    label = "" if source.roles.label is None else f" --label {shlex.quote(source.roles.label)}"
+    audit = f"bylaw audit policy.json new{PurePath(source.path).suffix}{label}"
+    if label:
+        words = "To judge it on rows that had no part in choosing it:"
+    else:
+        words = "To judge it on labelled rows that had no part in choosing it:"
+        audit += " --label COLUMN"
+    return {
+        "policy": {"words": words, "command": audit},
+        "rules": {"words": "To fit by them:", "command": fit},
+        "python": {"words": "To do the same again:", "command": "python solve.py"},
+    }
 
 
 def write_rules(

@@ -30,11 +30,35 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from bylaw.errors import BylawError, OptionError
 from bylaw.report.colors import write_variables
 from bylaw.studio.jobs import CancelledError
-from bylaw.studio.session import Session, describe
+from bylaw.studio.session import Session, describe, read_rules
 
 _HOST = "127.0.0.1"
 _LARGEST = 1_000_000  # bytes of a body
 _LONGEST_SHUTDOWN = 1  # seconds
+_PAGE = resources.files("bylaw.studio").joinpath("page")
+_SCRIPTS = (  # of one duty each; together they are the one script of the page, and the last one begins
+    "elements",
+    "numbers",
+    "server",
+    "state",
+    "solving",
+    "frontier",
+    "frontier_chart",
+    "budget",
+    "rules",
+    "levels",
+    "completion",
+    "combobox",
+    "rule_text",
+    "answer",
+    "charts",
+    "rates",
+    "changes",
+    "conflict",
+    "scenarios",
+    "saving",
+    "start",
+)
 _PLACE = re.compile(r"\{\{(nonce|palette|style|script)\}\}")  # in page.html
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -124,14 +148,14 @@ def make_page(door: Door) -> Response:
         f"img-src data:; base-uri 'none'; form-action 'none'{ancestors}"
     )
     parts = {"nonce": nonce, "palette": write_variables()}
-    parts |= {"style": _read_file("page.css"), "script": _read_file("page.js")}
+    script = "\n".join(_read_file(f"{name}.js") for name in _SCRIPTS)
+    parts |= {"style": _read_file("page.css"), "script": script}
     page = _PLACE.sub(lambda found: parts[found[1]], _read_file("page.html"))
     return Response(page, 200, {**_HEADERS, "Content-Security-Policy": policy}, "text/html")
 
 
 def _read_file(name: str) -> str:
-    found = resources.files("bylaw.studio").joinpath(name)
-    return found.read_text(encoding="utf-8") if found.is_file() else ""
+    return _PAGE.joinpath(name).read_text(encoding="utf-8")
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
@@ -151,6 +175,12 @@ async def _read_body(request: Request) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise OptionError("the body of a request is a JSON object")
     return content
+
+
+def _read_text(content: Mapping[str, Any], name: str) -> str:
+    if not isinstance(text := content.get(name), str):
+        raise OptionError(f"{name} must be text")
+    return text
 
 
 class Workers:
@@ -242,14 +272,15 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
         return _guarded(handle)
 
     def read_rule(content: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(text := content.get("text"), str):
-            raise OptionError("text must be text")
-        return session.read_rule(text)
+        minimize = _read_text(content, "minimize") if "minimize" in content else None
+        return session.read_rule(_read_text(content, "text"), minimize)
+
+    def read_objective(content: dict[str, Any]) -> dict[str, Any]:
+        rules = [text for text, on in read_rules(content.get("rules", [])) if on]
+        return session.read_objective(_read_text(content, "text"), rules)
 
     def cancel(content: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(tab := content.get("tab"), str):
-            raise OptionError("tab must be text")
-        session.jobs.cancel(tab)
+        session.jobs.cancel(_read_text(content, "tab"))
         return {}
 
     def save(content: dict[str, Any]) -> Response:
@@ -263,6 +294,7 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
         Route("/api/start", get(lambda _: answer(session.start()))),
         Route("/api/progress", get(lambda r: answer(session.jobs.describe(r.query_params.get("tab", ""))))),
         Route("/api/rule", post(read_rule), methods=["POST"]),
+        Route("/api/objective", post(read_objective), methods=["POST"]),
         Route("/api/solve", post(session.answer), methods=["POST"]),
         Route("/api/cancel", post(cancel), methods=["POST"]),
         Route("/api/frontier", post(session.trace), methods=["POST"]),

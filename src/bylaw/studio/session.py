@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -31,15 +32,16 @@ from bylaw.policy.serialization import to_dict
 from bylaw.report.document import report
 from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
-from bylaw.report.sentences import write_sentence
+from bylaw.report.sentences import describe_rate, write_sentence
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import picture
 from bylaw.studio.jobs import CancelledError, Job, Jobs
-from bylaw.studio.saved_files import SavedFile, Source, write_program, write_rules
+from bylaw.studio.saved_files import SavedFile, Source, suggest_next, write_program, write_rules
 
 View = Literal["predicted", "observed"]
 _POINTS = 13  # of a frontier
 _ANY_LEVEL = 0.123457
+_SLIDER = ("level", "lowest", "highest", "step", "unit", "template", "parts", "loosening")
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,9 @@ class Question:
         view = ("observed" if labelled else "predicted") if view is None else view
         if view not in ("predicted", "observed"):
             raise OptionError(f"view must be 'predicted' or 'observed', not {view!r}")
-        if not isinstance(minimize, str) or not isinstance(rules, list):
-            raise OptionError("minimize must be text, and rules a list of {text, on}")
-        read = []
-        for rule in rules:
-            if not isinstance(rule, dict) or not isinstance(rule.get("text"), str):
-                raise OptionError("each of the rules must be {text, on}")
-            read.append((rule["text"], bool(rule.get("on", True))))
-        return cls(minimize, tuple(read), view)
+        if not isinstance(minimize, str):
+            raise OptionError("minimize must be text")
+        return cls(minimize, read_rules(rules), view)
 
     @property
     def places(self) -> list[int]:
@@ -133,30 +130,60 @@ class Session:
             "observed_groups": sorted(seen.observed - {LABEL}),
             "rates": [word for word in words if word["name"] not in families],
             "families": [word for word in words if word["name"] in families],
+            "next": suggest_next(self.source),
             "problem": {
                 "minimize": str(self.problem.minimize),
                 "rules": [{"text": str(rule), "on": True} for rule in self.problem.rules],
             },
         }
 
-    def read_rule(self, text: str) -> dict[str, Any]:
-        """Whether this is a rule for these rows; if so, in words, and what a slider moves."""
+    def read_rule(self, text: str, minimize: str | None = None) -> dict[str, Any]:
+        """Whether this is a rule for these rows beside an objective; if so, in words, and what a slider
+        moves."""
+        stated = minimize if minimize is not None and self.read_objective(minimize)["ok"] else None
         try:
             statement = _parse_statement(text)
-            problem = self._state(str(self.problem.minimize), [statement])
-            evidence = self.evidence
-            space = problem.action_space(evidence.classes, evidence.options)
-            problem.expand(evidence.classes, evidence.group_values, space.options)
-        except RuleSyntaxError as wrong:
-            return {"ok": False, "error": wrong.message, "line": wrong.line, "column": wrong.column}
+            problem = self._state(stated or str(self.problem.minimize), [statement])
+            self._check(problem)
         except BylawError as wrong:
-            return {"ok": False, "error": str(wrong), "line": 1, "column": 0}
+            return _locate(wrong)
         return {
             "ok": True,
             "text": str(statement),
             "sentence": write_sentence(statement, problem.kind),
             **_describe_level(statement),
         }
+
+    def read_objective(self, text: str, rules: Sequence[str] = ()) -> dict[str, Any]:
+        """Whether this can be minimised on these rows under such rules; if so, in words. Rules that are wrong
+        by themselves do not count."""
+        statements = []
+        for rule in rules:
+            with suppress(BylawError):
+                statements.append(_parse_statement(rule))
+        try:
+            problem = self._state(text, statements)
+            self._check(problem.with_rules(()))
+        except BylawError as wrong:
+            return _locate(wrong)
+        minimize = problem.minimize
+        return {"ok": True, "text": str(minimize), "sentence": describe_rate(minimize, problem.kind)}
+
+    def _check(self, problem: Problem) -> None:
+        """Refuse what refers to something that the rows lack."""
+        evidence = self.evidence
+        space = problem.action_space(evidence.classes, evidence.options)
+        problem.expand(evidence.classes, evidence.group_values, space.options)
+        for names, known, what in (
+            (problem.references, evidence.references, "earlier model"),
+            (problem.arrays, evidence.costs, "cost"),
+        ):
+            for name in names:
+                if name not in known:
+                    raise RuleError(f"there is no {what} {name!r} among {list(known)}")
+        for name in problem.attributes:
+            if name not in evidence.group_values:
+                raise RuleError(f"there is no group column {name!r} among {list(evidence.group_values)}")
 
     def answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Solve what a page asks, and state what it draws; older questions of its tab end."""
@@ -165,8 +192,7 @@ class Session:
         try:
             job.check()
             question = Question.read(content, self.observable)
-            with self._busy, interrupting(job.advance):
-                job.check()
+            with job.hold(self._busy), interrupting(job.advance):
                 found = self._answer(question, job)
         except CancelledError:
             found = {"status": "cancelled"}
@@ -186,9 +212,15 @@ class Session:
             place = content.get("rule")
             if type(place) is not int or place not in question.places:
                 raise OptionError("rule must be the place of a rule that is on")
-            with self._busy, interrupting(job.advance):
-                job.check()
-                return {"number": number, "rule": place, **self._trace(question, place, job)}
+            problem = self.state(question)
+            cost = picture.describe_cost(problem.minimize, problem.kind)
+            with job.hold(self._busy), interrupting(job.advance):
+                return {
+                    "number": number,
+                    "rule": place,
+                    "cost": cost,
+                    **self._trace(question, place, job),
+                }
         finally:
             self.jobs.end(tab, job)
 
@@ -207,16 +239,23 @@ class Session:
             return SavedFile("solve.py", text, "text/x-python")
         if wanted not in ("policy", "report"):
             raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', not {wanted!r}")
-        policy = self._solve_afresh(problem, observed)
-        if wanted == "policy":
-            return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
-        outcomes = self._name_outcomes() if observed else {}
-        made = report(policy, self.evidence, **outcomes, title=self.title)
-        return SavedFile("report.html", made.html, "text/html")
+        tab, number = read_place({"tab": "", "number": 0, **content})
+        job = self.jobs.begin(tab, "save", number)
+        try:
+            with interrupting(job.advance):  # beside solves, which do not wait for it
+                policy = self._solve_afresh(problem, observed, job)
+                if wanted == "policy":
+                    return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
+                outcomes = self._name_outcomes() if observed else {}
+                made = report(policy, self.evidence, **outcomes, title=self.title)
+                return SavedFile("report.html", made.html, "text/html")
+        finally:
+            self.jobs.end(tab, job)
 
-    def _solve_afresh(self, problem: Problem, observed: bool) -> Policy:
+    def _solve_afresh(self, problem: Problem, observed: bool, job: Job) -> Policy:
         """As anyone would, from nothing, with the table and its columns on its card."""
-        policy = solve(problem, self.evidence, **(self._name_outcomes() if observed else {}), **self.solving)
+        outcomes = self._name_outcomes() if observed else {}
+        policy = solve(problem, self.evidence, callback=job.watch, **outcomes, **self.solving)
         if self.source is None:
             return policy
         columns = self.source.roles.to_dict()
@@ -257,8 +296,7 @@ class Session:
         return Problem(minimize, rules, own.classes, own.decisions, own.reject)
 
     def _answer(self, question: Question, job: Job) -> dict[str, Any]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with _catch_warnings() as caught:
             try:
                 policy = self.solve(question, job)
             except InfeasibleRulesError as conflict:
@@ -269,7 +307,7 @@ class Session:
             "status": "solved",
             **drawn,
             "conflict": None,
-            "warnings": [describe(w.message) for w in caught],
+            "warnings": [describe(message) for message in caught],
         }
 
     def _draw(self, policy: Policy, question: Question) -> dict[str, Any]:
@@ -416,9 +454,46 @@ def read_place(content: Mapping[str, Any]) -> tuple[str, int]:
     return tab, number
 
 
+def read_rules(rules: Any) -> tuple[tuple[str, bool], ...]:
+    """From what a page sent, which may be anything: the text of each, and whether it is on."""
+    if not isinstance(rules, list):
+        raise OptionError("rules must be a list of {text, on}")
+    read = []
+    for rule in rules:
+        if not isinstance(rule, dict) or not isinstance(rule.get("text"), str):
+            raise OptionError("each of the rules must be {text, on}")
+        read.append((rule["text"], bool(rule.get("on", True))))
+    return tuple(read)
+
+
 def describe(problem: object) -> str:
     """An error or a warning, with its notes."""
     return "\n".join([str(problem), *getattr(problem, "__notes__", ())])
+
+
+@contextmanager
+def _catch_warnings() -> Iterator[list[Warning | str]]:
+    """Those of this thread: a file may be made in another."""
+    caught, here = [], threading.get_ident()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        show = warnings.showwarning
+
+        def note(message: Warning | str, *place: Any, **more: Any) -> None:
+            if threading.get_ident() == here:
+                caught.append(message)
+            else:
+                show(message, *place, **more)
+
+        warnings.showwarning = note
+        yield caught
+
+
+def _locate(wrong: BylawError) -> dict[str, Any]:
+    """A mistake in a text, and where it is."""
+    if isinstance(wrong, RuleSyntaxError):
+        return {"ok": False, "error": wrong.message, "line": wrong.line, "column": wrong.column}
+    return {"ok": False, "error": str(wrong), "line": 1, "column": 0}
 
 
 def _parse_statement(text: str) -> Statement:
@@ -434,9 +509,9 @@ def _describe_level(statement: Statement) -> dict[str, Any]:
         level, template = statement.level, statement.template
         moved = str(statement.at(_ANY_LEVEL))
     except RuleError:
-        return dict.fromkeys(("level", "lowest", "highest", "step", "unit", "template", "parts"))
+        return dict.fromkeys(_SLIDER)
     if isinstance(level, tuple):
-        return dict.fromkeys(("level", "lowest", "highest", "step", "unit", "template", "parts"))
+        return dict.fromkeys(_SLIDER)
     unit = find_level_unit(statement)
     lowest, highest, step = _choose_range(level, unit)
     return {
@@ -447,6 +522,7 @@ def _describe_level(statement: Statement) -> dict[str, Any]:
         "unit": unit,
         "template": template,
         "parts": _split_template(template, moved),
+        "loosening": statement.loosening,
     }
 
 

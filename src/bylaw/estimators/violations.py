@@ -1,0 +1,104 @@
+"""By how much rules are missed on some rows: by single rule, and in a small table by statement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bylaw._base.notebook import COLOURS, Cell, draw_bar, make_card, make_code, make_table
+from bylaw.data.arrays import make_frame
+
+
+class StatementViolation(NamedTuple):
+    """A rule or family as it was stated, on some rows."""
+
+    statement: str
+    rules: int  # single rules that it consists of
+    violated: int  # of them
+    worst: float  # the largest excess: observed rate minus bound; nan where no row tells
+    at: str  # the single rule with that excess
+
+
+class Violations(Mapping[str, float]):
+    """For each single rule, its observed rate minus its bound. Made by `ConstrainedClassifier.violations`.
+
+    A mapping from the text of each single rule to its excess: above zero, the rule is violated on these rows;
+    nan where no row meets its conditions. Printed, and by `to_frame`, it is a small table with one line for
+    each rule or family as it was stated.
+
+    Examples
+    --------
+    >>> found = Violations({"error() <= 0.1": -0.02}, [("error() <= 0.1", ["error() <= 0.1"])])
+    >>> found["error() <= 0.1"]
+    -0.02
+    >>> found
+    rule            rules  violated  worst
+    error() <= 0.1      1         0  -0.02
+    """
+
+    def __init__(
+        self, excesses: Mapping[str, float], statements: Sequence[tuple[str, Sequence[str]]]
+    ) -> None:
+        self._excesses = dict(excesses)
+        self._statements = [(statement, tuple(rules)) for statement, rules in statements]
+
+    def __getitem__(self, rule: str) -> float:
+        return self._excesses[rule]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._excesses)
+
+    def __len__(self) -> int:
+        return len(self._excesses)
+
+    @property
+    def statements(self) -> tuple[StatementViolation, ...]:
+        """One for each rule or family as it was stated."""
+        return tuple(self._summarize(statement, rules) for statement, rules in self._statements)
+
+    def _summarize(self, statement: str, rules: tuple[str, ...]) -> StatementViolation:
+        known = [rule for rule in rules if not math.isnan(self[rule])]
+        at = max(known, key=self.__getitem__, default="")
+        violated = sum(self[rule] > 0 for rule in known)
+        return StatementViolation(statement, len(rules), violated, self[at] if at else math.nan, at)
+
+    def to_frame(self, like: Any = None) -> Any:
+        """One line for each rule or family as it was stated, with the columns rule, rules (how many single
+        ones), violated (of them), worst (the largest excess) and at (the single rule that has it).
+
+        Parameters
+        ----------
+        like : frame, optional
+            the result is a frame of the same library; by default, of the first installed of pandas, polars
+            and pyarrow.
+        """
+        names = ("rule", *StatementViolation._fields[1:])
+        columns = list(zip(*self.statements, strict=True)) or [()] * len(names)
+        return make_frame(dict(zip(names, map(list, columns), strict=True)), like)
+
+    def __repr__(self) -> str:
+        heads = ["rule", "rules", "violated", "worst"]
+        cells = [
+            [one.statement, f"{one.rules}", f"{one.violated}", f"{one.worst:.3g}"] for one in self.statements
+        ]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        return "\n".join(
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+            for row in [heads, *cells]
+        )
+
+    def _repr_html_(self) -> str:
+        most = max((one.worst for one in self.statements if one.worst > 0), default=0.0)
+        rows: list[list[Cell]] = [
+            [
+                make_code(one.statement),
+                f"{one.violated} of {one.rules}",
+                f"{one.worst:+.3g}",
+                draw_bar(one.worst, most, COLOURS["bad"]),
+                make_code(one.at) if one.rules > 1 else None,
+            ]
+            for one in self.statements
+        ]
+        heads = ("rule", "violated", "worst excess", "", "of")
+        return make_card("Observed rates minus their bounds", make_table(heads, rows, numbers=(1, 2)))

@@ -1,0 +1,86 @@
+"""Policies as text for a terminal, and as HTML for a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bylaw._base.markup import Content, Html
+from bylaw._base.notebook import Cell, draw_bar, fold, make_card, make_code, make_table
+from bylaw.formulation.solution import RulePrice
+from bylaw.language.expressions import format_conditions, shorten
+
+if TYPE_CHECKING:
+    from bylaw.policy.policy import Policy
+
+_SHOWN_RULES = 20
+_NOTABLE = 1e-3  # of violations in all, from which rules are called missed
+
+
+def format_text(policy: Policy) -> str:
+    """The policy as plain text."""
+    prices = "".join(f"\n  {rule}   price {price:.4g}" for rule, price in policy.prices.items())
+    status, worst = policy.solution.status.name.lower(), _describe_worst(policy)
+    others = (policy.hard, policy.calibration, policy.certificate)
+    return (
+        f"Policy over {shorten(policy.actions)}, beta={policy.beta:.4g}, {status}: {_describe_fit(policy)}"
+        f"\nminimize {policy.problem.minimize}{worst and chr(10) + '  ' + worst}"
+        f"{prices and chr(10) + 'subject to' + prices}"
+        f"{''.join(f'{chr(10)}{one}' for one in others if one is not None)}"
+    )
+
+
+def _describe_fit(policy: Policy) -> str:
+    """Whether the rules hold on the fitted rows and, where that is estimated, on others."""
+    if (rates := policy.fitted_rates) is not None:
+        return str(rates) if policy.certificate is None else rates.describe_fitted_rows()
+    missed = policy.guarantee.violation
+    if missed > _NOTABLE:
+        return f"the rules are missed by {missed:.2g} in all on the fitted rows"
+    return f"the rules hold to {missed:.2g} on the fitted rows"
+
+
+def _describe_worst(policy: Policy) -> str:
+    """The worst group, where its rate is minimised, and the weights of the groups that have one."""
+    if not policy.group_rates:
+        return ""
+    worst = max(policy.group_rates, key=lambda found: found.rate)
+    weighed = sorted(policy.group_rates, key=lambda found: -found.weight)
+    shown = [f"{format_conditions(one.group)} {one.weight:.3g}" for one in weighed if one.weight > _NOTABLE]
+    return f"worst group {format_conditions(worst.group)}, {worst.rate:.4g}; weights {', '.join(shown)}"
+
+
+def format_html(policy: Policy) -> str:
+    """What a policy minimises, its rules with their prices, and whether they hold."""
+    prices = policy.prices
+    most = max(prices.values(), default=0.0)
+    rows: list[list[Cell]] = [
+        [make_code(rule), f"{price:.4g}", draw_bar(price, most)] for rule, price in prices.items()
+    ]
+    title = f"Policy over {shorten(policy.actions)}: minimize {policy.problem.minimize}"
+    table = make_table(("subject to", "price", ""), rows, numbers=(1,)) if rows else None
+    others = [one for one in (policy.hard, policy.calibration, policy.certificate) if one is not None]
+    remarks: list[Content] = [_describe_fit(policy), _describe_worst(policy), *map(str, others)]
+    return make_card(title, table, _list_single_rules(policy.rule_prices), remarks=filter(None, remarks))
+
+
+def _list_single_rules(prices: tuple[RulePrice, ...]) -> Html | None:
+    """Those that cost something, dearest first, where they are not the rules as stated."""
+    if not prices or all(price.statement == price.rule for price in prices):
+        return None
+    priced = sorted((price for price in prices if price.multiplier), key=lambda price: -price.multiplier)
+    most = max((price.multiplier for price in priced), default=0.0)
+    rows: list[list[Cell]] = [
+        [
+            make_code(one.rule),
+            f"{one.multiplier:.4g}",
+            draw_bar(one.multiplier, most),
+            f"{one.tightened:+.4g}",
+        ]
+        for one in priced[:_SHOWN_RULES]
+    ]
+    table = make_table(("single rule", "price", "", "tightened by"), rows, numbers=(1, 3))
+    more = len(priced) - len(rows)
+    summary = f"{len(priced)} of {len(prices)} single rules cost something" + (
+        f", {more} not shown" if more else ""
+    )
+    return fold(summary, table)

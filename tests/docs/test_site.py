@@ -1,0 +1,167 @@
+"""The documentation as a site: it builds without a warning, its search finds what people look for, every
+public name has a place, and the cheat-sheet is one page."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import bylaw
+from helpers.browsers import run_chromium, unavailable
+from helpers.snippets import read_snippets
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+pytestmark = pytest.mark.xdist_group("site")  # one build for all
+
+
+def copy_sources(folder):
+    """The docs beside the rest of the repository, elsewhere, so that nothing is written into it."""
+    for path in ROOT.iterdir():
+        if path != DOCS and not path.name.startswith("."):
+            (folder / path.name).symlink_to(path)
+    ignored = shutil.ignore_patterns("_build", "auto_examples")
+    return Path(shutil.copytree(DOCS, folder / "docs", ignore=ignored))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The pages, built anew; examples of the gallery are not run. Links to places in a page must exist."""
+    if importlib.util.find_spec("sphinx_gallery") is None:
+        unavailable("needs Sphinx: pip install 'bylaw[docs]'")
+    sources, folder = copy_sources(tmp_path_factory.mktemp("sources")), tmp_path_factory.mktemp("site")
+    options = ["-W", "-q", "-b", "html", "-D", "suppress_warnings=", "-D", "plot_gallery=0"]
+    command = [sys.executable, "-m", "sphinx", *options, str(sources), str(folder)]
+    built = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    handler = functools.partial(QuietHandler, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+SEARCHES = {  # what people type, and pages of which one must be among the first three
+    "abstention": {"howto", "glossary"},
+    "conformal": {"howto", "glossary", "showcases/sets"},
+    "conformal prediction": {"howto", "glossary", "showcases/sets"},
+    "reject option": {"howto", "glossary"},
+    "selective classification": {"howto", "glossary"},
+    "churn": {"howto", "glossary", "showcases/upgrade"},
+    "four-fifths rule": {"howto", "glossary"},
+    "LLM routing": {"howto", "glossary", "showcases/routing"},
+    "learning to defer": {"howto", "glossary", "showcases/experts"},
+    "shadow price": {"howto", "glossary", "results", "frontier"},
+    "threshold optimizer": {"glossary", "peers", "migration/fairlearn"},
+    "e-process": {"glossary", "monitoring"},
+}
+
+
+@pytest.mark.slow
+def test_the_search_finds_what_people_look_for(address):
+    with run_chromium() as browser:
+        page = browser.new_page()
+        for words, wanted in SEARCHES.items():
+            page.goto(f"{address}/search.html?q={words.replace(' ', '+')}")
+            page.wait_for_selector("#search-results ul.search li a")
+            found = page.eval_on_selector_all(
+                "#search-results ul.search > li > a", "links => links.map(a => a.getAttribute('href'))"
+            )
+            first = {link.partition(".html")[0] for link in found[:3]}
+            assert first & wanted, f"{words}: {found[:3]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_is_wider_than_the_window(address, site, width):
+    pages = [path.relative_to(site) for path in site.rglob("*.html") if path.name != "search.html"]
+    with run_chromium() as browser:
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        for name in sorted(pages):
+            page.goto(f"{address}/{name}", wait_until="domcontentloaded")
+            wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 0, f"{name} is wider than {width} by {wide}"
+
+
+@pytest.mark.slow
+def test_every_public_name_has_a_place(site):
+    pages = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
+    table = (site / "api" / "index.html").read_text(encoding="utf-8")
+    for name in bylaw.__all__:
+        place = rf'id="bylaw\.(errors\.)?{name}"'
+        assert re.search(place, pages), f"{name} has no entry"
+        assert re.search(rf'href="\w+\.html#bylaw\.(errors\.)?{name}"', table), f"{name} is not in the table"
+
+
+def read_wants():
+    """Each wish of the page, and its code."""
+    text = (DOCS / "howto.md").read_text(encoding="utf-8")
+    parts = re.split(r"^### ", text, flags=re.M)[1:]
+    return {
+        part.partition("\n")[0]: re.findall(r"^```python\n(.*?)^```", part, re.M | re.S) for part in parts
+    }
+
+
+def test_each_want_has_a_few_lines_of_code():
+    wants = read_wants()
+    assert len(wants) >= 25
+    for want, code in wants.items():
+        assert len(code) == 1, want
+        assert 2 <= len([line for line in code[0].splitlines() if line]) <= 12, want
+        assert "from bylaw" in code[0], f"{want}: stands for itself, so it imports what it uses"
+
+
+def load_printer():
+    spec = importlib.util.spec_from_file_location("print_cheatsheet", DOCS / "print_cheatsheet.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def count_pages(pdf):
+    return len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
+
+
+def test_the_cheat_sheet_is_printed_from_its_source():
+    printer = load_printer()
+    assert printer.is_current(), "run make docs where there is a Chromium"
+    assert count_pages(printer.PDF) == 1
+    assert read_snippets(DOCS / "cheatsheet.md")
+
+
+@pytest.mark.slow
+def test_the_cheat_sheet_prints_on_one_page_in_full(site, tmp_path):
+    printer = load_printer()
+    browser = printer.find_browser()
+    if browser is None:
+        unavailable("needs Chromium: apt-get install chromium")
+    printed = tmp_path / "cheatsheet.pdf"
+    printer.print_page(site, browser, printed)
+    assert count_pages(printed) == 1
+    if shutil.which("pdftotext"):
+        text = subprocess.run(
+            ["pdftotext", str(printed), "-"], capture_output=True, text=True, check=True
+        ).stdout
+        source = (DOCS / "cheatsheet.md").read_text(encoding="utf-8")
+        for heading in re.findall(r"^#+ (.+)$", source, flags=re.M):
+            assert heading in text
+        assert "Skip to content" not in text
