@@ -15,11 +15,11 @@ from pathlib import Path
 
 from experiments.studio_pictures import COLOURS, IMAGES, RUN
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import FloatRect, Page, ViewportSize, sync_playwright
 
 from bylaw.cli.commands.demo import write_inputs
 
-FIRST_PAGE = {"width": 942, "height": 1720}
+FIRST_PAGE = ViewportSize(width=942, height=1720)
 MARGIN = 20  # pixels around the statement
 FIT = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "policy.json"]
 REPORT = ["--report", "report.html", "--held-out", "new.parquet"]
@@ -45,12 +45,8 @@ def take_pictures(page: Page) -> None:
     save(page.screenshot(), "report.png")
     box = page.locator("#sign").bounding_box()
     assert box is not None
-    around = {
-        "x": 0,
-        "y": box["y"] - MARGIN,
-        "width": FIRST_PAGE["width"],
-        "height": box["height"] + 2 * MARGIN,
-    }
+    top, height = box["y"] - MARGIN, box["height"] + 2 * MARGIN
+    around = FloatRect(x=0, y=top, width=FIRST_PAGE["width"], height=height)
     save(page.screenshot(clip=around, full_page=True), "report_statement.png")
 
 

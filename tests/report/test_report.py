@@ -190,6 +190,16 @@ def test_charts_of_one_kind_have_one_scale():
             ]
             kind = table.all("caption")[0].words().split(",")[0] == "Answered wrongly"
             axes.setdefault(kind, []).append(axis)
+            (x1, v1), (x2, v2) = (
+                [float(text.split("%")[0]) for text in tick] for tick in (axis[0], axis[-1])
+            )
+            for row in table.all("tr")[1:]:
+                (dot,) = row.all("circle", class_="after")
+                value, place = (
+                    float(text.split("%")[0]) for text in (row.children[-1].words(), dot.attributes["cx"])
+                )
+                found = v1 + (v2 - v1) * (place - x1) / (x2 - x1)
+                assert found == pytest.approx(value, abs=0.07)  # as shown, to one decimal
         assert len(axes[False]) > 2, name
         assert all(axis == axes[False][0] for axis in axes[False])
     costs = [
