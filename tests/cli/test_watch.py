@@ -289,7 +289,9 @@ def test_what_was_decided_is_watched_without_the_earlier_policy(little, bylaw):
     previous = ("--previous", "policy.json")
     assert bylaw("decide", little, "new.parquet", "-o", "d.parquet", *previous).code == 0
     log = parquet.read_table("new.parquet")
-    parquet.write_table(log.append_column("decision", parquet.read_table("d.parquet")["decision"]), "log.parquet")
+    parquet.write_table(
+        log.append_column("decision", parquet.read_table("d.parquet")["decision"]), "log.parquet"
+    )
     watch = ("watch", little, "log.parquet", "--decisions", "decision", "--json", "--state")
     found = bylaw(*watch, "blind.json")
     assert found.code == 0, found.err
@@ -306,7 +308,11 @@ def test_what_was_decided_is_watched_without_the_earlier_policy(little, bylaw):
 
 
 def test_exports_of_a_policy_that_counts_changes_speak_of_commands(little, bylaw):
-    for kind in (["sql", little, "--dialect", "duckdb"], ["python", little], ["onnx", little, "-o", "p.onnx"]):
+    for kind in (
+        ["sql", little, "--dialect", "duckdb"],
+        ["python", little],
+        ["onnx", little, "-o", "p.onnx"],
+    ):
         answer = bylaw("export", *kind)
         assert answer.code == 2
         assert "`bylaw decide POLICY TABLE --previous EARLIER`" in answer.err
