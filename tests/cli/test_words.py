@@ -136,3 +136,19 @@ def test_a_conflict_with_churn_names_it(policy, bylaw):
     assert answer.code == 1
     assert "--churn 0.001" in answer.err
     assert "custom('changed')" not in answer.err
+
+
+def test_lines_end_between_words_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
+    from rich.console import Console
+
+    from bylaw.cli import console
+
+    text = "error() is 0.1 without rules, 0.07 with them, with 10 % of cases referred, as was asked for above"
+    monkeypatch.setattr(console, "_out", Console(width=80, force_terminal=True, soft_wrap=True))
+    console.tell(text)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert " ".join(line.strip() for line in lines) == text
+    monkeypatch.setattr(console, "_out", Console(width=80, soft_wrap=True))
+    console.tell(text)
+    assert capsys.readouterr().out == f"{text}\n"
