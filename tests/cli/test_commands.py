@@ -522,11 +522,16 @@ def test_explain_lists_the_labels_of_a_set(folder, bylaw):
     assert re.search(r"from \['(no|yes)'\] to \['no', 'yes'\]\.", text)
 
 
-def test_frontier_leaves_margins_to_fit(folder, bylaw):
-    (folder / "margin.toml").write_text('rules = "rejected() <= 0.1"\n[solve]\nmargin = 1\n')
-    answer = bylaw("frontier", "scores.parquet", "--rules", "margin.toml", "--levels", "0.1,0.2")
-    assert answer.code == 0
-    assert "labels and margins are for `bylaw fit`" in answer.err
+def test_a_frontier_keeps_the_margin_of_the_rules_file(folder, bylaw):
+    costs = []
+    for margin in (0, 1):
+        (folder / "margin.toml").write_text(f'rules = "rejected() <= 0.1"\n[solve]\nmargin = {margin}\n')
+        call = ("--rules", "margin.toml", "--json")
+        (point,) = json.loads(bylaw("frontier", "scores.parquet", *call, "--levels", "0.1").out)
+        fitted = json.loads(bylaw("fit", "scores.parquet", *call, "-o", "p.json").out)
+        assert point["cost"] == pytest.approx(fitted["cost_after"], abs=1e-4)
+        costs.append(point["cost"])
+    assert costs[1] > costs[0] + 1e-4
 
 
 def test_the_demo_keeps_rules_that_are_there(folder, monkeypatch, capsys):

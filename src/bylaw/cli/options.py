@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Table = Annotated[
     Path,
     typer.Argument(
-        help="CSV, Parquet, Arrow or JSON lines, by its ending; a folder of such files, or a quoted pattern, "
-        "'scores/*.parquet'.",
+        help="CSV, Parquet, Arrow or JSON, by its ending; a folder of such files, a quoted pattern, "
+        "'scores/*.parquet', or -, standard input.",
         show_default=False,
     ),
 ]

@@ -61,7 +61,7 @@ def check_ids(ids: Any) -> None:
     keys = np.sort(_hash(vector))
     twice = keys[1:][keys[1:] == keys[:-1]]
     if len(twice):
-        value = vector[np.flatnonzero(_hash(vector) == twice[0])[0]]
+        value = vector[_hash(vector) == twice[0]].tolist()[0]
         raise OptionError(f"the id {value!r} is in several rows; give each row an id of its own")
 
 
