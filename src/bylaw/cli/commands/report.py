@@ -10,6 +10,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import tell
+from bylaw.cli.standard_streams import find_file, name_output, open_output
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import InputRows
@@ -28,7 +29,9 @@ def run_report(
     held_out: Annotated[
         Path | None, typer.Option(help="Held-out rows: they give bounds and verdicts.")
     ] = None,
-    title: Annotated[str, typer.Option(help="The title of the page.")] = "Policy report",
+    title: options.Title = None,
+    owner: options.Owner = None,
+    model_version: options.ModelVersion = None,
     confidence: options.Confidence = None,
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
@@ -47,6 +50,8 @@ def run_report(
     [bold]Example[/bold]
 
       bylaw report policy.json scores.parquet --held-out new.parquet -o report.html
+
+      bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
     from bylaw.cli.inputs import (
         check_outputs,
@@ -60,7 +65,7 @@ def run_report(
     from bylaw.monitoring.monitor import Monitor
     from bylaw.policy.policy import Policy
 
-    check_outputs([output], [policy, table, held_out, watch])
+    check_outputs([find_file(output)], [policy, table, held_out, watch])
     if held_out is None:
         idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
         options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--held-out")
@@ -86,8 +91,21 @@ def run_report(
         found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes, reading)
         judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
     monitor = None if watch is None else Monitor.load(watch, chosen)
-    make_report(chosen, rows, judges, sure, title=title, monitor=monitor).save(output)
-    tell(f"report: {output}")
+    names = name_report(title, owner, model_version, held_out)
+    with open_output(output, ".html") as target:
+        make_report(chosen, rows, judges, sure, **names, monitor=monitor).save(target)
+        tell(f"report: {name_output(output)}")
+
+
+def name_report(
+    title: str | None, owner: str | None, model_version: str | None, held_out: Path | None
+) -> dict[str, str]:
+    """What a report calls itself, its owner, the model and the held-out table, as far as that is known."""
+    from bylaw.data.table_files import name_table
+
+    source = None if held_out is None else name_table(held_out)
+    named = {"title": title, "owner": owner, "model_version": model_version, "held_out_source": source}
+    return {name: text for name, text in named.items() if text is not None}
 
 
 def make_report(
