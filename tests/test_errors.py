@@ -112,4 +112,4 @@ def test_copies_are_alike(problem):
 
 
 def test_held_out_rows_that_do_not_suffice():
-    assert "about 900 held-out rows would do" in str(UncertifiedError("r", 0.2, 900.0, 300, 0.95))
+    assert "About 900 held-out rows would do" in str(UncertifiedError("r", 0.2, 900.0, 300, 0.95))

@@ -30,9 +30,13 @@ Action = Literal[
     "choose_decisions",
     "choose_reject",
     "choose_probabilities",
+    "choose_scores",
+    "choose_positive",
+    "name_classes",
     "choose_group",
     "choose_column",
     "list_columns",
+    "state_delimiter",
     "normalize",
     "align_rows",
     "read_all_rows",
@@ -89,9 +93,13 @@ _IN_PYTHON: dict[Action, str] = {
     "choose_decisions": "for other decisions use Problem(decisions={subject!r})",
     "choose_reject": "choose another with reject=",
     "choose_probabilities": "pass probabilities='p_*', or a list of columns, one for each class",
+    "choose_scores": "pass probabilities='score'",
+    "choose_positive": "pass positive=",
+    "name_classes": "pass classes=['another', {subject!r}]",
     "choose_group": "pass groups=[{subject!r}] or group_probabilities={{{subject!r}: '{subject}_*'}}",
     "choose_column": "pass {subject}={choices[0]!r}, for instance",
     "list_columns": "give the columns as a list, in the order of the classes",
+    "state_delimiter": "write it with commas, or read it into a frame first",
     "normalize": "correct it, or pass normalize=True to divide each row by its sum",
     "align_rows": "where they have the same rows in the same order, pass both with .reset_index(drop=True); "
     "otherwise bring {subject} into the order of {choices[0]} with .reindex(...)",
@@ -251,36 +259,54 @@ class UncertifiedError(BylawError):
     Attributes
     ----------
     rule : str
-        the rule that failed.
+        the rule that takes the room: tightened for a test on so few rows, it leaves none to the others, or
+        has none itself.
     p_value : float
-        of the hypothesis that it does not hold.
+        of the hypothesis that the rules do not all hold.
     rows_needed : float
-        about how many held-out rows it would take; infinite if it is missed on these.
+        about how many held-out rows it would take; infinite if no number of rows would do.
     rows : int
         how many held-out rows there were.
     confidence : float
         that was asked for.
+    conflict : tuple of str
+        the other rules, where it is only together with these that there is no room.
     """
 
-    def __init__(self, rule: str, p_value: float, rows_needed: float, rows: int, confidence: float) -> None:
+    def __init__(
+        self,
+        rule: str,
+        p_value: float,
+        rows_needed: float,
+        rows: int,
+        confidence: float,
+        conflict: tuple[str, ...] = (),
+    ) -> None:
+        together = f", together with {' and '.join(map(repr, conflict))}," if conflict else ""
+        why = (
+            ": tightened as far as that takes, they leave each other no room"
+            if conflict
+            else ", not even with the widest margin that there is room for"
+        )
+        which = "one of the rules" if conflict else "the rule"
         advice = (
-            f"about {rows_needed:,.0f} held-out rows would do; or loosen the rule, or accept a lower "
-            "confidence"
+            f"About {rows_needed:,.0f} held-out rows would do; or loosen {which}, or lower the confidence"
             if math.isfinite(rows_needed)
-            else "it is missed or just met on these rows even so. All rules are tightened together, and a "
-            "tight one beside it may leave it no room. Give more rows or better probabilities, loosen this "
-            "rule or the tightest, or give labels and groups of the fitting rows, if they were not given"
+            else "It is missed or just met on these rows even so, and more of them would not help. Loosen "
+            f"{which}, use better probabilities, or give labels and groups of the fitting rows, if they were "
+            "not given"
         )
         super().__init__(
-            f"the rule {rule!r} cannot be certified with {100 * confidence:g} % confidence on "
-            f"{rows:,} held-out rows (p = {p_value:.2g}), not even with the widest margin: {advice}"
+            f"the rule {rule!r}{together} cannot be certified with {100 * confidence:g} % confidence on "
+            f"{rows:,} held-out rows (p = {p_value:.2g}){why}. {advice}"
         )
-        self.args = (rule, p_value, rows_needed, rows, confidence)
+        self.args = (rule, p_value, rows_needed, rows, confidence, conflict)
         self.rule = rule
         self.p_value = p_value
         self.rows_needed = rows_needed
         self.rows = rows
         self.confidence = confidence
+        self.conflict = conflict
 
 
 class ConvergenceWarning(_Advising, UserWarning):

@@ -96,9 +96,9 @@ def test_a_rules_file_may_ask_for_it(sharp, bylaw):
     fit = ("fit", "sharp_scores.parquet", "--rules", "c.toml", "-o", "c.json", "--json")
     assert json.loads(bylaw(*fit).out)["calibration"] == "labels: temperature"
     assert json.loads(bylaw(*fit, "--calibrate", "none").out)["calibration"] is None
-    curve = bylaw("frontier", "sharp_scores.parquet", "--rules", "c.toml", "--levels", "0.1,0.2")
-    assert curve.code == 0
-    assert "calibration, labels and margins are for `bylaw fit`" in curve.err
+    cost = json.loads(bylaw(*fit).out)["cost_after"]
+    curve = bylaw("frontier", "sharp_scores.parquet", "--rules", "c.toml", "--levels", "0.1", "--json")
+    assert json.loads(curve.out)[0]["cost"] == pytest.approx(cost, abs=1e-4)
     (sharp / "bad.toml").write_text('rules = "rejected() <= 0.1"\n[solve]\ncalibrate = "platt"\n')
     answer = bylaw("fit", "sharp_scores.parquet", "--rules", "bad.toml", "-o", "c.json")
     assert answer.code == 2

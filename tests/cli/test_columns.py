@@ -96,7 +96,7 @@ def test_unknown_groups_with_a_joint_survive_a_policy(folder, bylaw):
             references={"old": columns["old"]},
         )
     )
-    np.testing.assert_array_equal(parquet.read_table("d.parquet")["p_yes"], distribution[:, 1])
+    np.testing.assert_array_equal(parquet.read_table("d.parquet")["decision_p_yes"], distribution[:, 1])
     table = parquet.read_table("hidden.parquet")
     parquet.write_table(table.select(table.column_names[::-1]), "turned.parquet")
     said = ["--group-probabilities", "sex=sex_*"]

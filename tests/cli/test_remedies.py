@@ -40,7 +40,13 @@ IN_SHELL = {
     "file",
     Remedy("pass_changes", "changed"): "give the policy that decided before with --previous POLICY",
     Remedy("choose_reject"): 'choose another with reject = "refer" at the top of the rules file',
-    Remedy("choose_probabilities"): "name them with --scores 'p_*' or --scores COLUMN,COLUMN",
+    Remedy("choose_probabilities"): "name them with --scores 'p_*' or --scores COLUMN,COLUMN; or one, with "
+    "--scores COLUMN --positive CLASS",
+    Remedy("choose_scores"): "name it with --scores COLUMN",
+    Remedy("choose_positive"): "name it with --positive CLASS",
+    Remedy("name_classes", "yes"): "name both with --classes OTHER,yes, or the column of true labels with "
+    "--label",
+    Remedy("state_delimiter"): "pass --delimiter ';'",
     Remedy("choose_group", "race"): "pass --group race or --group-probabilities 'race=race_*'",
     Remedy("choose_column", "label", ("y", "outcome")): "pass --label y, for instance",
     Remedy("choose_column", "weight", ("w", "v")): "pass --weight w, for instance",
@@ -174,7 +180,7 @@ def test_warnings_have_the_words_of_the_shell_too(rows, bylaw):
 def test_rules_that_were_not_judged_say_which_flags_would_help(rows, bylaw):
     assert fit(bylaw, "demographic_parity('sex', tol=0.3)", "error() <= 0.9").code == 0
     answer = bylaw("audit", "p.json", "others.parquet")
-    assert answer.code == 2
+    assert answer.code == 4
     assert "error() <= 0.9: not judged (it refers to labels; name their column with --label" in answer.out
     advice = "only probabilities are known; name the column of its observed values with --true-group sex=COL"
     assert advice in answer.out

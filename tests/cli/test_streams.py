@@ -101,7 +101,7 @@ def test_trouble_writes_nothing_to_standard_output(plain, bylaw, monkeypatch):
         (["new.csv", "-o", "out.csv", "--keep", "age"], "--keep age: new.csv has no column 'age'; it has"),
         (["new.csv", "-o", "out.csv", "--keep", "id"], "the output has a column 'id' anyway"),
         (["new.csv", "-o", "out.csv", "--keep", "sex", "--keep", "sex"], "has a column 'sex' anyway"),
-        (["new.csv", "-o", "out.csv", "--keep", "p_no", "--probabilities"], "has a column 'p_no' anyway"),
+        (["new.csv", "-o", "out.csv", "--keep", "decision_p_no", "--probabilities"], "has no column"),
         (["lists.parquet", "-o", "out.csv", "--keep", "tags"], "a CSV file has no list"),
     ],
 )
@@ -156,7 +156,9 @@ def test_nobody_reading_the_pipe_is_no_trouble(plain, folder):
     rows = pyarrow.concat_tables([parquet.read_table("new.parquet")] * 20)
     parquet.write_table(rows, "many.parquet")
     call = f'"{sys.executable}" -c "from bylaw.cli import main; main()"'
-    command = f"set -o pipefail; {call} decide policy.json many.parquet -o - --format csv | head -1"
+    command = (
+        f"set -o pipefail; {call} decide policy.json many.parquet --repeated-ids -o - --format csv | head -1"
+    )
     ended = subprocess.run(
         ["bash", "-c", command],
         capture_output=True,

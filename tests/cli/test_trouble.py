@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw.cli.commands.decide import _Decider
+from bylaw.cli.decider import Decider
 from bylaw.data import table_files
 from bylaw.data.table_files import TableFile
 from bylaw.policy.serialization import compute_digest
@@ -118,7 +118,7 @@ def test_trouble_in_a_thread_leaves_no_output_and_no_thread(
 
         monkeypatch.setattr(table_files, "open_writer", open_failing_writer)
     else:
-        home, name = (TableFile, "parse_values") if place == "read" else (_Decider, "decide")
+        home, name = (TableFile, "parse_values") if place == "read" else (Decider, "decide")
         monkeypatch.setattr(home, name, fail_on_call(getattr(home, name), 5, trouble))
     before = names_in(folder)
     answer = bylaw("decide", "policy.json", "new.parquet", "-o", f"decisions.{suffix}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -271,3 +272,75 @@ def test_rows_count_by_decisions_always_or_never(policy, bylaw):
     mixed = bylaw("watch", "policy.json", "drawn.parquet", "--state", "watch.json", "--decisions", "decision")
     assert mixed.code == 2
     assert "earlier rows counted by probabilities" in mixed.err
+
+
+@pytest.fixture
+def little(policy, bylaw):
+    """A policy that counts changes since another."""
+    parquet.write_table(day(50, rows=4000, drift=0.3), "drifted.parquet")
+    told = json.loads(bylaw("refit", "policy.json", "drifted.parquet", "-o", "any.json", "--json").out)
+    churn = ("--churn", f"{told['changed'] - 0.004:.4f}")
+    found = bylaw("refit", "policy.json", "drifted.parquet", *churn, "-o", "little.json", "--json")
+    assert json.loads(found.out)["needs_previous"]
+    return "little.json"
+
+
+def test_what_was_decided_is_watched_without_the_earlier_policy(little, bylaw):
+    previous = ("--previous", "policy.json")
+    assert bylaw("decide", little, "new.parquet", "-o", "d.parquet", *previous).code == 0
+    log = parquet.read_table("new.parquet")
+    parquet.write_table(
+        log.append_column("decision", parquet.read_table("d.parquet")["decision"]), "log.parquet"
+    )
+    watch = ("watch", little, "log.parquet", "--decisions", "decision", "--json", "--state")
+    found = bylaw(*watch, "blind.json")
+    assert found.code == 0, found.err
+    assert "changed decisions are not watched" in found.err
+    blind = {rule["rule"]: rule["estimate"] for rule in json.loads(found.out)["rules"]}
+    told = json.loads(bylaw(*watch, "seeing.json", *previous).out)
+    seeing = {rule["rule"]: rule["estimate"] for rule in told["rules"]}
+    (changed,) = set(seeing) - set(blind)
+    assert changed.startswith("custom('changed')")
+    assert blind == pytest.approx({rule: seeing[rule] for rule in blind})
+    parquet.write_table(parquet.read_table("log.parquet").slice(0, 900), "part.parquet")
+    refused = bylaw("watch", little, "part.parquet", "--decisions", "decision", "--state", "seeing.json")
+    assert (refused.code, "watches changed decisions" in refused.err) == (2, True)
+
+
+def test_exports_of_a_policy_that_counts_changes_speak_of_commands(little, bylaw):
+    for kind in (
+        ["sql", little, "--dialect", "duckdb"],
+        ["python", little],
+        ["onnx", little, "-o", "p.onnx"],
+    ):
+        answer = bylaw("export", *kind)
+        assert answer.code == 2
+        assert "`bylaw decide POLICY TABLE --previous EARLIER`" in answer.err
+        assert "Columns(" not in answer.err
+
+
+def test_a_daily_run_is_not_told_of_labels_that_come_late(policy, bylaw):
+    write_day(1)
+    found = bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json")
+    assert "the label of the fitted table" not in found.err
+    audited = bylaw("audit", "policy.json", "day1.parquet")
+    assert "the label of the fitted table" in audited.err  # where it is news
+
+
+def test_a_batch_that_was_counted_before_is_told_to_machines(policy, bylaw):
+    write_day(1)
+    watch = ("watch", "policy.json", "day1.parquet", "--state", "watch.json", "--json", "--batch")
+    first, again, renamed = (json.loads(bylaw(*watch, name).out) for name in ("monday", "monday", "tuesday"))
+    assert [run["counted"] for run in (first, again, renamed)] == [True, False, False]
+    assert [run["rows"] for run in (first, again, renamed)] == [500, 500, 500]
+    assert (first["batch"], first["exit_code"]) == ("monday", 0)
+
+
+def test_standard_input_is_watched(policy, bylaw, monkeypatch):
+    write_day(1)
+    with open("day1.parquet", "rb") as file:  # noqa: PTH123
+        content = file.read()
+    for counted in (True, False):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        call = ("watch", "policy.json", "-", "--format", "parquet", "--state", "watch.json", "--json")
+        assert json.loads(bylaw(*call).out)["counted"] is counted

@@ -201,3 +201,60 @@ def test_custom_costs_are_certified_within_their_limits():
 def test_nothing_to_certify():
     with pytest.raises(OptionError, match="no rules"):
         guaranteed(Problem(error()))
+
+
+def unequal(n, seed):
+    """A tenth of the rows, "small", has weak scores: only rejections there bring its error down, so that a
+    tighter parity of errors takes the room of a bound on rejections."""
+    rng = np.random.default_rng(seed)
+    group = np.where(rng.random(n) < 0.1, "small", "large")
+    chance = 1 / (1 + np.exp(-rng.normal(size=n) * np.where(group == "small", 0.55, 2.5)))
+    labels = (rng.random(n) < chance).astype(int)
+    return Evidence(np.column_stack([1 - chance, chance]), groups={"g": group}), labels
+
+
+def certify_unequal(n_held_out, seed, *rules):
+    fit, labels = unequal(3000, 0)
+    held, held_labels = unequal(n_held_out, seed)
+    problem = Problem(error(), rules)
+    return guaranteed(problem, fit, HeldOut(held, held_labels), labels=labels).certificate
+
+
+@pytest.mark.slow
+def test_the_rule_that_takes_the_room_is_named_and_how_many_rows_would_do():
+    """300 rows of the small group cannot show an error within 0.2 of the others', where hardly any may be
+    rejected; 3,000 rows show a bound on rejections by itself."""
+    parity, few = "error_parity('g', tol=0.2)", "rejected() <= 0.02"
+    assert certify_unequal(3000, 1, few).p_value <= 0.05
+    with pytest.raises(UncertifiedError) as caught:
+        certify_unequal(3000, 1, parity, few)
+    assert (caught.value.rule, caught.value.conflict) == (parity, ())
+    assert 3000 < caught.value.rows_needed < 10_000
+    for seed in range(50, 53):
+        enough = round(1.5 * caught.value.rows_needed)
+        assert certify_unequal(enough, seed, parity, few).p_value <= 0.05
+
+
+@pytest.mark.slow
+def test_rules_that_have_room_alone_and_not_together_are_named_together():
+    parity, few = "error_parity('g', tol=0.12)", "rejected() <= 0.03"
+    with pytest.raises(UncertifiedError, match="leave each other no room") as caught:
+        certify_unequal(3000, 1, parity, few)
+    assert {caught.value.rule, *caught.value.conflict} == {parity, few}
+
+
+@pytest.mark.slow
+def test_margins_begin_where_the_widest_leave_no_room():
+    """With margins of six standard errors for both, neither has any."""
+    rules = "error_parity('g', tol=0.25)", "rejected() <= 0.02"
+    found = certify_unequal(3000, 1, *rules)
+    assert found.margin < 6
+
+
+def test_no_number_of_rows_is_stated_where_none_would_do():
+    message = str(UncertifiedError("x", 0.5, np.inf, 300, 0.95))
+    assert "would not help" in message
+    assert "would do" not in message
+    named = UncertifiedError("x", 0.5, 900.0, 300, 0.95, ("y",))
+    assert "the rule 'x', together with 'y', cannot be certified" in str(named)
+    assert pickle.loads(pickle.dumps(named)).conflict == ("y",)

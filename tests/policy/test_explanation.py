@@ -6,19 +6,28 @@ import polars
 import pytest
 
 from bylaw import (
+    Evidence,
     Policy,
     Problem,
+    accepted,
+    balanced_error,
     custom,
     demographic_parity,
     disagreement,
     equalized_odds,
     error,
     explain,
+    f1,
     miscoverage,
+    precision,
+    predictive_parity,
     rejected,
     size,
     solve,
+    worst,
 )
+from bylaw.errors import RuleError
+from bylaw.formulation.row_rates import decide_baseline
 from helpers.reference import softmax
 
 PROBLEMS = {
@@ -79,9 +88,9 @@ def test_moved_rows_and_frames(rows):
 def test_moved_sets(rows):
     evidence = rows.evidence()
     found = explain(solve(Problem(miscoverage(), [size() <= 1.2]), evidence), evidence)
-    assert found.before.all()  # without a rule, every label is in
+    assert (found.before == np.eye(2, dtype=bool)[rows.P.argmax(axis=1)]).all()  # the model's label alone
     assert (found.after == (found.scores > 0)).all()
-    assert (found.moved == ~found.after.all(axis=1)).all()
+    assert (found.moved == (found.before != found.after).any(axis=1)).all()
 
 
 def test_rules_in_large_units(rows):
@@ -91,3 +100,63 @@ def test_rules_in_large_units(rows):
     found = explain(policy, evidence)
     assert softmax(20 * found.scores) == pytest.approx(policy.probabilities(evidence), abs=1e-9)
     assert found.pulls[:, 0] == pytest.approx(-policy.multipliers["custom('cents') <= 200000"] * cents)
+
+
+QUOTIENTS = {
+    "bounded": Problem(error(), [precision(1) >= 0.78, precision(0) >= 0.7, rejected() <= 0.4]),
+    "compared": Problem(error(), [predictive_parity("known", tol=0.01), rejected() <= 0.1]),
+    "objective": Problem(1 - f1(1), [demographic_parity("known", tol=0.05)]),
+    "ratio": Problem(error() / accepted(), [accepted() >= 0.8, rejected() <= 0.2]),
+    "worst": Problem(worst(error(), by="known"), [rejected() <= 0.1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:chance decides")
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_quotients_have_exact_shares_too(rows, name):
+    evidence = rows.evidence()
+    policy = solve(QUOTIENTS[name], evidence, beta=50.0)
+    found = explain(policy, evidence)
+    assert softmax(50 * found.scores) == pytest.approx(policy.probabilities(evidence), abs=1e-7)
+    assert (found.before == decide_baseline(policy.problem, evidence).argmax(axis=1)).all()
+    assert set(found.before.tolist()) <= {0, 1}  # never a rejection
+
+
+def test_bounds_on_quotients_are_named_one_by_one_and_comparisons_together(rows):
+    evidence = rows.evidence()
+    bounded = explain(solve(QUOTIENTS["bounded"], evidence), evidence)
+    assert set(bounded.rules) <= {"precision(1) >= 0.78", "precision(0) >= 0.7", "rejected() <= 0.4"}
+    assert "precision(1) >= 0.78" in bounded.rules
+    here = bounded.pulls[:, bounded.rules.index("precision(1) >= 0.78")]
+    # P(right) - 0.78 of a "1": it pulls at no other decision, and changes its sign where the chance is 0.78.
+    assert not here[:, [0, 2]].any()
+    assert (np.sign(here[:, 1]) == np.sign(rows.P[:, 1] - 0.78)).all()
+    compared = explain(solve(QUOTIENTS["compared"], evidence), evidence)
+    assert "predictive_parity('known', tol=0.01)" in compared.rules
+
+
+def test_a_quotient_to_minimise_beside_a_rule_on_one_is_refused_in_words(rows):
+    evidence = rows.evidence()
+    policy = solve(Problem(1 - f1(1), [precision(1) >= 0.9]), evidence)
+    with pytest.raises(RuleError, match="cannot be told apart"):
+        explain(policy, evidence)
+
+
+def test_a_row_alone_has_the_baseline_that_it_has_among_others():
+    """A rare class weighs more in a balanced error, which one row cannot tell."""
+    rng = np.random.default_rng(0)
+    rare = rng.beta(1, 9, 400)
+    evidence = Evidence(np.column_stack([1 - rare, rare]))
+    policy = solve(Problem(balanced_error(), [rejected() <= 0.1]), evidence)
+    whole = explain(policy, evidence).before
+    assert (whole == (rare > rare.mean())).all()  # at equal costs, p / P(1) = (1 - p) / P(0)
+    alone = [int(explain(policy, evidence.rows(slice(i, i + 1))).before[0]) for i in range(400)]
+    assert alone == whole.tolist()
+
+
+def test_the_earlier_decision_is_the_models_where_a_rejection_costs_nothing():
+    """Stated by hand: the model decides 'b', which the rules leave or refer."""
+    scores = np.array([[0.2, 0.5, 0.3]] * 3 + [[0.9, 0.05, 0.05]] * 7)
+    evidence = Evidence(scores, classes=["a", "b", "c"])
+    found = explain(solve(Problem(error(), [rejected() <= 0.2]), evidence), evidence)
+    assert [found.actions[i] for i in found.before] == ["b"] * 3 + ["a"] * 7

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from bylaw import rejected, selected
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.auditing.audit import Verdict
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.colors import DARK, LIGHT
 from bylaw.report.svg_charts import (
-    Scale,
     choose_ticks,
     draw_axis,
     draw_column,
@@ -20,7 +20,6 @@ from bylaw.report.svg_charts import (
     draw_stack,
     draw_track,
     draw_track_axis,
-    fit_scale,
 )
 from helpers.reported import parsed
 

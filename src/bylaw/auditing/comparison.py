@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats, Value
-from bylaw.auditing.costs import is_observed
+from bylaw.auditing.costs import is_observed, measure_referred
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import EvidenceError
@@ -47,6 +47,8 @@ class Comparison:
     rules: tuple[ComparedRule, ...]
     cost_before: float
     cost_after: float
+    referred_before: float  # share of decisions that are no labels; nan where there are only labels
+    referred_after: float
     changed: float  # share of decisions
     by_group: tuple[GroupChange, ...]
     flows: Floats  # (n_actions, n_actions): shares of all rows, from the earlier decision to the later one
@@ -66,6 +68,8 @@ class Comparison:
             "measurement": self.measurement,
             "cost_before": _to_plain(self.cost_before),
             "cost_after": _to_plain(self.cost_after),
+            "referred_before": _to_plain(self.referred_before),
+            "referred_after": _to_plain(self.referred_after),
             "changed": self.changed,
             "by_group": [one._asdict() for one in self.by_group],
             "rules": rules,
@@ -117,6 +121,8 @@ def compare_policies(
         rules=_compare_rules(after, seen, chances),
         cost_before=costs[0],
         cost_after=costs[1],
+        referred_before=measure_referred(chances[0], after.action_space, marked),
+        referred_after=measure_referred(chances[1], after.action_space, marked),
         changed=float(np.average(changed, weights=marked.weights)),
         by_group=_group_changes(seen, changed),
         flows=flows,

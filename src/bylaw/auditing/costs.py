@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bylaw._base.typing import Floats
+from bylaw.data.evidence import RowData
 from bylaw.data.outcomes import KNOWN, Limits, ObservedRows, name_cost
 from bylaw.formulation.row_rates import decide_baseline, has_rows
 from bylaw.language.action_space import ActionSpace
@@ -20,6 +23,20 @@ class Costs(NamedTuple):
 
     baseline: float
     policy: float
+
+
+def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
+    """The weighted share of decisions, of probabilities (n_rows, n_actions), that are no labels: rejections
+    and other options. They are no errors, so that an error falls with them. nan where there are none."""
+    n_labels = len(space.classes)
+    if not (space.exclusive and space.options and n_labels):
+        return math.nan
+    return float(np.average(probabilities[:, n_labels:].sum(axis=1), weights=rows.weights))
+
+
+def format_referred(share: float) -> str:
+    """In the line of a cost; empty if nothing is referred."""
+    return f", with {100 * share:.3g} % of cases referred" if share > 0 else ""
 
 
 def add_changes(

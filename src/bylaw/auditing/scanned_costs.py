@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.auditing.costs import Costs
+from bylaw.auditing.costs import Costs, measure_referred
 from bylaw.backends.scan import SurveyedRows
 from bylaw.data.evidence import RowData
 from bylaw.formulation.row_rates import decide_baseline
@@ -24,17 +24,18 @@ class CostSums:
 
     n_rows: int
     mass: float  # of their weights
-    costs: Floats  # (2,): of the baseline and of the policy, times the weights
+    costs: Floats  # (3,): of the baseline, of the policy, and its cases referred, times the weights
 
     def __add__(self, other: CostSums) -> CostSums:
         return CostSums(self.n_rows + other.n_rows, self.mass + other.mass, self.costs + other.costs)
 
 
 class ScannedCosts(NamedTuple):
-    """How many rows there are, and what they cost."""
+    """How many rows there are, what they cost, and the share of cases referred."""
 
     n_rows: int
     costs: Costs
+    referred: float
 
 
 def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
@@ -52,7 +53,8 @@ def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
     """
     parts = rows.scan.walk(_CostTask(policy, rows), rows.reader.names, lambda found: found.n_rows)
     total = reduce(add, parts)
-    return ScannedCosts(total.n_rows, Costs(*(total.costs / total.mass).tolist()))
+    before, after, referred = (total.costs / total.mass).tolist()
+    return ScannedCosts(total.n_rows, Costs(before, after), referred)
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,11 @@ class _CostTask:
         evidence = reader.read(batch).with_columns(margins=self.rows.margins)
         mass = float(evidence.row_weights.sum())
         if not mass:
-            return CostSums(len(batch), 0.0, np.zeros(2))
+            return CostSums(len(batch), 0.0, np.zeros(3))
         seen: RowData = evidence
         if reader.observes:
             seen = reader.observe(batch, evidence).with_columns(margins=self.rows.observed_margins)
         decisions = decide_baseline(policy.problem, evidence), policy.probabilities(evidence)
         means = [policy.expected(policy.problem.minimize, seen, probabilities=part) for part in decisions]
+        means.append(measure_referred(decisions[1], policy.action_space, evidence))
         return CostSums(len(batch), mass, mass * np.array(means))

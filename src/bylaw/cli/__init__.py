@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """The entry point. Exit codes: 0 success, 1 a rule that does not hold, 2 an error, 3 a fault in bylaw."""
+    """The entry point. Exit codes are those of `bylaw.cli.exit_codes`."""
     try:
         from bylaw.cli.app import run
     except ModuleNotFoundError as missing:

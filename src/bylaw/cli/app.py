@@ -7,6 +7,7 @@ pyarrow, scipy or matplotlib.
 from __future__ import annotations
 
 import signal
+import sys
 import traceback
 from typing import Annotated, Any
 
@@ -27,6 +28,8 @@ from bylaw.cli.commands.show import run_show
 from bylaw.cli.commands.studio import run_studio
 from bylaw.cli.commands.watch import run_watch
 from bylaw.cli.console import fail, redirect_warnings, tell
+from bylaw.cli.exit_codes import ExitCode, list_exit_codes
+from bylaw.cli.failures import show_failure
 from bylaw.cli.remedies import describe_problem
 from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError
 
@@ -38,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=_PURPOSE,
+    epilog=list_exit_codes(),
 )
 app.command("fit")(run_fit)
 app.command("decide")(run_decide)
@@ -58,31 +62,32 @@ app.add_typer(export, name="export")
 def run() -> int:
     """Run the command of `sys.argv`; the exit code."""
     signal.signal(signal.SIGTERM, _stop)
+    as_json = "--json" in sys.argv[1:]  # what is wrong with the arguments is told as JSON, too
     try:
         with redirect_warnings():
-            app()
-    except (InfeasibleRulesError, UncertifiedError) as problem:
-        fail(describe_problem(problem))
-        return 1
-    except FileNotFoundError as problem:
-        fail(f"there is no file {problem.filename}" if problem.filename else str(problem))
-        return 2
-    except (BylawError, OSError) as problem:
-        fail(describe_problem(problem))
-        return 2
-    except ModuleNotFoundError as missing:
-        if missing.name != "pyarrow":
-            return _report_fault()
-        fail("the command line needs pyarrow: pip install 'bylaw[cli]'")
-        return 2
-    except Exception:  # 1 would mean that a rule is violated
-        return _report_fault()
-    return 0
+            return int(app(standalone_mode=not as_json) or ExitCode.SUCCESS)
+    except Exception as problem:
+        text, code = _describe_failure(problem)
+        fail(text)
+        if as_json:
+            show_failure(problem, text, code)
+        return code
 
 
-def _report_fault() -> int:
-    fail(f"this is a fault in bylaw; please report it\n{traceback.format_exc()}")
-    return 3
+def _describe_failure(problem: Exception) -> tuple[str, ExitCode]:
+    """What is told of an error, and the exit code."""
+    if isinstance(problem, InfeasibleRulesError | UncertifiedError):
+        return describe_problem(problem), ExitCode.BROKEN
+    if isinstance(problem, FileNotFoundError):
+        return f"there is no file {problem.filename}" if problem.filename else str(problem), ExitCode.TROUBLE
+    if isinstance(problem, BylawError | OSError):
+        return describe_problem(problem), ExitCode.TROUBLE
+    if isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
+        return "the command line needs pyarrow: pip install 'bylaw[cli]'", ExitCode.TROUBLE
+    if (word := getattr(problem, "format_message", None)) is not None:  # wrong arguments
+        return word(), ExitCode.TROUBLE
+    # Not 1, which would mean that a rule is violated.
+    return f"this is a fault in bylaw; please report it\n{traceback.format_exc()}", ExitCode.FAULT
 
 
 def _stop(*_: Any) -> None:

@@ -35,6 +35,22 @@ _out = _Console(highlight=False, soft_wrap=True, emoji=False)
 _aside = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
+def _print(console: Console, text: Text) -> None:
+    """On a terminal, lines end between words; in a file, they are as long as they are."""
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+@contextlib.contextmanager
+def keep_output_free() -> Iterator[None]:
+    """What is told meanwhile goes to standard error: standard output is for the result itself."""
+    global _out
+    told, _out = _out, _aside
+    try:
+        yield
+    finally:
+        _out = told
+
+
 def make_plain(text: Any, style: str = "") -> Text:
     """Text that cannot steer a terminal."""
     return Text(make_visible(str(text), keep="\n\t"), style=style)
@@ -42,7 +58,7 @@ def make_plain(text: Any, style: str = "") -> Text:
 
 def tell(text: Any, style: str = "") -> None:
     """Print a line of the result."""
-    _out.print(make_plain(text, style))
+    _print(_out, make_plain(text, style))
     _flush()
 
 
@@ -84,6 +100,11 @@ def show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) 
     _flush()
 
 
+def get_width() -> int:
+    """Characters in a line of the terminal."""
+    return _out.width
+
+
 def _flush() -> None:
     try:
         sys.stdout.flush()
@@ -98,17 +119,17 @@ def _discard_output() -> None:
 
 def remark(text: str) -> None:
     """Print what was assumed on the way."""
-    _aside.print(make_plain(text, "dim"))
+    _print(_aside, make_plain(text, "dim"))
 
 
 def warn(text: str) -> None:
     """Print a warning."""
-    _aside.print(Text("warning: ", "yellow") + make_plain(text))
+    _print(_aside, Text("warning: ", "yellow") + make_plain(text))
 
 
 def fail(text: str) -> None:
     """Print an error; the caller ends the program."""
-    _aside.print(Text("error: ", "bold red") + make_plain(text))
+    _print(_aside, Text("error: ", "bold red") + make_plain(text))
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ _OTHER = {
     "keep": "it differs in --keep",
     "format": "it differs in --format",
     "key": "its key is another one",
+    "unseen": "it differs in --unseen",
 }
 _ROUNDS = 100_000  # so that whoever sees the list cannot try out many keys
 
@@ -57,6 +58,7 @@ class Settings(NamedTuple):
     keep: Sequence[str]
     format: str | None
     key: str | None
+    unseen: str | None = None  # what becomes of groups that were never seen, if they are not refused
 
     def to_dict(self, salt: str) -> dict[str, Any]:
         """Plain values; the key may be secret, and is hashed."""

@@ -10,24 +10,27 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from bylaw._base.validation import check_number
-from bylaw.auditing.costs import Costs, compare_costs, is_observed
+from bylaw.auditing.costs import Costs, compare_costs, is_observed, measure_referred
 from bylaw.cli.column_flags import Flags, parse_pairs
 from bylaw.cli.console import remark
 from bylaw.cli.decision_columns import make_decision_column
 from bylaw.cli.reading import Reading
 from bylaw.cli.rules_file import RulesFile
+from bylaw.cli.standard_streams import STREAM
 from bylaw.data.arrays import as_partial_vector
-from bylaw.data.column_roles import Roles, as_mapping, find_roles, order_columns
+from bylaw.data.column_roles import OBVIOUS_LABELS, Roles, as_mapping, find_roles, order_columns
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import KNOWN, HeldOut, observe
 from bylaw.data.table_files import TableFile, is_many, name_table, would_read
+from bylaw.data.text_values import match_value
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting.refit import counts_changes
-from bylaw.language.expressions import CHANGED
+from bylaw.language.expressions import CHANGED, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
 _READING = Reading()
+_MOST_CLASSES = 20  # of which some are named in an error
 # What the command line states of a group under one role makes what the file states under another void.
 _INSTEAD = {
     "groups": ("group_probabilities",),
@@ -56,6 +59,7 @@ class Measured(NamedTuple):
 
     n_rows: int
     costs: Costs
+    referred: float  # the share of decisions that are no labels; nan where there are only labels, or none
     observed: bool  # where there are labels
 
 
@@ -98,7 +102,10 @@ class InputRows:
         """What the policy costs on these rows."""
         seen = observe(policy.calibrate(self.evidence), **self.outcomes)
         observed = is_observed(policy.problem.minimize, seen, policy.action_space)
-        return Measured(len(self.evidence), compare_costs(policy, seen), observed)
+        chances = policy.probabilities(self.evidence)
+        referred = measure_referred(chances, policy.action_space, self.evidence)
+        costs = compare_costs(policy, seen, probabilities=chances)
+        return Measured(len(self.evidence), costs, referred, observed)
 
     def hold_out(self, outcomes: Mapping[str, Any], **known: Any) -> HeldOut:
         """The rows as held-out ones, with what is known of their costs and weights."""
@@ -137,11 +144,16 @@ class Previous:
         return self.policy.mark_changes(evidence, ids=ids if self.by_id else None)
 
 
+def counts_changed(policy: Policy) -> bool:
+    """Whether a rule counts the decisions that changed since an earlier policy."""
+    return CHANGED in policy.problem.arrays
+
+
 def load_previous(path: Path | None, policy: Policy) -> Previous | None:
     """Of --previous; an error if it has no effect, or is another one than the policy was fitted beside."""
     if path is None:
         return None
-    if CHANGED not in policy.problem.arrays:
+    if not counts_changed(policy):
         raise OptionError("--previous has no effect: the policy has no rule on changed decisions")
     earlier, known = Policy.load(path), policy.card.previous
     if known and known["policy"] != earlier.digest:
@@ -256,16 +268,11 @@ def state_roles(rules: RulesFile, flags: Flags) -> dict[str, Any]:
     return _merge_roles(rules.columns, flags.list_roles())
 
 
-def find_predicted_roles(path: Path, rules: RulesFile, flags: Flags) -> Roles:
-    """For commands that go by the model's probabilities, with a remark where the rules state more."""
-    if "label" in rules.columns or "margin" in rules.solve or "calibrate" in rules.solve:
-        remark("by the model's probabilities: calibration, labels and margins are for `bylaw fit`")
-    return find_fitting_roles(path, rules, flags, without=("label", "seen_weights", "id"))
-
-
 def _merge_roles(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     """The command line goes first, name by name."""
     merged = {**file, **flags}
+    if "positive" not in flags and _has_many(flags.get("probabilities", "")):
+        merged.pop("positive", None)
     for role in ("groups", "group_probabilities", "true_groups", "joint", "references"):
         if role in file:
             instead = [name for other in _INSTEAD.get(role, ()) for name in flags.get(other, ())]
@@ -274,12 +281,38 @@ def _merge_roles(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     return merged
 
 
+def _has_many(scores: Any) -> bool:
+    """Whether several columns of scores are stated."""
+    return "*" in scores if isinstance(scores, str) else len(scores) > 1
+
+
+def _name_classes(stated: Mapping[str, Any], names: Sequence[str], path: Path) -> Mapping[str, Any]:
+    """With one column of scores: the two classes, where they are not stated those of the true labels."""
+    if stated.get("positive") is None or stated.get("classes"):
+        return stated
+    label: str = stated.get("label") or next((name for name in OBVIOUS_LABELS if name in names), "")
+    if label not in names:
+        return stated
+    seen: dict[Any, None] = {}
+    for batch in TableFile(path, values={label: ()}).batches([label]):
+        seen |= dict.fromkeys(batch.column(label).unique().to_pylist())
+        if len(seen) > _MOST_CLASSES:
+            break
+    classes = [value for value in seen if value is not None]
+    if len(classes) != 2 or match_value(str(stated["positive"]), classes) is None:
+        raise EvidenceError(
+            f"positive is one of the two classes, not {stated['positive']!r}: the column {label!r} has "
+            f"{shorten(classes)}"
+        )
+    return {**stated, "classes": sorted(classes, key=str)}
+
+
 def _find_roles(
     stated: Mapping[str, Any], names: Sequence[str], path: Path, problem: Problem, without: Sequence[str]
 ) -> Roles:
     """The roles of a file's columns, with a remark on what was guessed."""
     try:
-        roles = find_roles(stated, names, problem, without)
+        roles = find_roles(_name_classes(stated, names, path), names, problem, without)
     except EvidenceError as trouble:
         trouble.add_place(path)
         raise
@@ -297,23 +330,26 @@ def find_policy_roles(
     names: Sequence[str] | None = None,
     others: RulesFile | None = None,
     previous: Previous | None = None,
+    changes: bool = True,
+    quiet: bool = False,
 ) -> Roles:
     """The columns that the policy was fitted on, or what the command line states instead.
 
     A decision needs neither outcomes nor weights. `names` are those of the columns, if there is no file;
     `others` are rules that are judged instead of its own, and what they state of columns. Changed decisions
-    are read off the `previous` policy, and not off columns.
+    are read off the `previous` policy, and not off columns; without `changes`, not at all. If `quiet`, labels
+    that are not there are no news.
     """
     stated = flags.list_roles()
     if deciding:
         _refuse_idle_groups(policy, stated)
     names = TableFile(path).names if names is None else names
-    remembered = _recall_roles(policy, path, names, stated, deciding)
+    remembered = _recall_roles(policy, path, names, stated, deciding, quiet)
     without = ["label", "weight", "seen_weights"] if deciding else []
     if policy.card.columns and not (remembered.get("weight") or flags.weight):
         without.append("weight")  # rows count alike, as they did in the fit
     problem = policy.problem if others is None else join_problems(policy.problem, others.problem)
-    if previous is not None:
+    if previous is not None or not changes:
         problem = problem.with_rules([rule for rule in problem.rules if not counts_changes(rule)])
         remembered["costs"] = {k: v for k, v in remembered.get("costs", {}).items() if k != CHANGED}
     remembered = _drop_groups(remembered, names, problem, deciding)
@@ -331,14 +367,15 @@ def _refuse_idle_groups(policy: Policy, stated: Mapping[str, Any]) -> None:
 
 
 def _recall_roles(
-    policy: Policy, path: Path, names: Sequence[str], stated: Mapping[str, Any], deciding: bool
+    policy: Policy, path: Path, names: Sequence[str], stated: Mapping[str, Any], deciding: bool, quiet: bool
 ) -> dict[str, Any]:
     """What the policy states of columns."""
     if policy.card.columns:
         fitted = Roles.from_dict(policy.card.columns)
         fitted = fitted.without_outcomes() if deciding else fitted
         for what, name in (("label", fitted.label), ("id", fitted.id), ("weight", fitted.columns.weights)):
-            if name is not None and name not in names and what not in stated and not deciding:
+            news = not (deciding or (quiet and what == "label"))
+            if name is not None and name not in names and what not in stated and news:
                 remark(f"{name_table(path)}: there is no column {name!r}, the {what} of the fitted table")
         return fitted.restate(names)
     known = [name for name, a in policy.feature_map.attributes.items() if a.known and name in names]
@@ -395,6 +432,8 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None])
     given = [path for path in inputs if path is not None]
     known = [_resolve(path) for path in given]
     for path in [path for path in outputs if path is not None]:
+        if path == STREAM:
+            raise OptionError("only -o can be -, standard output; write the other to a file")
         if not path.parent.is_dir():
             raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
         if _resolve(path) in known:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Table = Annotated[
     Path,
     typer.Argument(
-        help="CSV, Parquet, Arrow or JSON lines, by its ending; a folder of such files, or a quoted pattern, "
-        "'scores/*.parquet'.",
+        help="CSV, Parquet, Arrow or JSON, by its ending; a folder of such files, a quoted pattern, "
+        "'scores/*.parquet', or -, standard input.",
         show_default=False,
     ),
 ]
@@ -75,6 +75,15 @@ Owner = Annotated[str | None, typer.Option(help="Who answers for the policy, in 
 ModelVersion = Annotated[
     str | None, typer.Option(help="The version of the model that gave the scores, in the report.")
 ]
+Margin = Annotated[
+    str | None,
+    typer.Option(
+        help="Tighten every rule by so many standard errors, for new rows; 'auto': until all hold there with "
+        "about 95 %. That is the default of ConstrainedClassifier; here it is 0, as of `bylaw frontier` and "
+        "the studio, whose figures are those of the table.",
+        show_default="0",
+    ),
+]
 _CONFIDENCE = 0.95
 
 
@@ -83,6 +92,20 @@ def check_confidence(confidence: float | None) -> float:
     from bylaw._base.validation import check_fraction
 
     return _CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
+
+
+def parse_margin(text: str) -> float | str:
+    """Standard errors, or "auto"."""
+    from bylaw._base.validation import check_margin
+
+    if text == "auto":
+        return text
+    try:
+        return check_margin(float(text))
+    except ValueError as problem:
+        if isinstance(problem, OptionError):
+            raise
+        raise OptionError(f"--margin is a number of standard errors or 'auto', not {text!r}") from None
 
 
 def make_reading(sample: int | None, seed: int | None) -> Reading:

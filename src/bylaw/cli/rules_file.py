@@ -26,6 +26,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "columns": ("a table, [columns]", (dict,)),
     "solve": ("a table, [solve]", (dict,)),
     "probabilities": (_TEXTS, (str, list)),
+    "positive": ("a class", (str, int, float, bool)),
     "classes": ("a list", (list,)),
     "groups": ("text, a list of texts, or a table", (str, list, dict)),
     "group_probabilities": (_TABLE, (dict,)),
@@ -41,7 +42,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "solver": (_TEXT, (str,)),
     "beta": ("a number, 'auto' or 'paper'", (int, float, str)),
     "tol": ("a number", (int, float)),
-    "margin": ("a number", (int, float)),
+    "margin": ("a number or 'auto'", (int, float, str)),
     "calibrate": (_TEXT, (str,)),
     "lottery": ("true or false", (bool,)),
 }
@@ -88,7 +89,10 @@ def _check_solving(solving: Mapping[str, Any]) -> None:
     else:
         check_positive(beta, "beta")
     check_positive(solving.get("tol", 1.0), "tol")
-    check_margin(solving.get("margin", 0.0))
+    if isinstance(margin := solving.get("margin", 0.0), str):
+        check_choice(margin, "margin", ("auto",))
+    else:
+        check_margin(margin)
     if "calibrate" in solving:
         from bylaw.calibration.calibration import CHOICES
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from bylaw._base.typing import Value
 from bylaw.data.columns import Columns, list_names
-from bylaw.data.text_values import format_value, parse_values
+from bylaw.data.text_values import format_value, match_value, parse_values
 from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.expressions import CHANGED
 from bylaw.language.problem import Problem
 
 ROLES = (
     "probabilities",
+    "positive",
     "classes",
     "groups",
     "group_probabilities",
@@ -30,11 +31,13 @@ ROLES = (
 )
 _OBVIOUS = {
     "probabilities": ("p_*", "prob_*", "proba_*", "probability_*"),
+    "positive": ("score", "probability", "proba", "prob", "p"),  # one column for two classes
     "label": ("label", "y", "target", "outcome"),
     "weight": ("weight", "weights", "sample_weight"),
     "seen_weights": (),  # never obvious
     "id": ("id",),
 }
+OBVIOUS_LABELS = _OBVIOUS["label"]
 _SHOWN = 12  # columns or classes in a remark
 
 
@@ -98,6 +101,8 @@ class Roles:
         for name in ("seen_weights", "options"):  # files without them are as they always were
             if not plain[name]:
                 del plain[name]
+        if plain["positive"] is None:
+            del plain["positive"]
         plain["groups"] = {
             name: columns
             if isinstance(columns, str)
@@ -114,6 +119,7 @@ class Roles:
         return {
             "probabilities": list(columns.probabilities),
             "classes": columns.classes,
+            "positive": columns.positive,
             "groups": {name: found for name, found in columns.groups.items() if isinstance(found, str)},
             "group_probabilities": {
                 n: found for n, found in columns.groups.items() if not isinstance(found, str)
@@ -211,6 +217,7 @@ class _Finder:
             id=self._find_single("id"),
             seen_weights=self._find_single("seen_weights"),
             options=options,
+            positive=self._match_positive(classes) if len(probabilities) == 1 else None,
         )
         return Roles(columns, tuple(self.guessed))
 
@@ -223,6 +230,8 @@ class _Finder:
         stated = self.stated.get("probabilities")
         if self._has_no_classes(stated):
             return [], []
+        if self.stated.get("positive") is not None:
+            return self._find_two_classes(stated)
         if stated is None:
             stated = self._guess_probabilities()
         stars = self._expand(stated, "probabilities")
@@ -243,6 +252,45 @@ class _Finder:
             )
         return [by_name[str(label)] for label in classes], classes
 
+    def _find_two_classes(self, stated: Any) -> tuple[list[str], list[Value]]:
+        """One column, of two classes that are stated."""
+        positive = self.stated["positive"]
+        if stated is None:
+            obvious = (
+                *_OBVIOUS["positive"],
+                *(p.replace("*", str(positive)) for p in _OBVIOUS["probabilities"]),
+            )
+            found = [name for name in obvious if name in self.names]
+            if len(found) != 1:
+                raise EvidenceError(
+                    f"which column holds the scores of {positive!r}, among {self.names}?",
+                    Remedy("choose_scores"),
+                )
+            self.guessed.append(f"the probability of {positive!r} is the column {found[0]}")
+            stated = found
+        columns = [stated] if isinstance(stated, str) else list(stated)
+        if len(columns) != 1 or "*" in columns[0]:
+            raise EvidenceError(
+                f"positive={positive!r} goes with one column of scores, that of this class, not with {stated}"
+            )
+        classes: list[Value] = list(self.stated.get("classes") or ())
+        if len(classes) != 2:
+            raise EvidenceError(
+                f"what is the class beside {positive!r} called? There are two, where one column holds scores"
+                + (f", not {classes}" if classes else ""),
+                Remedy("name_classes", str(positive)),
+            )
+        return [self._check(columns[0], "probabilities")], classes
+
+    def _match_positive(self, classes: Sequence[Value]) -> Value:
+        """The class that is stated as text or as itself."""
+        positive = self.stated["positive"]
+        found = next((value for value in classes if value == positive), None)
+        found = match_value(str(positive), classes) if found is None else found
+        if found is None:
+            raise EvidenceError(f"positive={positive!r} is none of the classes {list(classes)}")
+        return found
+
     def _has_no_classes(self, stated: Any) -> bool:
         """Whether the decisions that the problem lists are all options: no column holds probabilities."""
         if isinstance(self.problem.decisions, str) or self.stated.get("classes"):
@@ -256,7 +304,7 @@ class _Finder:
         if len(fitting) != 1:
             raise EvidenceError(
                 f"which columns hold the model's probabilities, among {self.names}? There must be one for "
-                "each class (with two classes, the other one is 1 less the first)",
+                "each class; or, of two classes, one column and the name of its class",
                 Remedy("choose_probabilities"),
             )
         shown = list(self._match(fitting[0]).values())
@@ -402,6 +450,11 @@ class _Finder:
         if isinstance(stated, Mapping):
             return {value: self._check(column, role) for value, column in stated.items()}
         if isinstance(stated, str):
+            if role == "probabilities" and stated in self.names:
+                raise EvidenceError(
+                    f"{stated!r} is one column of scores: of two classes, which is it the probability of?",
+                    Remedy("choose_positive"),
+                )
             found = self._match(stated) if stated.count("*") == 1 else {}
             if len(found) < 2:
                 raise EvidenceError(

@@ -21,7 +21,8 @@ class Columns:
     Parameters
     ----------
     probabilities : list of str
-        the columns of P(label | x), in the order of the classes; none where there are only options.
+        the columns of P(label | x), in the order of the classes; none where there are only options. Of two
+        classes, one column may do: that of `positive`.
     classes : list, optional
         the labels; default the columns' names.
     groups : dict
@@ -34,6 +35,8 @@ class Columns:
         for each custom cost, one column per action.
     options : list
         the decisions that are no classes, as in `Evidence(options=)`.
+    positive : optional
+        of two classes with one column of probabilities, the class whose they are; by default the second.
     weights : str, optional
         a column.
     normalize : bool
@@ -53,6 +56,11 @@ class Columns:
     >>> table = pandas.DataFrame({"no": [0.7, 0.2], "yes": [0.3, 0.8], "sex": ["F", "M"]})
     >>> Columns(["no", "yes"], groups={"sex": "sex"}).evidence(table)
     Evidence(2 rows, 2 classes, sex: ['F', 'M'])
+
+    One column of scores, for two classes:
+
+    >>> Columns(["yes"], classes=["no", "yes"]).evidence(table).probabilities.tolist()
+    [[0.7, 0.3], [0.19999999999999996, 0.8]]
     """
 
     probabilities: Sequence[str] = ()
@@ -68,6 +76,19 @@ class Columns:
     id: str | None = None
     seen_weights: str | None = None
     options: Sequence[Any] = ()
+    positive: Any = None
+
+    @property
+    def complement(self) -> int | None:
+        """Where one column is that of two classes: the position of the other class, whose probability is one
+        less the column."""
+        if len(self.probabilities) != 1 or self.classes is None or len(self.classes) != 2:
+            return None
+        if self.positive is None:
+            return 0
+        if self.positive not in self.classes:
+            raise EvidenceError(f"positive={self.positive!r} is none of the classes {list(self.classes)}")
+        return 1 - list(self.classes).index(self.positive)
 
     @property
     def needed(self) -> list[str]:
@@ -103,7 +124,7 @@ class Columns:
         """The rows of a frame, of an Arrow table or of an Arrow record batch."""
         frame = _frame(table)
         return Evidence(
-            self._matrix(frame, self.probabilities) if self.probabilities else None,
+            self._scores(frame) if self.probabilities else None,
             classes=list(self.probabilities) if self.classes is None else self.classes,
             groups={name: self._group(frame, roles) for name, roles in self.groups.items()},
             joint={name: self._joint(frame, rows) for name, rows in self.joint.items()},
@@ -116,6 +137,16 @@ class Columns:
             normalize=self.normalize,
             options=self.options or None,
         )
+
+    def _scores(self, frame: Any) -> np.ndarray:
+        """P(label | x), (n_rows, n_classes)."""
+        given = self._matrix(frame, self.probabilities)
+        if self.complement is None:
+            return given
+        column = given[:, 0].astype(np.float64)
+        pair = np.stack([1 - column, column] if self.complement == 0 else [column, 1 - column])
+        pair.flags.writeable = False
+        return pair.T
 
     def _group(self, frame: Any, roles: Any) -> Any:
         if isinstance(roles, str):

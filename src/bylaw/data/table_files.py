@@ -1,4 +1,4 @@
-"""Tables in files: CSV, Parquet, Arrow and JSON lines, read and written in batches. Needs pyarrow.
+"""Tables in files: CSV, Parquet, Arrow and JSON, read and written in batches. Needs pyarrow.
 
 A table is one file, or all files of a folder or a pattern, which have the same columns.
 A CSV file has no types, and guesses go wrong: what is read as a number loses its leading zeros, and a column
@@ -13,6 +13,7 @@ import glob
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property
@@ -28,9 +29,9 @@ import pyarrow.parquet
 from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.data.evidence import REJECTED
-from bylaw.data.json_nesting import check_nesting
+from bylaw.data.json_tables import open_lines, read_first
 from bylaw.data.text_values import match_value, parse_values
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import shorten
 
 BATCH_ROWS = 131_072  # a few megabytes of scores
@@ -50,7 +51,10 @@ _SUFFIXES = {
     ".ipc": "arrow",
     ".jsonl": "json",
     ".ndjson": "json",
+    ".json": "json",
 }
+# Of CSV files that are read, where their names do not tell it; see `read_with_delimiter`.
+_delimiter: ContextVar[str | None] = ContextVar("delimiter", default=None)
 
 
 def detect_format(path: Path) -> str:
@@ -72,6 +76,19 @@ def _is_compressed(path: Path) -> bool:
 
 def _find_delimiter(path: Path) -> str:
     return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+
+
+@contextlib.contextmanager
+def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
+    """CSV files that are opened meanwhile have this between their columns; by default a comma, or a tab in
+    .tsv."""
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise OptionError(f"a delimiter is one character, such as ';', not {delimiter!r}")
+    token = _delimiter.set(delimiter)
+    try:
+        yield
+    finally:
+        _delimiter.reset(token)
 
 
 def find_files(source: str) -> list[Path]:
@@ -183,6 +200,7 @@ class TableFile:
     encoded: Sequence[str] = ()  # columns of text with few values, which Parquet stores once: they stay so
     # What columns are read as, where this is one of several files.
     types: Mapping[str, Any] = field(default_factory=dict)
+    delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None as its name tells
 
     @cached_property
     def files(self) -> list[Path]:
@@ -198,7 +216,8 @@ class TableFile:
             raise EvidenceError(f"{first} has two columns named {twice[0]!r}; rename one of them")
         if len(names) == 1 and ";" in names[0]:
             raise EvidenceError(
-                f"{first} seems to be separated by semicolons; bylaw reads commas, and tabs in .tsv"
+                f"{first} seems to be separated by semicolons, and bylaw reads commas",
+                Remedy("state_delimiter"),
             )
         for path, other in others:
             check_same_columns(first, names, path, other.names)
@@ -374,7 +393,7 @@ def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    parsing = pyarrow.csv.ParseOptions(delimiter=_find_delimiter(table.path))
+    parsing = pyarrow.csv.ParseOptions(delimiter=table.delimiter or _find_delimiter(table.path))
     source = table.path
     if _is_compressed(table.path):
         source = stack.enter_context(pyarrow.input_stream(table.path, compression="gzip"))
@@ -397,25 +416,15 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
 
 
 def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
-    check_nesting(table.path)
-    first = _first_line(table.path)
+    lines = stack.enter_context(open_lines(table.path))
+    first = read_first(lines)
     # Otherwise text that looks like a date becomes one, and what begins with whole numbers stays with them.
     texts = [name for name in (*table.text, *table.values) if isinstance(first.get(name), str)]
     numbers = [name for name in table.numbers if isinstance(first.get(name), int | float)]
     kinds = {**dict.fromkeys(texts, pyarrow.string()), **dict.fromkeys(numbers, pyarrow.float64())}
     options = pyarrow.json.ParseOptions(explicit_schema=pyarrow.schema(list(kinds.items())))
-    reader = stack.enter_context(pyarrow.json.open_json(table.path, parse_options=options))
+    reader = stack.enter_context(pyarrow.json.open_json(lines, parse_options=options))
     return _select(reader.schema, iter(reader), columns)
-
-
-def _first_line(path: Path) -> dict[str, Any]:
-    """Empty if it is no object; pyarrow reports that then."""
-    with path.open(encoding="utf-8") as file:
-        try:
-            found = json.loads(file.readline())
-        except (ValueError, RecursionError):
-            return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _select(schema: Any, batches: Iterator[Any], columns: Sequence[str] | None) -> _Open:
@@ -477,7 +486,9 @@ def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
     with write_atomically(path) as partial, contextlib.ExitStack() as stack:
         if format_name == "json":
             file = stack.enter_context(partial.open("w", encoding="utf-8"))
-            yield lambda batch: _write_lines(file, batch)
+            writer = _RecordWriter(file, listed=path.suffix.lower() == ".json")
+            yield writer.write
+            writer.close()
             return
         sink = stack.enter_context(pyarrow.OSFile(str(partial), "wb"))
         if _is_compressed(path):
@@ -501,5 +512,21 @@ def write_table(path: Path, table: Any) -> None:
             write(batch)
 
 
-def _write_lines(file: Any, batch: Any) -> None:
-    file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())
+@dataclass
+class _RecordWriter:
+    """Rows as JSON objects: in one list, or one per line."""
+
+    file: Any
+    listed: bool
+    rows: int = 0
+
+    def write(self, batch: Any) -> None:
+        for row in batch.to_pylist():
+            begin = "" if not self.listed else ",\n" if self.rows else "[\n"
+            end = "" if self.listed else "\n"
+            self.file.write(f"{begin}{json.dumps(row, ensure_ascii=False, default=str)}{end}")
+            self.rows += 1
+
+    def close(self) -> None:
+        if self.listed:
+            self.file.write("\n]\n" if self.rows else "[]\n")

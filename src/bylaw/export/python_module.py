@@ -13,7 +13,7 @@ from bylaw.calibration.maps import CalibrationMap
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
 from bylaw.formulation.formulas import Cell, Equals, Product, Terms, describe_policy, make_terms
-from bylaw.formulation.layout import default_columns, get_column
+from bylaw.formulation.layout import default_columns, get_column, is_complement
 from bylaw.policy.policy import Policy
 
 _LINE = f"# {'-' * 100}\n"  # in python_runtime.py, above what is copied
@@ -70,6 +70,9 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
     roles = columns or default_columns(policy.feature_map)
     terms = make_terms(policy, roles)
     names = {cell: get_column(roles, *cell) for cell in terms.cells}
+    others = {names[cell]: cell for cell in terms.cells if is_complement(roles, cell.part, cell.place)}
+    names |= {cell: f"1 - {column}" for column, cell in others.items()}
+    complements = {names[cell]: column for column, cell in others.items()}
     if columns is None and len(set(names.values())) < len(names):
         raise OptionError(
             f"several columns would have the same name: {_find_duplicates(names.values())}; pass columns="
@@ -77,7 +80,7 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
     results = _name_calibrated(terms, names)
     tables = "\n".join(
         [
-            *_write_tables(policy, terms, names),
+            *_write_tables(policy, terms, names, complements),
             *_write_calibration(terms, names, results),
             _write_features(policy, terms, {**names, **results}),
         ]
@@ -85,15 +88,19 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
     return f"{_write_header(policy)}\n{_IMPORTS}{tables}\n{_read_runtime()}"
 
 
-def _write_tables(policy: Policy, terms: Terms, names: dict[Cell, str]) -> list[str]:
+def _write_tables(
+    policy: Policy, terms: Terms, names: dict[Cell, str], complements: dict[str, str]
+) -> list[str]:
     """What the policy reads of a row, and what a row must satisfy."""
+    read = dict.fromkeys(complements.get(name, name) for name in names.values())
     text_values = _list_text_values(terms.known, names)
     distributions = [[names[cell] for cell in cells] for cells in terms.distributions]
     return [
         f"DIGEST = {policy.digest!r}",
         f"ACTIONS = {policy.actions!r}",
         f"SETS = {not policy.action_space.exclusive}  # decisions are sets of labels",
-        _write_table("COLUMNS", "what a row must have", list(dict.fromkeys(names.values()))),
+        _write_table("COLUMNS", "what a row must have", list(read)),
+        f"COMPLEMENTS = {complements!r}  # what is one less a column",
         _write_mapping("KNOWN", "columns of values, and the values of the fit", terms.known, names),
         f"TEXT_VALUES = {text_values!r}  # of columns of numbers that may be text",
         _write_table("DISTRIBUTIONS", "probabilities that together sum to one", distributions),

@@ -11,6 +11,7 @@ from typing import Any
 DIGEST = ""  # of the policy
 ACTIONS: tuple[Any, ...] = ()
 SETS = False  # decisions are sets of labels
+COMPLEMENTS: dict[str, str] = {}  # what is one less a column
 KNOWN: dict[str, tuple[Any, ...]] = {}  # columns of values, and the values that the policy was fitted on
 TEXT_VALUES: dict[str, dict[str, Any]] = {}  # of columns of numbers that may be text, as beside "reject"
 DISTRIBUTIONS: list[list[str]] = []  # columns that together are probabilities and sum to one
@@ -117,6 +118,8 @@ def _get_cell(row: dict[str, Any], column: str) -> Any:
 
 
 def _get_number(row: dict[str, Any], column: str) -> float:
+    if column in COMPLEMENTS:
+        return 1.0 - _get_number(row, COMPLEMENTS[column])
     value = _get_cell(row, column)
     try:
         number = float(value)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from bylaw._base.typing import Floats
 from bylaw.auditing.hypotheses import (
     MOST_ROWS,
     HeldOutSample,
@@ -28,6 +30,7 @@ from bylaw.auditing.looks import warn_of_copies
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.fitting.certification_failure import CLEAR, PROBED, find_culprit
 from bylaw.fitting.fitted_policy import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.solution import Certificate
@@ -101,7 +104,21 @@ def certify(
             policy, certificate=certificate, fingerprints=(*policy.fingerprints, hashed.make_fingerprint())
         )
     assert failure is not None
-    raise UncertifiedError(failure.rule, failure.p_value, failure.rows_needed, len(outcome), confidence)
+    raise _explain(correction, failure, len(outcome), confidence)
+
+
+def _explain(
+    correction: Correction, failure: _Failure, n_held_out: int, confidence: float
+) -> UncertifiedError:
+    """With the rule that takes the room, which need not be the one that was tested first."""
+    rule, p_value, needed = failure
+    conflict: tuple[str, ...] = ()
+    if RatioRules.find(correction) is None:
+        noise = correction.dual.n_rows / n_held_out
+        clearness = partial(_measure_clearness, correction, delta=1 - confidence)
+        if (culprit := find_culprit(correction, clearness, noise, n_held_out)) is not None:
+            rule, conflict, needed = culprit
+    return UncertifiedError(rule, p_value, needed, n_held_out, confidence, conflict)
 
 
 def _list_candidates(
@@ -111,20 +128,35 @@ def _list_candidates(
     noise = correction.dual.n_rows / n_held_out
     ratios = RatioRules.find(correction)
     if ratios is None:
-        yield from _list_margins(correction, noise)
+        yield from _list_margins(correction, noise, delta)
     else:
         yield from _list_levels(correction, ratios, plain, noise, delta)
     yield _Candidate(0.0, correction, plain)
 
 
-def _list_margins(correction: Correction, noise: float) -> Iterator[_Candidate]:
-    """From the widest margin down; where a rule cannot have a margin, the others still can."""
-    found = correction.fit(_WIDEST, held_out=noise)
+def _list_margins(correction: Correction, noise: float, delta: float) -> Iterator[_Candidate]:
+    """From the widest margin down; where a rule cannot have a margin, the others still can. Where margins as
+    wide leave too little of each other, from the one whose test the fitted rows lead to expect the clearest.
+    """
+    start, found = _find_start(correction, noise, delta)
     most = found.target
-    yield _Candidate(_WIDEST, correction, found)
-    for margin in _MARGINS[1:]:
+    yield _Candidate(start, correction, found)
+    for margin in [margin for margin in _MARGINS if margin < start]:
         found = correction.fit(margin, held_out=noise, begin=_outline(found), most=most)
         yield _Candidate(margin, correction, found)
+
+
+def _find_start(correction: Correction, noise: float, delta: float) -> tuple[float, CorrectedSolution]:
+    """The most cautious policy, and its margin."""
+    tried = []
+    for margin in PROBED:
+        found = correction.fit(margin, held_out=noise)
+        clearness = _predict_clearness(correction, found, noise, delta)
+        tried.append((clearness, margin, found))
+        if clearness >= CLEAR:
+            break
+    _, margin, found = max(tried, key=lambda one: one[:2])
+    return margin, found
 
 
 def _list_levels(
@@ -157,12 +189,19 @@ def _outline(found: CorrectedSolution) -> Outline:
 
 
 def _predict_clearness(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> float:
-    """How far inside its bound the least clear rule is on the fitted rows, over the width of a Bernstein
-    bound on the held-out rows: above one, the test is expected to pass."""
+    """That of the least clear rule."""
+    return float(_measure_clearness(correction, found, noise, delta).min())
+
+
+def _measure_clearness(
+    correction: Correction, found: CorrectedSolution, noise: float, delta: float
+) -> Floats:
+    """(M,): how far inside its bound each rule is on the fitted rows, over the width of a Bernstein bound on
+    the held-out rows: above one, the test is expected to pass."""
     errors = correction.uncertainty.standard_errors(found.solution.multipliers, found.dual.beta).observed
     effort = -math.log(delta)
     fewest = effort * noise / (correction.counts * found.dual.form.scales)
-    return float((-found.rates.observed / (math.sqrt(2 * effort * noise) * errors + fewest)).min())
+    return -found.rates.observed / (math.sqrt(2 * effort * noise) * errors + fewest)
 
 
 def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[float, _Failure | None]:

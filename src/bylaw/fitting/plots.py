@@ -10,6 +10,7 @@ from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
     from bylaw.fitting.frontier import Frontier
+    from bylaw.language.problem import Problem
 
 _COST, _PRICE, _FAINT = "#1f4e79", "#c0504d", "#9aa5b1"
 _TANGENTS = 4  # drawn along a frontier
@@ -41,12 +42,18 @@ def plot_frontier(frontier: Frontier, ax: Any = None) -> Any:
     lowest = ax
     if price_ax is not None:
         price_ax.plot(levels, price, color=_PRICE, linewidth=2)
-        price_ax.set_ylabel("price: saving per\nunit of slack", fontsize=11)
+        price_ax.set_ylabel(_name_price(frontier.problem), fontsize=11)
         price_ax.set_ylim(bottom=min(0.0, np.nanmin(price)))
         _tidy(price_ax)
         lowest = price_ax
     lowest.set_xlabel(f"level in {frontier.swept[0]}", fontsize=11)
     return ax
+
+
+def _name_price(problem: Problem) -> str:
+    """The axis of prices: in points, where rates are shares."""
+    shares = problem.minimize.is_probability and not problem.arrays and problem.kind != "sets"
+    return "points saved by\none more point" if shares else "saving by\none more unit"
 
 
 def _plot_cost(ax: Any, frontier: Frontier, levels: Any, cost: Any, price: Any) -> None:

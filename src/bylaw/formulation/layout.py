@@ -94,7 +94,7 @@ class Layout:
                 f"the policy decides among the classes {list(wanted)}, in this order; the columns are of "
                 f"{list(classes)}. Pass Columns(probabilities=[one column each], classes={list(wanted)})"
             )
-        if len(self.columns.probabilities) != len(wanted):
+        if self.columns.complement is None and len(self.columns.probabilities) != len(wanted):
             raise OptionError(f"probabilities takes one column for each class of {list(wanted)}")
         options = self.feature_map.action_space.options
         if self.columns.options and self.reference_columns[len(wanted) :] != options:
@@ -190,10 +190,17 @@ def default_columns(
 
 def get_column(columns: Columns, part: str, name: Any, place: Sequence[int]) -> str:
     """The name of one column."""
+    if part == "probabilities" and columns.complement is not None:
+        return columns.probabilities[0]
     roles: Any = columns.probabilities if part == "probabilities" else getattr(columns, part)[name]
     for i in place:
         roles = list(roles.values() if isinstance(roles, Mapping) else roles)[i]
     return roles
+
+
+def is_complement(columns: Columns, part: str, place: Sequence[int]) -> bool:
+    """Whether a cell is one less its column, as with one column for two classes."""
+    return part == "probabilities" and list(place) == [columns.complement]
 
 
 def _as_plain_value(value: Any, name: Any) -> Any:

@@ -292,10 +292,21 @@ def compile_parts(form: LinearForm) -> RateParts:
 
 def _compiler_of(form: LinearForm) -> _Compiler:
     """With the features and frequencies of the form."""
-    values = {name: attribute.values for name, attribute in form.feature_map.attributes.items()}
-    compiler = _Compiler(form.action_space, values, dict(form.frequencies))
-    compiler.features = {feature: k for k, feature in enumerate(form.feature_map.features)}
+    return _make_compiler(form.feature_map, form.frequencies)
+
+
+def _make_compiler(feature_map: FeatureMap, frequencies: Frequencies) -> _Compiler:
+    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+    compiler = _Compiler(feature_map.action_space, values, dict(frequencies))
+    compiler.features = {feature: k for k, feature in enumerate(feature_map.features)}
     return compiler
+
+
+def compile_rates(feature_map: FeatureMap, frequencies: Frequencies, rates: Sequence[Rate]) -> Floats:
+    """(n_rates, F, A): linear rates that read no features but these."""
+    compiler = _make_compiler(feature_map, frequencies)
+    shape = (len(feature_map.features), len(feature_map.action_space.actions))
+    return np.array([_dense(compiler.rate(rate)[0], shape) for rate in rates]).reshape(-1, *shape)
 
 
 def measure_wholes(form: LinearForm, moments: Floats) -> Floats:

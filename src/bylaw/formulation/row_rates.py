@@ -16,6 +16,7 @@ from bylaw.errors import GuaranteeWarning
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.linear_form import (
     FeatureMap,
+    Frequencies,
     add_label,
     compile_problem,
     evaluate_cost,
@@ -135,17 +136,19 @@ def _sum_terms(
     return total
 
 
-def decide_baseline(problem: Problem, evidence: Evidence) -> Floats:
+def decide_baseline(problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None) -> Floats:
     """The baseline, the model without rules, one-hot (n_rows, n_actions): the label of least cost, of several
     the likeliest; never an option, unless there are no labels, and for sets that label alone. With an
     objective that is not linear, no label has a cost of its own, and the baseline is the likeliest label; of
-    options, that of the least numerator."""
+    options, that of the least numerator.
+
+    `frequencies` are those of the objective's conditions, where these rows are too few to tell them."""
     if isinstance(problem.minimize, Ratio) and not evidence.classes:
         problem = problem.with_objective(problem.minimize.numerator)
     if not problem.minimize.is_linear:
         n_actions = len(problem.action_space(evidence.classes, evidence.options).actions)
         return np.eye(n_actions)[evidence.probabilities.argmax(axis=1)]
-    form = compile_problem(problem.with_rules(()), evidence)
+    form = compile_problem(problem.with_rules(()), evidence, frequencies)
     costs = (make_block(form, form.feature_map.admit(evidence)).features.T @ form.base)[
         :, : len(form.action_space.model_actions)
     ]

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy.optimize import nnls
 
 from bylaw._base.typing import Floats, Value
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
-from bylaw.formulation.blocks import make_block
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.errors import RuleError
+from bylaw.formulation.linear_form import compile_rates
+from bylaw.formulation.row_rates import decide_baseline
+from bylaw.formulation.solution import RulePrice
 from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import Rate
+from bylaw.language.problem import ExpandedRule
 from bylaw.policy.explanation_view import format_html
 from bylaw.policy.policy import Policy
+
+_SAME = 1e-6  # relative: what quotients explain of a matrix of scores
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,6 +34,11 @@ class Explanation:
     All in the unit of what is minimised: `baseline` is minus the cost of an action, and a pull of 0.1
     towards it is worth as much as 0.1 less cost. For sets, a label with a score above zero is likelier
     in than out.
+
+    `before` is the decision of the model without rules, as audits and reports have it: the label of least
+    cost, never a rejection or another option (unless there are only options); for sets, that label alone.
+    Rules that compare quotients, such as those of `predictive_parity`, are solved together, and have one pull
+    under the name of what was stated.
     """
 
     action_space: ActionSpace
@@ -34,6 +46,7 @@ class Explanation:
     baseline: Floats  # (n_rows, n_actions): minus the cost of each action
     pulls: Floats  # (n_rows, n_rules, n_actions)
     probabilities: Floats  # (n_rows, n_actions)
+    before: NDArray[Any]  # what the model decides without rules: positions, (n_rows,); for sets, membership
 
     @property
     def actions(self) -> tuple[Value, ...]:
@@ -43,12 +56,6 @@ class Explanation:
     def scores(self) -> Floats:
         """(n_rows, n_actions)."""
         return self.baseline + self.pulls.sum(axis=1)
-
-    @property
-    def before(self) -> NDArray[Any]:
-        """Positions of the model's own answers: the best labels without rules, no options, (n_rows,); for
-        sets, membership, (n_rows, K); where there are no labels, the best options."""
-        return self.action_space.hard_decision(self.baseline[:, : len(self.action_space.model_actions)])
 
     @property
     def after(self) -> NDArray[Any]:
@@ -112,19 +119,79 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     >>> explain(policy, evidence)
     Explanation of 19 rows, 1 of them moved by 1 rules
     """
-    admitted = policy.feature_map.admit(policy.calibrate(evidence))
-    form = compile_problem(policy.linear_problem, admitted, policy.frequencies)
-    features = make_block(form, form.feature_map.admit(admitted)).features
-    priced = [(j, price) for j, price in enumerate(policy.rule_prices) if price.multiplier]
-    couplings = sparse.csr_array(form.couplings * form.scales[:, None])
-    pulls = np.empty((len(evidence), len(priced), len(policy.actions)))
-    for place, (j, price) in enumerate(priced):
-        coupling = couplings[[j]].toarray().reshape(form.base.shape)
-        pulls[:, place] = -price.multiplier * (features.T @ coupling) + 0.0  # no -0.0
+    rows = policy.feature_map.admit(policy.calibrate(evidence))
+    features = policy.feature_map.columns(
+        rows, slice(None), np.empty((len(policy.feature_map.features), len(rows)))
+    )
+    shares = _share_scores(policy)
+    before = decide_baseline(policy.problem, rows, policy.frequencies)
+    pulls = [features.T @ matrix + 0.0 for matrix in shares.pulls]  # no -0.0
     return Explanation(
         action_space=policy.action_space,
-        rules=tuple(price.rule for _, price in priced),
-        baseline=-(features.T @ form.base),
-        pulls=pulls,
+        rules=shares.rules,
+        baseline=features.T @ shares.baseline,
+        pulls=np.stack(pulls, axis=1) if pulls else np.zeros((len(rows), 0, len(policy.actions))),
         probabilities=policy.probabilities(evidence),
+        before=before.argmax(axis=1) if policy.action_space.exclusive else before > 0,
     )
+
+
+class _Shares(NamedTuple):
+    """score_matrix = baseline + sum of pulls, (F, A) each, up to what is the same for all actions."""
+
+    baseline: Floats
+    rules: tuple[str, ...]
+    pulls: Sequence[Floats]
+
+
+def _share_scores(policy: Policy) -> _Shares:
+    """Of the objective and of each rule that has a price."""
+    feature_map, space = policy.feature_map, policy.action_space
+    groups = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+    expanded = {str(one.rule): one for one in policy.problem.expand(space.classes, groups, space.options)}
+    priced = [price for price in policy.rule_prices if price.multiplier]
+    linear = [price for price in priced if price.rule in expanded and expanded[price.rule].rule.is_linear]
+    others = [price for price in priced if price not in linear]
+    couplings = compile_rates(
+        feature_map, policy.frequencies, [expanded[price.rule].excess for price in linear]
+    )
+    pulls = [-price.multiplier * coupling for price, coupling in zip(linear, couplings, strict=True)]
+    rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
+    minimize = policy.linear_problem.minimize
+    if not isinstance(minimize, Rate) or not minimize.resolve(space.classes).is_linear:
+        if others:
+            raise RuleError(
+                f"the shares of {_join(others)} and of minimize={minimize} cannot be told apart: both are "
+                "quotients, solved together. Explain a policy that minimises a rate such as error()"
+            )
+        return _Shares(rest, tuple(price.rule for price in linear), pulls)
+    baseline = -compile_rates(feature_map, policy.frequencies, [minimize])[0]
+    named = dict(zip((price.rule for price in linear), pulls, strict=True))
+    named |= _share_quotients(policy, [expanded.get(price.rule) for price in others], others, rest - baseline)
+    order = sorted(named, key=[*(price.rule for price in priced), *named].index)
+    return _Shares(baseline, tuple(order), [named[rule] for rule in order])
+
+
+def _share_quotients(
+    policy: Policy, expanded: Sequence[ExpandedRule | None], prices: Sequence[RulePrice], rest: Floats
+) -> dict[str, Floats]:
+    """What is left of the scores, (F, A), by rule: bounds on quotients, multiplied out, are linear with
+    multipliers that follow from the scores; anything else has one share."""
+    if not prices:
+        return {}
+    try:
+        excesses = [one.excess for one in expanded if one is not None]
+    except RuleError:  # quotients that are compared with each other
+        excesses = []
+    if len(excesses) == len(prices):
+        couplings = compile_rates(policy.feature_map, policy.frequencies, excesses)
+        multipliers, missed = nnls(couplings.reshape(len(prices), -1).T, -rest.ravel())
+        if missed <= _SAME * np.linalg.norm(rest):
+            pairs = zip(prices, multipliers, couplings, strict=True)
+            return {price.rule: -multiplier * coupling for price, multiplier, coupling in pairs}
+    return {_join(prices): rest}
+
+
+def _join(prices: Sequence[RulePrice]) -> str:
+    """The statements, each once."""
+    return " and ".join(dict.fromkeys(price.statement for price in prices))

@@ -42,6 +42,6 @@ def _list_moved(found: Explanation, rows: Any, names: list[str]) -> list[list[Ce
     for row in rows.tolist():
         before, after = int(found.before[row]), int(found.after[row])
         pulls = found.pulls[row, :, after] - found.pulls[row, :, before]
-        rule = found.rules[int(np.argmax(pulls))]
-        cells.append([f"{row}", names[before], names[after], make_code(rule)])
+        rule = make_code(found.rules[int(np.argmax(pulls))]) if len(pulls) else "no rule: it costs less"
+        cells.append([f"{row}", names[before], names[after], rule])
     return cells

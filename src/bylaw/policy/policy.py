@@ -165,12 +165,14 @@ class Policy:
 
     @property
     def multipliers(self) -> dict[str, float]:
-        """The price of each single rule, its Lagrange multiplier: what one more unit of slack would save."""
+        """The price of each single rule, its Lagrange multiplier: what one more point of slack would
+        save, in points."""
         return {price.rule: price.multiplier for price in self.rule_prices}
 
     @property
     def prices(self) -> dict[str, float]:
-        """The shadow price of each rule or family as stated: what one more unit of slack would save."""
+        """The shadow price of each rule or family as stated: what one more point of slack would save, in
+        points (of a rule on no share, one unit)."""
         totals: dict[str, float] = {}
         for price in self.rule_prices:
             totals[price.statement] = totals.get(price.statement, 0.0) + price.multiplier

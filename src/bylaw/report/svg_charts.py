@@ -6,26 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from bylaw._base.scales import Scale, fit_scale
+from bylaw._base.scales import Scale
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.markup import Content, Html, tag
 from bylaw.report.number_format import Unit, format_amount, format_percent, format_range
-
-__all__ = [
-    "Scale",
-    "choose_ticks",
-    "draw_axis",
-    "draw_column",
-    "draw_dots",
-    "draw_reliability",
-    "draw_stack",
-    "draw_track",
-    "draw_track_axis",
-    "fit_scale",
-    "is_wide",
-    "make_framed",
-    "make_svg",
-]
 
 _ROW = 28  # height of a row of dots
 _CROWDED = 12.0  # percent: closer numbers would touch

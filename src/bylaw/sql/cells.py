@@ -10,7 +10,7 @@ from bylaw._base.typing import Value
 from bylaw.data.columns import Columns
 from bylaw.data.probabilities import SUM_TOLERANCE
 from bylaw.formulation.formulas import HIGHEST, LOWEST, UNDERFLOW, Cell, Equals, Product, Terms
-from bylaw.formulation.layout import get_column
+from bylaw.formulation.layout import get_column, is_complement
 from bylaw.sql.dialects import Dialect
 from bylaw.sql.text import write_sum
 
@@ -34,6 +34,8 @@ class CellWriter:
             column = self.dialect.quote_name(get_column(self.columns, *cell))
             if cell not in self.terms.known:
                 column = self.dialect.cast(column, self.dialect.double)
+                if is_complement(self.columns, cell.part, cell.place):
+                    column = f"{self.dialect.write_float(1.0)} - {column}"
             elif self._is_text(cell):
                 column = self.dialect.cast(column, self.dialect.text)
             lines.append(f"{column} AS {name}")

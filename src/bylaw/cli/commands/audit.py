@@ -13,6 +13,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, tell
+from bylaw.cli.exit_codes import ExitCode
 from bylaw.cli.remedies import word_for_shell
 from bylaw.errors import OptionError, join_remedy
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, RuleAudit
     from bylaw.cli.rules_file import RulesFile
 
-_EXIT = {"certified": 0, "violated": 1, "estimated to be broken": 1}  # 2 for the others
+_EXIT = {  # and undecided for the others
+    "certified": ExitCode.SUCCESS,
+    "violated": ExitCode.BROKEN,
+    "estimated to be broken": ExitCode.BROKEN,
+}
 
 
 @takes_columns(
@@ -75,7 +80,8 @@ def run_audit(
 ) -> None:
     """Judge each rule on rows that were held out.
 
-    Exit codes, for gates: 0 all rules are certified, 1 a rule is violated, 2 undecided, or an error.
+    Exit codes, for gates: 0 all rules are certified, 1 a rule is violated, 4 undecided, 2 trouble, such as a
+    file that is not there.
     An audit is one look: with --record, later ones state how many there were.
     Cells of labels and groups may be empty: each rule is judged on the rows that show all it refers to.
 
@@ -125,11 +131,12 @@ def run_audit(
         options.refuse_idle(idle, "held-out rows")
     if record:
         chosen.save(policy)
+    code = _EXIT.get(found.verdict, ExitCode.UNDECIDED)
     if as_json:
-        show_json(found.to_dict())
+        show_json({**found.to_dict(), "exit_code": int(code)})
     else:
         _show_audit(found, {} if others else {price.rule: price.statement for price in chosen.rule_prices})
-    raise typer.Exit(_EXIT.get(found.verdict, 2))
+    raise typer.Exit(code)
 
 
 def read_others(rules: Path | None, rule: list[str] | None) -> RulesFile | None:
@@ -158,6 +165,7 @@ def _check_judging(confidence: float | None, method: str | None, fitted_rows: st
 
 def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     """Each rule or family as it was stated, with its worst member."""
+    from bylaw.auditing.costs import format_referred
     from bylaw.auditing.formatting import describe_cost
 
     families: dict[str, list[RuleAudit]] = {}
@@ -176,7 +184,7 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     before = "not known" if math.isnan(found.cost_before) else f"{found.cost_before:.4g}"
     tell(
         f"{found.rows:,} rows; {found.objective}, {kind}: {before} without rules, "
-        f"{found.cost_after:.4g} with them"
+        f"{found.cost_after:.4g} with them{format_referred(found.rejected)}"
     )
     for name, count in found.seen_rows.items():
         tell(f"{name} was seen on {count:,} of {found.rows:,} rows: rules that refer to it go by those")

@@ -15,24 +15,26 @@ from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import remark, show_json, show_progress, tell
 from bylaw.cli.keys import Key, KeyFile, read_key
-from bylaw.cli.standard_streams import STREAM, Format, check_streams, open_streams
+from bylaw.cli.standard_streams import STREAM, Format, check_streams, find_file, name_output, open_streams
 from bylaw.errors import EvidenceError, OptionError
 
 if TYPE_CHECKING:
-    from bylaw.cli.decision_columns import ActionColumn, SetColumn
+    from bylaw.cli.decider import Decider
     from bylaw.cli.inputs import Previous
-    from bylaw.data.column_roles import Roles
     from bylaw.data.table_files import TableFile
     from bylaw.policy.policy import Policy
 
 
-@takes_columns("id_column", "scores", "group", "group_probabilities", "reference", "normalize")
+@takes_columns("id_column", "scores", "group", "group_probabilities", "reference", "normalize", streams=False)
 def run_decide(
     policy: options.PolicyPath,
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the decisions.")],
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Also one column per action: its probability.")
+        bool,
+        typer.Option(
+            "--probabilities", help="Also one column per action, decision_p_ACTION: its probability."
+        ),
     ] = False,
     keep: Annotated[
         list[str] | None,
@@ -43,6 +45,15 @@ def run_decide(
     key_file: KeyFile = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Begin anew in a folder with decisions of another run.")
+    ] = False,
+    unseen: Annotated[
+        str,
+        typer.Option(
+            help="Groups that the fit never saw: 'fail' refuses the table, 'refer' rejects such rows.",
+        ),
+    ] = "fail",
+    repeated_ids: Annotated[
+        bool, typer.Option("--repeated-ids", help="An id may be in several rows, which share their draw.")
     ] = False,
     previous: options.Previous = None,
     as_json: options.AsJson = False,
@@ -68,6 +79,7 @@ def run_decide(
 
       bylaw decide policy.json new/ -o decisions/
     """
+    from bylaw._base.validation import check_choice
     from bylaw.cli.inputs import check_outputs, load_previous
     from bylaw.data.table_files import detect_format
     from bylaw.policy.policy import Policy
@@ -77,26 +89,26 @@ def run_decide(
         table, output, format_, {"the policy": policy, "--key-file": key_file}, as_json, parts=parts
     )
     inputs = [policy, None if table == STREAM else table, key_file]
-    check_outputs([None if output == STREAM else output], inputs)
+    check_outputs([find_file(output)], inputs)
     if not parts:
         options.refuse_idle({"--overwrite": overwrite}, "a folder of parts")
         if output != STREAM:
             detect_format(output)  # before anything is read
+    refers = check_choice(unseen, "--unseen", ("fail", "refer")) == "refer"
     chosen = Policy.load(policy)
-    named = read_key(key, key_file)
-    stated = _Options(flags, named, probabilities, tuple(keep or ()), load_previous(previous, chosen))
+    written = (probabilities, tuple(keep or ()), load_previous(previous, chosen))
+    stated = _Options(flags, read_key(key, key_file), *written, refers, repeated_ids)
     if parts:
         _decide_parts(chosen, table, output, stated, format_, overwrite, as_json)
         return
     with open_streams(table, output, format_) as (source, target):
         decider = _make_decider(chosen, source, stated, as_text=detect_format(target) == "csv")
-        count = _write_file(decider, source, target)
-    if as_json:
-        show_json({"decisions": str(output), "rows": count, "policy": chosen.digest})
-    elif output == STREAM:
-        remark(f"{count:,} decisions")
-    else:
-        tell(f"{count:,} decisions: {output}")
+        count = _write_file(decider, source, target, repeated_ids)
+        _tell_unseen(decider)
+        if as_json:
+            show_json({"decisions": str(output), "rows": count, **_count(decider), "policy": chosen.digest})
+        else:
+            tell(f"{count:,} decisions: {name_output(output)}")
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,18 @@ class _Options:
     probabilities: bool
     keep: tuple[str, ...]
     previous: Previous | None
+    refers: bool  # rows of groups that were never seen
+    repeated_ids: bool
+
+
+def _count(decider: Decider) -> dict[str, int]:
+    """For machines."""
+    return {"unseen": decider.unseen} if decider.refers else {}
+
+
+def _tell_unseen(decider: Decider) -> None:
+    if decider.unseen:
+        remark(f"{decider.unseen:,} rows of groups that the policy never saw are referred")
 
 
 def _is_folder(table: Path, output: Path) -> bool:
@@ -119,8 +143,9 @@ def _is_folder(table: Path, output: Path) -> bool:
     return output.is_dir() or find_suffix(output) is None
 
 
-def _make_decider(policy: Policy, table: Path, stated: _Options, *, as_text: bool) -> _Decider:
+def _make_decider(policy: Policy, table: Path, stated: _Options, *, as_text: bool) -> Decider:
     """With the roles of the table's columns, and names of the output's that differ."""
+    from bylaw.cli.decider import Decider, name_probability
     from bylaw.cli.decision_columns import make_decision_column
     from bylaw.cli.inputs import find_policy_roles
     from bylaw.data.table_files import TableFile
@@ -131,7 +156,8 @@ def _make_decider(policy: Policy, table: Path, stated: _Options, *, as_text: boo
         raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
     if roles.id == "decision":
         raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
-    taken = [roles.id, "decision", *(f"p_{action}" for action in policy.actions if stated.probabilities)]
+    taken = [roles.id, "decision"]
+    taken += [name_probability(action) for action in policy.actions if stated.probabilities]
     names = TableFile(table).names
     for name in stated.keep:
         if name not in names:
@@ -139,16 +165,15 @@ def _make_decider(policy: Policy, table: Path, stated: _Options, *, as_text: boo
         if name in taken:
             raise OptionError(f"--keep {name}: the output has a column {name!r} anyway")
         taken.append(name)
-    return _Decider(
-        policy, roles, column, stated.key, stated.probabilities, stated.keep, as_text, stated.previous
-    )
+    written = (stated.key, stated.probabilities, stated.keep, as_text)
+    return Decider(policy, roles, column, *written, stated.previous, stated.refers)
 
 
-def _write_file(decider: _Decider, table: Path, output: Path) -> int:
+def _write_file(decider: Decider, table: Path, output: Path, repeated: bool) -> int:
     """All decisions in one file; how many they are."""
     file = decider.open(table)
     with show_progress("rows", file.rows) as advance:
-        return _write_decisions(decider, file.split(decider.names), output, advance)
+        return _write_decisions(decider, file.split(decider.names), output, advance, repeated)
 
 
 def _decide_parts(
@@ -167,7 +192,7 @@ def _decide_parts(
     targets = name_parts(table, format_)
     decider = _make_decider(policy, table, stated, as_text=detect_format(Path(next(iter(targets)))) == "csv")
     columns, written = decider.roles.to_dict(), (stated.probabilities, stated.keep, format_)
-    settings = Settings(policy.digest, columns, *written, stated.key)
+    settings = Settings(policy.digest, columns, *written, stated.key, "refer" if stated.refers else None)
     folder = DecisionFolder.open(output, table, list(targets), settings, overwrite)
     file, skipped = decider.open(table), 0
     parts = {part.path: part for part in file.split(decider.names)}
@@ -178,13 +203,15 @@ def _decide_parts(
                 advance(rows)
                 continue
             state = look_at(source)
-            count = _write_decisions(decider, [parts[source]], folder.prepare(name), advance, empty=True)
+            part, repeated = [parts[source]], stated.repeated_ids
+            count = _write_decisions(decider, part, folder.prepare(name), advance, repeated, empty=True)
             folder.finish(name, source, state, count)
+    _tell_unseen(decider)
     if skipped:
         remark(f"{skipped:,} of {len(targets):,} parts were complete already and are skipped")
     if as_json:
         counts = {"rows": folder.count_rows(targets), "parts": len(targets), "skipped": skipped}
-        show_json({"decisions": str(output), **counts, "policy": policy.digest})
+        show_json({"decisions": str(output), **counts, **_count(decider), "policy": policy.digest})
     else:
         tell(f"{folder.count_rows(targets):,} decisions in {len(targets):,} parts: {output}")
 
@@ -210,18 +237,21 @@ def _read_files(files: Sequence[TableFile], names: Sequence[str]) -> Generator[_
 
 
 def _write_decisions(
-    decider: _Decider,
+    decider: Decider,
     files: Sequence[TableFile],
     output: Path,
     advance: Callable[[int], None],
+    repeated: bool,
     *,
     empty: bool = False,
 ) -> int:
-    """How many rows were decided; `empty` if there may be none."""
+    """How many rows were decided; `repeated` if an id may be in several of them, `empty` if there may be
+    none."""
+    from bylaw.cli.repeated_ids import IdOrder, refuse_repeated
     from bylaw.data.background_io import read_ahead, write_behind
     from bylaw.data.table_files import open_writer
 
-    done = 0
+    order = IdOrder()
     with contextlib.ExitStack() as stack:
         pieces = stack.enter_context(read_ahead(_read_files(files, decider.names)))
         first = next(pieces, None)
@@ -237,68 +267,8 @@ def _write_decisions(
                 problem.add_place(piece.place)
                 raise
             write(decided)
-            done += len(piece.batch)
+            order.add(piece.batch.column(decider.id))
             advance(len(piece.batch))
-    return done
-
-
-@dataclass(frozen=True)
-class _Decider:
-    """From a batch of scores to a batch of decisions."""
-
-    policy: Policy
-    roles: Roles
-    column: ActionColumn | SetColumn
-    key: str | None
-    probabilities: bool
-    keep: tuple[str, ...]
-    as_text: bool  # the output has no lists
-    previous: Previous | None  # whose decisions count as unchanged
-
-    @property
-    def id(self) -> str:
-        return self.roles.id or ""
-
-    @property
-    def names(self) -> list[str]:
-        """The columns that are read."""
-        return list(dict.fromkeys([self.id, *self.keep, *self.roles.needed]))
-
-    def open(self, table: Path) -> TableFile:
-        """A table of these columns."""
-        from bylaw.cli.inputs import list_group_values, open_table
-
-        return open_table(table, self.roles, list_group_values(self.policy), self.keep)
-
-    def make_schema(self, given: Any) -> Any:
-        """The ids and the columns to keep as they came, the decisions, and the probability of each action if
-        it is asked for."""
-        import pyarrow
-
-        kept = [pyarrow.field(name, self._find_type(given.field(name))) for name in (self.id, *self.keep)]
-        fields = [kept[0], pyarrow.field("decision", self.column.arrow_type)]
-        if self.probabilities:
-            fields += [pyarrow.field(f"p_{action}", pyarrow.float64()) for action in self.policy.actions]
-        return pyarrow.schema([*fields, *kept[1:]])
-
-    def _find_type(self, field: Any) -> Any:
-        """What a column is written as: values, where it came as codes of them."""
-        from pyarrow import types
-
-        if self.as_text and types.is_nested(field.type):
-            raise OptionError(
-                f"--keep {field.name}: a CSV file has no {field.type}; write .parquet or .jsonl"
-            )
-        return field.type.value_type if types.is_dictionary(field.type) else field.type
-
-    def decide(self, batch: Any) -> Any:
-        """A record batch of decisions."""
-        import pyarrow
-
-        schema, evidence = self.make_schema(batch.schema), self.roles.columns.evidence(batch)
-        ids, *kept = (batch.column(name).cast(schema.field(name).type) for name in (self.id, *self.keep))
-        evidence = evidence if self.previous is None else self.previous.mark(evidence, ids)
-        columns = [ids, self.column.write(self.policy.decide_positions(evidence, ids=ids, key=self.key))]
-        if self.probabilities:
-            columns += [pyarrow.array(chance.copy()) for chance in self.policy.probabilities(evidence).T]
-        return pyarrow.record_batch([*columns, *kept], schema=schema)
+        if decider.policy.lottery and not (order.rises or repeated):
+            refuse_repeated(files, decider.id, order.rows)  # before the output appears
+    return order.rows

@@ -11,7 +11,7 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import show_json, show_table, tell
+from bylaw.cli.console import get_width, show_json, show_table, tell
 from bylaw.cli.keys import Key, KeyFile, read_key
 from bylaw.errors import OptionError
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from bylaw.data.evidence import Evidence
     from bylaw.policy.explanation import Explanation
     from bylaw.policy.policy import Policy
+
+_NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
 
 
 @takes_columns("id_column", "scores", "group", "group_probabilities", "reference", "normalize")
@@ -64,13 +66,15 @@ def run_explain(
     why, column = explain(chosen, evidence), make_decision_column(chosen)
     # As `bylaw decide` draws it.
     drawn = column.to_plain(chosen.decide(evidence, ids=[row_id], key=secret)[0]) if has_id else None
-    if as_json:
-        show_json({"id": row_id, "decision": drawn, "actions": _list_actions(why)})
-        return
-    _show_why(why)
     before, after = column.name_best(why.before[0]), column.name_best(why.after[0])
+    if as_json:
+        best = {"before": before, "after": after}
+        show_json({"id": row_id, "decision": drawn, **best, "actions": _list_actions(why)})
+        return
+    _show_why(why, chosen)
     changed = f"changed the best decision from {before} to {after}"
-    tell(f"The rules {changed if why.moved[0] else 'did not change the best decision'}.")
+    same = f"did not change the best decision, {after}"
+    tell(f"The rules {changed if why.moved[0] else same}.")
     if has_id:
         tell(f"The id {row_id} draws: {drawn}")
 
@@ -140,11 +144,15 @@ def _find_number(batches: Iterable[Any], table: Path, place: int) -> Any:
 
 
 def _find_id(batches: Iterable[Any], table: Path, roles: Roles, wanted: str | None) -> Any:
+    found = []
     for batch in batches:
-        matching = [str(value) == wanted for value in batch.column(roles.id).to_pylist()]
-        if any(matching):
-            return batch.slice(matching.index(True), 1)
-    raise OptionError(f"{table} has no row with the id {wanted!r}")
+        ids = batch.column(roles.id).to_pylist()
+        found += [batch.slice(i, 1) for i, value in enumerate(ids) if str(value) == wanted]
+    if len(found) > 1:
+        raise OptionError(f"{table} has several rows with the id {wanted!r}: choose one by its --row NUMBER")
+    if not found:
+        raise OptionError(f"{table} has no row with the id {wanted!r}")
+    return found[0]
 
 
 def _list_actions(why: Explanation) -> list[dict[str, Any]]:
@@ -161,13 +169,55 @@ def _list_actions(why: Explanation) -> list[dict[str, Any]]:
     ]
 
 
-def _show_why(why: Explanation) -> None:
-    """One line for each action, one column for each rule."""
-    numbers = [f"({i})" for i in range(1, len(why.rules) + 1)]
-    cells = [
-        [action, f"{chance:.4f}", *(f"{share:+.4f}" for share in shares)]
-        for action, chance, *shares in (line.values() for line in _list_actions(why))
+def _show_why(why: Explanation, policy: Policy) -> None:
+    """One line for each rule or family as stated, one column for each action, as many as the terminal has
+    room for."""
+    pulls = _add_pulls(why, policy)
+    shown = _choose_actions(why)
+    lines = [
+        ("probability", [f"{chance:.4f}" for chance in why.probabilities[0]]),
+        ("without rules", _format_shares(why.baseline[0])),
+        *((f"({i})", _format_shares(pull)) for i, pull in enumerate(pulls.values(), 1)),
+        ("score", _format_shares(why.scores[0])),
     ]
-    show_table("", ("action", "probability", "baseline", *numbers, "score"), cells)
-    for number, rule in zip(numbers, why.rules, strict=True):
-        tell(f"{number} {rule}")
+    cells = [[name, *(values[a] for a in shown)] for name, values in lines]
+    show_table("", ("", *(str(why.actions[a]) for a in shown)), cells)
+    if left_out := len(why.actions) - len(shown):
+        tell(f"Less likely, and only in --json: {left_out} other action{'s' if left_out > 1 else ''}.")
+    if pulls:
+        tell(
+            f"Without rules, the score of an action is minus its {policy.problem.minimize}. Pulls add to it:"
+        )
+    for i, rule in enumerate(pulls, 1):
+        tell(f"({i}) {rule}")
+
+
+def _add_pulls(why: Explanation, policy: Policy) -> dict[str, Any]:
+    """(n_actions,) by rule or family as stated."""
+    statements = {price.rule: price.statement for price in policy.rule_prices}
+    total: dict[str, Any] = {}
+    for rule, pull in zip(why.rules, why.pulls[0], strict=True):
+        statement = statements.get(rule, rule)
+        total[statement] = total.get(statement, 0.0) + pull
+    return total
+
+
+def _format_shares(shares: Any) -> list[str]:
+    return [f"{share + 0.0:+.4f}" for share in shares]  # no minus before a zero
+
+
+def _choose_actions(why: Explanation) -> list[int]:
+    """Places of the actions that are shown: the best before and after, then the likeliest; in their order."""
+    import numpy as np
+
+    widths = [max(len(str(action)), _NUMBER_WIDTH) + _GAP for action in why.actions]
+    ends = (why.after[0], why.before[0])
+    best = [[int(one)] if why.action_space.exclusive else np.flatnonzero(one).tolist() for one in ends]
+    ranked = sorted(range(len(widths)), key=lambda a: (-why.probabilities[0, a], -why.scores[0, a]))
+    room, chosen = get_width() - _NAMES_WIDTH, list[int]()
+    for a in dict.fromkeys([*(a for one in best for a in one), *ranked]):
+        room -= widths[a]
+        if room < 0 and len(chosen) > 1:
+            break
+        chosen.append(a)
+    return sorted(chosen)

@@ -9,6 +9,7 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.console import print_raw, remark, tell
+from bylaw.cli.standard_streams import STREAM, find_file, name_output, open_output
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
@@ -16,17 +17,25 @@ if TYPE_CHECKING:
     from bylaw.policy.policy import Policy
 
 export = typer.Typer(no_args_is_help=True, help="Export a policy as SQL, ONNX or plain Python.")
-Output = Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")]
-TextOutput = Annotated[
+Output = Annotated[
     Path, typer.Option("--output", "-o", help="Where to write it; - for standard output.", allow_dash=True)
+]
+TextOutput = Annotated[
+    Path,
+    typer.Option(
+        "--output", "-o", help="Where to write it.", allow_dash=True, show_default="standard output"
+    ),
 ]
 
 
 @export.command("sql")
 def run_sql(
     policy: options.PolicyPath,
-    output: TextOutput,
-    dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery, snowflake or spark.")],
+    output: TextOutput = STREAM,
+    dialect: Annotated[
+        str | None,
+        typer.Option(help="duckdb, postgres, bigquery, snowflake or spark.", show_default=False),
+    ] = None,
     table: Annotated[str, typer.Option(help="The table that the statement reads.")] = "scores",
     id_column: Annotated[str | None, typer.Option(help="The column of ids.")] = None,
     key: Annotated[
@@ -40,18 +49,23 @@ def run_sql(
 ) -> None:
     """Write one SELECT statement: the probability of each action and, with ids, the decision.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
+
+      bylaw export sql policy.json --dialect duckdb
 
       bylaw export sql policy.json --dialect postgres --table scores --id-column id -o policy.sql
     """
     from bylaw.cli.inputs import check_outputs
     from bylaw.export import to_sql
     from bylaw.policy.policy import Policy
-    from bylaw.sql.dialects import DialectName, get_dialect
+    from bylaw.sql.dialects import DIALECTS, DialectName, get_dialect
 
-    check_outputs([output], [policy])
+    check_outputs([find_file(output)], [policy])
+    if dialect is None:
+        raise OptionError(f"which SQL? Add --dialect, one of {', '.join(DIALECTS)}")
     get_dialect(known := cast("DialectName", dialect))  # an unknown one is refused now
     chosen = Policy.load(policy)
+    _refuse_changes(chosen)
     roles = _find_roles(chosen)
     ids = id_column or roles.id
     if ids is None:
@@ -62,7 +76,7 @@ def run_sql(
 
 
 @export.command("python")
-def run_python(policy: options.PolicyPath, output: TextOutput) -> None:
+def run_python(policy: options.PolicyPath, output: TextOutput = STREAM) -> None:
     """Write a Python file that needs only the standard library.
 
     [bold]Example[/bold]
@@ -73,8 +87,9 @@ def run_python(policy: options.PolicyPath, output: TextOutput) -> None:
     from bylaw.export import to_python
     from bylaw.policy.policy import Policy
 
-    check_outputs([output], [policy])
+    check_outputs([find_file(output)], [policy])
     chosen = Policy.load(policy)
+    _refuse_changes(chosen)
     _write_text(output, to_python(chosen, _find_roles(chosen).columns))
 
 
@@ -92,10 +107,9 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
     from bylaw.formulation.layout import NORMALIZED, ReferenceForm
     from bylaw.policy.policy import Policy
 
-    check_outputs([output], [policy])
-    if str(output) == "-":
-        raise OptionError("an ONNX model is no text: write it to a file")
+    check_outputs([find_file(output)], [policy])
     chosen = Policy.load(policy)
+    _refuse_changes(chosen)
     columns = Roles.from_dict(chosen.card.columns).columns if chosen.card.columns else None
     if columns is not None and columns.normalize:
         raise OptionError(NORMALIZED)
@@ -103,19 +117,32 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
     forms: dict[str, ReferenceForm] = {
         name: "labels" if isinstance(column, str) else "probabilities" for name, column in models.items()
     }
-    to_onnx(chosen, output, references=forms)
-    tell(f"written: {output}")
+    with open_output(output, ".onnx") as target:
+        to_onnx(chosen, target, references=forms)
+        tell(f"written: {name_output(output)}")
 
 
 def _write_text(output: Path, text: str) -> None:
     """To a file, or to standard output."""
     from bylaw._base.atomic_files import write_text
 
-    if str(output) == "-":
+    if output == STREAM:
         print_raw(text.rstrip("\n"))
         return
     write_text(output, text)
     tell(f"written: {output}")
+
+
+def _refuse_changes(policy: Policy) -> None:
+    """A policy that counts changed decisions must know what the earlier one would decide."""
+    from bylaw.language.expressions import CHANGED
+
+    if CHANGED in policy.problem.arrays and CHANGED not in policy.card.columns.get("costs", {}):
+        raise OptionError(
+            "the policy counts decisions that changed since an earlier one, and must know these of each row: "
+            "`bylaw decide POLICY TABLE --previous EARLIER` finds them out, and no export can. To export, "
+            "refit without --churn"
+        )
 
 
 def _find_roles(policy: Policy) -> Roles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import show_json, show_passes, show_steps, show_table, tell, warn
+from bylaw.cli.standard_streams import STREAM, check_output, find_file, name_output, open_output
 from bylaw.errors import BylawError, OptionError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     Rows = InputRows | ScannedRows
 
 
-@takes_columns(*ALL_FLAGS, also=("--probabilities",))
+@takes_columns(*ALL_FLAGS)
 def run_fit(
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")],
@@ -44,9 +46,7 @@ def run_fit(
         Path | None, typer.Option(help="Other held-out rows, for the verdicts of the report.")
     ] = None,
     confidence: options.Confidence = None,
-    margin: Annotated[
-        float | None, typer.Option(help="Tighten every rule by so many standard errors, for new rows.")
-    ] = None,
+    margin: options.Margin = None,
     calibrate: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +85,8 @@ def run_fit(
     from bylaw.cli.inputs import check_outputs, find_fitting_roles, parse_limits, read_rules
     from bylaw.cli.reading import Reading
 
-    check_outputs([output, report], [table, rules, certify, held_out])
+    check_output(output, as_json)
+    check_outputs([find_file(output), report], [table, rules, certify, held_out])
     if report is None and held_out is not None:
         raise OptionError("--held-out has no effect without --report; to tighten the policy, use --certify")
     if report is None:
@@ -101,7 +102,7 @@ def run_fit(
         file = replace(file, solve={**file.solve, "lottery": False})
     limits = parse_limits(limit, file.problem)
     roles = find_fitting_roles(table, file, flags)
-    with show_passes("fitting") as progress:
+    with open_output(output, ".json") as target, show_passes("fitting") as progress:
         rows = _open_rows(table, roles, file, scanned, progress)
         rows.check_seen_weights(flags)
         reading = Reading("give fewer, or pass --in-memory", unlimited=scanned is False)
@@ -110,13 +111,13 @@ def run_fit(
             for path in (certify, held_out)
         )
         policy = _solve(table, file, rows, proof, sure)
-        policy.save(output)
+        policy.save(target)
         measured = rows.measure(policy)
-    if report is not None:
-        names = name_report(title, owner, model_version, held_out)
-        kept = file.solve.get("margin", 0.0)
-        _write_report(policy, rows, judges, sure, output, report, **names, margin=kept)
-    (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
+        if report is not None:
+            names = name_report(title, owner, model_version, held_out)
+            kept = file.solve.get("margin", 0.0)
+            _write_report(policy, rows, judges, sure, output, report, **names, margin=kept)
+        (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
 
 
 def _open_rows(table: Path, roles: Roles, file: RulesFile, scanned: bool | None, progress: Any) -> Rows:
@@ -148,12 +149,10 @@ def _read_held_out(
     return read_rows(path, rows.roles, evidence.group_values, reading).hold_out(found, **known)
 
 
-def _set_margin(file: RulesFile, margin: float | None, certify: Path | None) -> RulesFile:
+def _set_margin(file: RulesFile, margin: str | None, certify: Path | None) -> RulesFile:
     """The rules with the margin of the command line; whatever has no effect is refused."""
-    from bylaw._base.validation import check_margin
-
     if margin is not None:
-        file = replace(file, solve={**file.solve, "margin": check_margin(margin)})
+        file = replace(file, solve={**file.solve, "margin": options.parse_margin(margin)})
     if not file.problem.rules:
         options.refuse_idle({"--certify": certify, "--margin": margin}, "rules")
         warn("there are no rules: the policy is the model's best answers")
@@ -201,17 +200,17 @@ def _write_report(
     """After the policy is saved: whatever is wrong with a report does not lose the solve."""
     from bylaw.cli.commands.report import make_report
 
+    saved = "no policy is printed, since" if output == STREAM else f"the policy is saved as {output}, but"
     try:
         make_report(policy, rows.sample(policy), judges, confidence, **settings).save(path)
     except (BylawError, OSError) as problem:
         raise BylawError(
-            f"the policy is saved as {output}, but its report failed: {getattr(problem, 'message', problem)}",
+            f"{saved} its report failed: {getattr(problem, 'message', problem)}",
             getattr(problem, "remedy", None),
         ) from problem
     except Exception as fault:
         raise BylawError(
-            f"the policy is saved as {output}, but its report failed by a fault in bylaw; please report it\n"
-            f"{traceback.format_exc()}"
+            f"{saved} its report failed by a fault in bylaw; please report it\n{traceback.format_exc()}"
         ) from fault
 
 
@@ -227,6 +226,7 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "cost_observed": measured.observed,
             "cost_before": measured.costs.baseline,
             "cost_after": measured.costs.policy,
+            "referred": None if math.isnan(measured.referred) else measured.referred,
             "prices": policy.prices,
             "group_rates": [one.to_dict() for one in policy.group_rates],
             "status": policy.solution.status.name.lower(),
@@ -241,20 +241,27 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
 
 
 def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, report: Path | None) -> None:
+    from bylaw.auditing.costs import format_referred
+    from bylaw.cli.price_words import word_saving
+
     (before, after), what = measured.costs, policy.problem.minimize
     how = "observed" if measured.observed else "predicted"
-    tell(f"{measured.n_rows:,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them.")
+    referred = format_referred(measured.referred)
+    tell(
+        f"{measured.n_rows:,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them"
+        f"{referred}."
+    )
     for column, count in rows.seen_rows.items():
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
     for found in policy.group_rates:
         tell(f"  {found}")
     if policy.prices:
-        prices = [(rule, f"{price:.4g}") for rule, price in policy.prices.items()]
-        show_table("", ("rule", "shadow price"), prices)
+        prices = [(rule, f"{price:.4g}", word_saving(policy, rule)) for rule, price in policy.prices.items()]
+        show_table("", ("rule", "shadow price", "one more point saves"), prices)
     if policy.hard is not None:
         tell(str(policy.hard))
     if policy.calibration is not None:
         tell(f"calibrated: {policy.calibration.describe()}")
     if policy.certificate is not None:
         tell(str(policy.certificate))
-    tell(f"policy: {output}" + (f"   report: {report}" if report else ""))
+    tell(f"policy: {name_output(output)}" + (f"   report: {report}" if report else ""))

@@ -9,7 +9,8 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import show_json, show_progress, show_table
+from bylaw.cli.console import show_json, show_progress, show_table, tell
+from bylaw.cli.standard_streams import STREAM, check_output, find_file, open_output
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ _PICTURES = (".png", ".svg", ".pdf")
     "classes",
     "group",
     "group_probabilities",
+    "true_group",
     "reference",
+    "label",
     "weight",
+    "seen_weights",
     "normalize",
-    also=("--probabilities",),
 )
 def run_frontier(
     table: options.Table,
@@ -41,7 +44,10 @@ def run_frontier(
         typer.Option(help="The rule whose level varies, as it is written.", show_default="the first"),
     ] = None,
     levels: Annotated[str, typer.Option(help="first:last:count, or numbers with commas.")] = "0:0.2:21",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A table of the points.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A table of the points; - for CSV on standard output."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of it, PNG, SVG or PDF.")] = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
@@ -51,6 +57,9 @@ def run_frontier(
 ) -> None:
     """Compute what each level of a rule costs: the trade-off as a Pareto frontier.
 
+    Each point is the policy that `bylaw fit` would find: with a column of labels, rules and costs are as
+    observed.
+
     [bold]Examples[/bold]
 
       bylaw frontier scores.parquet --rules rules.toml --levels 0:0.1:11 --plot frontier.png
@@ -59,13 +68,14 @@ def run_frontier(
     """
     import pyarrow
 
-    from bylaw.cli.inputs import check_outputs, find_predicted_roles, read_rows, read_rules
+    from bylaw.cli.inputs import check_outputs, find_fitting_roles, read_rows, read_rules
     from bylaw.data.table_files import detect_format, write_table
     from bylaw.fitting.frontier import frontier
 
-    check_outputs([output, plot], [table, rules])
+    check_output(output, as_json)
+    check_outputs([None if output is None else find_file(output), plot], [table, rules])
     reading = options.make_reading(sample, seed)
-    if output is not None:
+    if output not in (None, STREAM):
         detect_format(output)
     if plot is not None:
         _check_picture(plot)
@@ -73,18 +83,22 @@ def run_frontier(
     statement, chosen = _find_swept(file.problem, sweep), _parse_levels(levels)
     for level in chosen:
         statement.at(level)  # what a level cannot be is refused now
-    rows = read_rows(table, find_predicted_roles(table, file, flags), {}, reading)
-    solving = {name: value for name, value in file.solve.items() if name not in ("margin", "calibrate")}
+    rows = read_rows(table, find_fitting_roles(table, file, flags, without=("id",)), {}, reading)
+    rows.check_seen_weights(flags)
+    solving = {**{name: value for name, value in file.solve.items() if name != "lottery"}, **rows.outcomes}
     with show_progress("levels", len(chosen)) as advance:
         found = frontier(
             file.problem, rows.evidence, {statement: chosen}, callback=lambda _: advance(1), **solving
         )
     columns = found.to_frame(pyarrow.table({}))
-    if output is not None:
-        write_table(output, columns)
     if plot is not None:
         _save_plot(found, plot)
-    _show_frontier(found, columns, as_json)
+    if output is None:
+        _show_frontier(found, columns, statement, as_json)
+        return
+    with open_output(output, ".csv") as target:
+        write_table(target, columns)
+        _show_frontier(found, columns, statement, as_json)
 
 
 def _check_picture(path: Path) -> None:
@@ -136,7 +150,7 @@ def _parse_levels(text: str) -> list[float]:
     return np.linspace(start, end, number).tolist()
 
 
-def _show_frontier(found: Frontier, columns: Any, as_json: bool) -> None:
+def _show_frontier(found: Frontier, columns: Any, statement: Statement, as_json: bool) -> None:
     lines = columns.to_pylist()
     if as_json:
         show_json([{k: None if v != v else v for k, v in line.items()} for line in lines])
@@ -144,3 +158,15 @@ def _show_frontier(found: Frontier, columns: Any, as_json: bool) -> None:
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]
     heads = [found.swept[0], str(found.problem.minimize), "shadow price", "status"]
     show_table("", heads, cells)
+    tell(_word_price(found, statement))
+
+
+def _word_price(found: Frontier, statement: Statement) -> str:
+    """What a price means."""
+    from bylaw.report.number_format import find_level_unit
+
+    minimize, name = found.problem.minimize, found.swept[0]
+    points = minimize.is_probability and find_level_unit(statement) != "plain"
+    if not points:
+        return f"A price of 0.1: one more unit of level in {name} saves 0.1 of {minimize}."
+    return f"A price of 0.1: one more point of level in {name} saves 0.1 points of {minimize}."

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +15,8 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_table, tell
-from bylaw.errors import BylawError
+from bylaw.cli.standard_streams import check_output, find_file, name_output, open_output
+from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError
 
 if TYPE_CHECKING:
     from bylaw.auditing.comparison import Comparison
@@ -45,9 +50,7 @@ def run_refit(
         Path | None, typer.Option("--rules", "-r", help="The rules of this file, not those of the policy.")
     ] = None,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="These rules, not its own.")] = None,
-    margin: Annotated[
-        float | None, typer.Option(help="Tighten every rule by so many standard errors, for new rows.")
-    ] = None,
+    margin: options.Margin = None,
     certify: Annotated[
         Path | None, typer.Option(help="Held-out rows: rules and changes are certified on them.")
     ] = None,
@@ -89,7 +92,8 @@ def run_refit(
     from bylaw.fitting.refit import refit
     from bylaw.policy.policy import Policy
 
-    check_outputs([output, report], [policy, table, rules, certify, previous])
+    check_output(output, as_json)
+    check_outputs([find_file(output), report], [policy, table, rules, certify, previous])
     if certify is None:
         idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
         options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--certify")
@@ -101,7 +105,7 @@ def run_refit(
     rows = read_rows(table, roles, values, previous=older)
     ids, held_ids = _read_ids(table, roles, values), None
     solving: dict[str, Any] = {} if others is None else dict(others.solve)
-    solving |= {} if margin is None else {"margin": margin}
+    solving |= {} if margin is None else {"margin": options.parse_margin(margin)}
     solving |= {} if certify is None else {"confidence": options.check_confidence(confidence)}
     held_out = None
     if certify is not None:
@@ -110,30 +114,58 @@ def run_refit(
         held_ids = _read_ids(certify, held_roles, values) if ids is not None else None
         found = read_outcomes(certify, outcomes, problem, earlier.action_space.classes)
         held_out = held.hold_out(found, limits=parse_limits(limit, problem), largest_weight=largest_weight)
-    new = refit(
-        earlier,
-        rows.evidence,
-        churn=churn,
-        ids=ids,
-        rules=None if others is None else list(problem.rules),
-        held_out=held_out,
-        held_out_ids=held_ids,
-        **rows.outcomes,
-        **solving,
-    )
+    with _name_churn():
+        new = refit(
+            earlier,
+            rows.evidence,
+            churn=churn,
+            ids=ids,
+            rules=None if others is None else list(problem.rules),
+            held_out=held_out,
+            held_out_ids=held_ids,
+            **rows.outcomes,
+            **solving,
+        )
     new = replace(new, card=replace(new.card, source=name_table(table), columns=roles.to_dict()))
-    new.save(output)
-    compared = compare_policies(earlier, new, rows.evidence, ids=ids, labels=rows.labels, groups=rows.groups)
-    if report is not None:
-        _write_report(new, rows, compared, output, report)
-    (_show_json if as_json else _show_text)(new, compared, output, report)
+    with open_output(output, ".json") as target:
+        new.save(target)
+        seen = {"labels": rows.labels, "groups": rows.groups}
+        compared = compare_policies(earlier, new, rows.evidence, ids=ids, **seen)
+        if report is not None:
+            _write_report(new, rows, compared, output, report)
+        (_show_json if as_json else _show_text)(new, compared, output, report)
 
 
 def _read_ids(table: Path, roles: Roles, values: Any) -> Any:
     """None if there is no column of ids."""
     from bylaw.cli.inputs import open_table
+    from bylaw.cli.repeated_ids import check_ids
 
-    return None if roles.id is None else open_table(table, roles, values).read([roles.id])[roles.id]
+    if roles.id is None:
+        return None
+    ids = open_table(table, roles, values).read([roles.id])[roles.id]
+    check_ids(ids)
+    return ids
+
+
+@contextlib.contextmanager
+def _name_churn() -> Iterator[None]:
+    """Whatever is told of the rule on changes names the flag that stated it."""
+    try:
+        yield
+    except (InfeasibleRulesError, UncertifiedError) as problem:
+        problem.message = _say_churn(problem.message)
+        raise
+
+
+def _say_churn(text: str) -> str:
+    """With --churn in place of its rule; in a column, as wide as that."""
+
+    def word(found: re.Match[str]) -> str:
+        flag = f"--churn {found[1]}"
+        return flag.ljust(len(found[0])) if found[2] else flag
+
+    return re.sub(r"custom\('changed'\) <= ([\d.e-]+)( {2,})?", word, text)
 
 
 def _write_report(new: Policy, rows: Any, compared: Comparison, output: Path, path: Path) -> None:
@@ -159,21 +191,31 @@ def _show_json(new: Policy, compared: Comparison, output: Path, report: Path | N
     )
 
 
+def _word_referred(compared: Comparison) -> str:
+    """The share of cases referred before and after, beside costs that fall with it."""
+    if math.isnan(compared.referred_after) or not compared.referred_before + compared.referred_after:
+        return ""
+    return (
+        f", with {100 * compared.referred_before:.3g} % and {100 * compared.referred_after:.3g} % of cases "
+        "referred"
+    )
+
+
 def _show_text(new: Policy, compared: Comparison, output: Path, report: Path | None) -> None:
     lines = [
-        (one.statement, f"{one.target:.4g}", f"{one.before:.4f}", f"{one.after:.4f}")
+        (_say_churn(one.statement), f"{one.target:.4g}", f"{one.before:.4f}", f"{one.after:.4f}")
         for one in compared.rules
     ]
     show_table("", ("rule, its worst part", "bound", "before", "after"), lines)
     tell(
         f"{compared.rows:,} rows: {compared.objective}, {compared.measurement}, is "
-        f"{compared.cost_before:.4g} before and {compared.cost_after:.4g} after; "
+        f"{compared.cost_before:.4g} before and {compared.cost_after:.4g} after{_word_referred(compared)}; "
         f"{compared.changed:.2%} of decisions change"
     )
     if new.certificate is not None:
         tell(f"certified: {new.certificate}")
     if compared.needs_previous:
         tell("the new policy counts changed decisions: give the earlier one to `bylaw decide` as --previous")
-    tell(f"policy: {output}")
+    tell(f"policy: {name_output(output)}")
     if report is not None:
         tell(f"report: {report}")

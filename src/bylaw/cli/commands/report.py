@@ -10,6 +10,7 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import tell
+from bylaw.cli.standard_streams import find_file, name_output, open_output
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import InputRows
@@ -64,7 +65,7 @@ def run_report(
     from bylaw.monitoring.monitor import Monitor
     from bylaw.policy.policy import Policy
 
-    check_outputs([output], [policy, table, held_out, watch])
+    check_outputs([find_file(output)], [policy, table, held_out, watch])
     if held_out is None:
         idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
         options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--held-out")
@@ -91,8 +92,9 @@ def run_report(
         judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
     monitor = None if watch is None else Monitor.load(watch, chosen)
     names = name_report(title, owner, model_version, held_out)
-    make_report(chosen, rows, judges, sure, **names, monitor=monitor).save(output)
-    tell(f"report: {output}")
+    with open_output(output, ".html") as target:
+        make_report(chosen, rows, judges, sure, **names, monitor=monitor).save(target)
+        tell(f"report: {name_output(output)}")
 
 
 def name_report(

@@ -20,6 +20,7 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
 
       bylaw show policy.json
     """
+    from bylaw.cli.price_words import word_saving
     from bylaw.policy.policy import Policy
 
     chosen = Policy.load(policy)
@@ -31,8 +32,11 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
     tightened: dict[str, float] = {}
     for price in chosen.rule_prices:
         tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
-    lines = [(rule, f"{price:.4g}", f"{tightened[rule]:.4f}") for rule, price in chosen.prices.items()]
-    show_table("", ("rule", "shadow price", "tightened by"), lines)
+    lines = [
+        (rule, f"{price:.4g}", word_saving(chosen, rule), f"{tightened[rule]:.4f}")
+        for rule, price in chosen.prices.items()
+    ]
+    show_table("", ("rule", "shadow price", "one more point saves", "tightened by"), lines)
 
 
 def _word_facts(policy: Policy) -> dict[str, str]:

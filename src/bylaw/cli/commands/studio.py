@@ -12,13 +12,14 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import remark, tell
+from bylaw.cli.standard_streams import STREAM
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
     from bylaw.language.problem import Problem
 
 
-@takes_columns(*ALL_FLAGS, also=("--probabilities",))
+@takes_columns(*ALL_FLAGS, streams=False)
 def run_studio(
     table: options.Table,
     rules: options.Rules = None,
@@ -54,6 +55,8 @@ def run_studio(
         from bylaw.studio.session import Session
     except ModuleNotFoundError as missing:
         raise OptionError(f"the studio needs {missing.name}: pip install 'bylaw[studio]'") from None
+    if table == STREAM:
+        raise OptionError("the studio reads a table from files, whose names it saves: write it to one first")
     reading = options.make_reading(sample, seed)
     file = read_rules(rules, rule, minimize) if rules or rule else RulesFile(Problem(minimize or "error()"))
     solving = {name: value for name, value in file.solve.items() if name not in ("solver", "calibrate")}

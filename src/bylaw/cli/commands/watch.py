@@ -11,10 +11,13 @@ import typer
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import remark, show_json, show_table, tell
+from bylaw.cli.exit_codes import ExitCode
 from bylaw.errors import EvidenceError, OptionError
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import Previous
+    from bylaw.data.evidence import Evidence
+    from bylaw.language.problem import Problem
     from bylaw.monitoring.monitor import Monitor
     from bylaw.monitoring.rule_watch import RuleWatch
     from bylaw.policy.policy import Policy
@@ -81,7 +84,7 @@ def run_watch(
 ) -> None:
     """Watch a policy on rows as they arrive, as often as you like.
 
-    Exit codes, for jobs: 0 quiet, 1 alarm, 2 trouble. While all rules hold, an alarm that one is broken is
+    Exit codes, for jobs: 0 quiet, 1 an alarm, 2 trouble. While all rules hold, an alarm that one is broken is
     raised with probability --ever at most, over all runs together.
     A run counts its rows as a whole or not at all. The same rows again are not counted twice.
 
@@ -91,34 +94,46 @@ def run_watch(
 
       bylaw watch policy.json today.parquet --state watch.json --decisions decision --id-column id
 
+      cat today.csv | bylaw watch policy.json - --format csv --state watch.json --batch 2024-05-17
+
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
     from bylaw._base.atomic_files import lock_folder
-    from bylaw.cli.inputs import check_outputs, load_previous
+    from bylaw.cli.inputs import check_outputs, counts_changed, load_previous
     from bylaw.policy.policy import Policy
 
     check_outputs([state, plot], [policy, table, rules])
     chosen = Policy.load(policy)
     settings: dict[str, Any] = {"--rules": rules, "--rule": rule, "--ever": ever}
     settings |= {"--run-length": run_length, "--limit": limit}
+    earlier = load_previous(previous, chosen)
+    # What was decided is known: of the earlier policy only a rule on changes asks.
+    blind = decisions is not None and earlier is None and counts_changed(chosen)
     with lock_folder(state.absolute().parent):  # another run on the same state waits
-        monitor = _open_state(chosen, table, state, flags, settings, late=late, restart=restart)
+        monitor = _open_state(chosen, table, state, flags, settings, late=late, restart=restart, blind=blind)
         name = _name_batch(table) if batch is None else batch
-        if name in monitor.batches:
+        counted = name not in monitor.batches
+        if not counted:
             remark(f"{table} was counted before; it is not counted again")
         elif late:
             idle = {"--decisions": decisions, "--outcomes": outcomes, "--scores": flags.scores}
             _refuse(idle, "goes with new rows; with --late, a table has ids, labels and groups")
             _add_late(monitor, table, flags, name)
         else:
-            _add_rows(monitor, table, flags, name, decisions, outcomes, load_previous(previous, chosen))
+            _add_rows(monitor, table, flags, name, decisions, outcomes, earlier, blind)
         if name not in monitor.batches:
+            counted = False
             remark(f"all rows of {table} were counted before, under another name")
         if plot is not None:
             _draw(monitor, plot)
         monitor.save(state)
-    (_show_json if as_json else _show_text)(monitor, state)
-    raise typer.Exit(1 if monitor.alarm else 0)
+    code = ExitCode.BROKEN if monitor.alarm else ExitCode.SUCCESS
+    if as_json:
+        run = {"batch": name, "counted": counted, "exit_code": int(code)}
+        show_json({**monitor.to_dict(), **run, "state": str(state), "policy": chosen.digest})
+    else:
+        _show_text(monitor, state)
+    raise typer.Exit(code)
 
 
 def _open_state(
@@ -130,16 +145,22 @@ def _open_state(
     *,
     late: bool,
     restart: bool,
+    blind: bool,
 ) -> Monitor:
-    """That of an earlier run, or a new one."""
+    """That of an earlier run, or a new one; `blind` if nothing is known of changed decisions."""
+    from bylaw.fitting.refit import counts_changes
     from bylaw.monitoring.monitor import Monitor
 
     if not state.exists():
         if late:
             raise OptionError(f"there is no state {state}: rows are seen first, and their labels come late")
         options.refuse_idle({"--restart": restart}, "a state that is there")
-        return _make_monitor(policy, table, flags, settings)
+        return _make_monitor(policy, table, flags, settings, blind)
     monitor = Monitor.load(state, policy)
+    if blind and any(map(counts_changes, monitor.problem.rules)):
+        raise OptionError(
+            f"{state} watches changed decisions: give the earlier policy, --previous, as when it was begun"
+        )
     _check_settings(monitor, settings, state)
     if restart:
         monitor.restart()
@@ -173,7 +194,9 @@ def _refuse(flags: dict[str, Any], why: str) -> None:
             raise OptionError(f"{flag} {why}")
 
 
-def _make_monitor(policy: Policy, table: Path, flags: Flags, settings: dict[str, Any]) -> Monitor:
+def _make_monitor(
+    policy: Policy, table: Path, flags: Flags, settings: dict[str, Any], blind: bool
+) -> Monitor:
     """Of the flags of a new state. The values of groups that the policy does not know are those of the
     table."""
     from bylaw.cli.commands.audit import read_others
@@ -182,18 +205,33 @@ def _make_monitor(policy: Policy, table: Path, flags: Flags, settings: dict[str,
 
     others = read_others(settings["--rules"], settings["--rule"])
     problem = policy.problem if others is None else others.problem
+    if blind:
+        problem = _leave_out_changes(problem)
     known, values = list_group_values(policy), {}
     if any(name not in known for name in problem.attributes):
-        rows = read_rows(table, find_policy_roles(policy, table, flags, others=others), known)
+        roles = find_policy_roles(policy, table, flags, others=others, changes=not blind, quiet=True)
+        rows = read_rows(table, roles, known)
         values = {name: found for name, found in rows.evidence.group_values.items() if name not in known}
     return Monitor(
         policy,
         ever=_EVER if settings["--ever"] is None else settings["--ever"],
         run_length=_RUN_LENGTH if settings["--run-length"] is None else settings["--run-length"],
-        rules=None if others is None else list(problem.rules),
+        rules=None if others is None and not blind else list(problem.rules),
         limits=parse_limits(settings["--limit"], problem),
         groups=values,
     )
+
+
+def _leave_out_changes(problem: Problem) -> Problem:
+    """What can be watched without the earlier policy."""
+    from bylaw.fitting.refit import counts_changes
+
+    kept = [rule for rule in problem.rules if not counts_changes(rule)]
+    if not kept:
+        raise OptionError("there are only changed decisions to watch: give the earlier policy, --previous")
+    if len(kept) < len(problem.rules):
+        remark("changed decisions are not watched: that would take the earlier policy, --previous")
+    return problem.with_rules(kept)
 
 
 def _name_batch(table: Path) -> str:
@@ -214,6 +252,7 @@ def _add_rows(
     decisions: str | None,
     outcomes: list[str] | None,
     previous: Previous | None,
+    blind: bool,
 ) -> None:
     """New rows, or all rows of a table of which some were seen without their labels."""
     from bylaw.cli.inputs import (
@@ -228,11 +267,13 @@ def _add_rows(
 
     policy, values = monitor.policy, list_group_values(monitor.policy)
     others = None if monitor.problem is policy.problem else RulesFile(monitor.problem)
-    roles = find_policy_roles(policy, table, flags, others=others, previous=previous)
+    known_of = {"previous": previous, "changes": not blind, "quiet": True}
+    roles = find_policy_roles(policy, table, flags, others=others, **known_of)
     rows = read_rows(table, roles, values, previous=previous)
+    evidence = _blank_changes(rows.evidence, policy) if blind else rows.evidence
     ids = None if roles.id is None else open_table(table, roles, values).read([roles.id])[roles.id]
     monitor.update(
-        rows.evidence,
+        evidence,
         labels=rows.labels,
         groups=rows.groups,
         ids=ids,
@@ -240,6 +281,17 @@ def _add_rows(
         outcomes=read_outcomes(table, outcomes, monitor.problem, policy.action_space.classes),
         batch=name,
     )
+
+
+def _blank_changes(evidence: Evidence, policy: Policy) -> Evidence:
+    """Rows that the policy would take. What was decided is known, so that it is not asked, and no rule that
+    is watched reads changes."""
+    import numpy as np
+
+    from bylaw.language.expressions import CHANGED
+
+    nothing = np.zeros((len(evidence), len(policy.actions)))
+    return evidence.with_columns(costs={**evidence.costs, CHANGED: nothing})
 
 
 def _add_late(monitor: Monitor, table: Path, flags: Flags, name: str) -> None:
@@ -282,10 +334,6 @@ def _draw(monitor: Monitor, path: Path) -> None:
 
     matplotlib.use("Agg")
     monitor.plot().savefig(path, dpi=120)
-
-
-def _show_json(monitor: Monitor, state: Path) -> None:
-    show_json({**monitor.to_dict(), "state": str(state), "policy": monitor.policy.digest})
 
 
 def _show_text(monitor: Monitor, state: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.report.context import ReportContext
 from bylaw.report.cost_curves import Curve
 from bylaw.report.markup import Html, fold, make_list, make_section, make_table, tag
@@ -17,7 +18,7 @@ from bylaw.report.number_format import (
     round_number,
 )
 from bylaw.report.sentences import name_cost, name_step, write_amount_saved, write_saving
-from bylaw.report.svg_charts import Scale, draw_axis, fit_scale, is_wide, make_framed, make_svg
+from bylaw.report.svg_charts import draw_axis, is_wide, make_framed, make_svg
 
 _HEIGHT = 240  # of a plot, in pixels
 _TOP, _BOTTOM = 10, 228

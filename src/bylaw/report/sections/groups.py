@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw._base.typing import Floats
 from bylaw.report.action_words import name_action, title_action
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, fold, join, make_section, make_table, tag
 from bylaw.report.number_format import format_percent, pluralize, shorten
 from bylaw.report.rows import Cell, Partition, name_cases
-from bylaw.report.svg_charts import Scale, draw_axis, draw_column, draw_dots, fit_scale
+from bylaw.report.svg_charts import draw_axis, draw_column, draw_dots
 
 _MOST_ACTIONS = 6  # charts of one partition
 _MOST_IN_TABLE = 12  # actions in a table of flows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.auditing.verdicts import Verdict, is_out_of_reach
 from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.language.worst import Worst
@@ -22,7 +23,7 @@ from bylaw.report.number_format import (
     round_number,
 )
 from bylaw.report.sentences import describe_group
-from bylaw.report.svg_charts import Scale, draw_track, draw_track_axis, fit_scale
+from bylaw.report.svg_charts import draw_track, draw_track_axis
 
 _SHOWN = 12  # rates that are drawn
 _MOST_ROWS = 300  # lines of the table of all rules

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.monitoring.formatting import sort_rules
 from bylaw.monitoring.monitor import Monitor
 from bylaw.monitoring.rule_watch import RuleWatch, Watch
@@ -21,7 +22,7 @@ from bylaw.report.number_format import (
     pluralize,
 )
 from bylaw.report.sentences import describe_rate
-from bylaw.report.svg_charts import Scale, draw_axis, fit_scale, is_wide, make_framed, make_svg
+from bylaw.report.svg_charts import draw_axis, is_wide, make_framed, make_svg
 
 _SHOWN = 8  # rules that are drawn
 _MOST_ROWS = 300
