@@ -154,8 +154,8 @@ LOWEST := .venv-lowest
 lowest: pyproject.toml
 	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
 	$(PYTHON) tests/distribution/lowest.py > $(LOWEST)/constraints.txt
-	$(LOWEST)/bin/pip install --quiet --constraint $(LOWEST)/constraints.txt --editable '.[cli,sklearn,studio]' \
-	  pandas pytest pytest-xdist hypothesis
+	$(LOWEST)/bin/pip install --quiet --constraint $(LOWEST)/constraints.txt --editable '.[all,polars]' \
+	  duckdb pytest pytest-xdist hypothesis
 	$(LOWEST)/bin/pytest -n auto -m "not slow" -W default $(LOWEST_TESTS)
 LOWEST_TESTS := tests/_base tests/language tests/data tests/calibration tests/formulation tests/solvers tests/policy \
   tests/auditing tests/monitoring tests/fitting tests/estimators tests/cli

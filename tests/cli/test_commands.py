@@ -184,6 +184,27 @@ def test_a_certified_policy_gets_its_report(folder, bylaw):
     assert "For &lt;Ann&gt;" in (folder / "s.html").read_text()
 
 
+def test_a_report_names_its_owner_model_and_tables(folder, bylaw):
+    names = ["--title", "Loans", "--owner", "Credit risk", "--model-version", "2.3"]
+    fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json"]
+    answer = bylaw(*fit, "--report", "r.html", "--held-out", "new.parquet", *names)
+    assert answer.code == 0, answer.err
+    again = bylaw("report", "p.json", "scores.parquet", "--held-out", "new.parquet", "-o", "s.html", *names)
+    assert again.code == 0, again.err
+    for name in ("r.html", "s.html"):
+        page = (folder / name).read_text()
+        assert "<h1>Loans</h1>" in page
+        for words in ("owned by Credit risk,", "model version “2.3”", "“scores.parquet”", "“new.parquet”"):
+            assert words in page.split('id="sign"')[1], (name, words)
+
+
+@pytest.mark.parametrize("flag", ["--title", "--owner", "--model-version"])
+def test_names_of_a_report_need_a_report(flag, folder, bylaw):
+    answer = bylaw("fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", flag, "x")
+    assert answer.code == 2
+    assert f"{flag} has no effect without --report" in answer.err
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

@@ -65,7 +65,7 @@ def test_routes_from_a_table_of_costs(routes, bylaw):
     page = read_page(routes / "page.html")
     assert "gives one of 3 options (“small”, “mid” or “large”)." in page
     assert "The average “usd” is at most 0.008." in page
-    assert "Sent to large" in page
+    assert "Sent to “large”" in page
     shown = json.loads(bylaw("show", "policy.json", "--json").out)
     assert (shown["kind"], shown["actions"]) == ("options", NAMES)
 
@@ -121,7 +121,7 @@ def test_experts_beside_a_model(tmp_path, monkeypatch, bylaw):
     page = read_page(tmp_path / "page.html")
     assert "At most 5 % of all cases are decided “senior”." in page
     assert "or sends it to one of 2 options (“junior” or “senior”)" in page
-    assert "Sent to junior" in page
+    assert "Sent to “junior”" in page
 
 
 def test_a_list_without_probabilities_or_costs_is_refused(tmp_path, monkeypatch, bylaw):

@@ -86,6 +86,35 @@ FAULTS = """() => {
 }"""
 
 
+# Pairs of texts that cover each other, line by line, among those that can be seen.
+OVERLAPS = """() => {
+  const boxes = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+    const owner = node.parentElement;
+    if (!node.textContent.trim() || owner.closest("script, title, desc, option, .unseen, .skip")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const drawn = owner.closest("text");
+    const lines = drawn ? [drawn.getBoundingClientRect()] : range.getClientRects();
+    const words = node.textContent.trim().slice(0, 40);
+    for (const r of lines)
+      if (r.width && r.height) boxes.push([r.left, r.right, r.top, r.bottom, words]);
+  }
+  boxes.sort((a, b) => a[2] - b[2]);
+  const found = [];
+  boxes.forEach((one, i) => {
+    for (let j = i + 1; j < boxes.length && boxes[j][2] < one[3]; j++) {
+      const two = boxes[j];
+      const wide = Math.min(one[1], two[1]) - Math.max(one[0], two[0]);
+      const high = Math.min(one[3], two[3]) - two[2];
+      if (wide > 1 && high > 4) found.push([one[4], two[4], Math.round(wide), Math.round(high)]);
+    }
+  });
+  return found;
+}"""
+
+
 def unavailable(reason):
     """Continuous integration must not skip."""
     if os.environ.get("CI") == "true":

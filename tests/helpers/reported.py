@@ -59,6 +59,26 @@ def guessing():
 
 
 @cache
+def crowded():
+    """Five classes and four groups, one of them small, with referrals; rows to fit, and held-out ones."""
+    classes = ["none", "basic", "standard", "advanced", "honors"]
+    tilt = {"north": 0.0, "south": 0.6, "east": -0.4, "west": 1.0}
+    made = []
+    for n, seed in ((1200, 1), (700, 2)):
+        rng = np.random.default_rng(seed)
+        region = rng.choice(list(tilt), p=[0.45, 0.3, 0.2, 0.05], size=n)
+        logits = 1.3 * rng.normal(size=(n, 5)) + [1.0, 0.6, 0.2, 0.0, -0.6]
+        shift = np.array([tilt[one] for one in region])
+        logits[:, 4] += shift
+        logits[:, 0] -= shift
+        chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        labels = np.array(classes)[[rng.choice(5, p=row) for row in chances]]
+        made.append((Evidence(chances, classes=classes, groups={"region": region}), labels))
+    problem = Problem(error(), [demographic_parity("region", tol=0.02), rejected() <= 0.15])
+    return solve(problem, made[0][0], labels=made[0][1]), *made[0], HeldOut(*made[1])
+
+
+@cache
 def in_sets():
     rng = np.random.default_rng(4)
     P = rng.dirichlet(np.full(4, 0.6), size=600)
@@ -120,6 +140,10 @@ def page_of(name):
     elif name == "refitted":
         policy, evidence, labels, compared = refitted()
         made = report(policy, evidence, labels=labels, levels=0, comparison=compared, created=WHEN)
+    elif name == "crowded":
+        policy, evidence, labels, held_out = crowded()
+        named = {"title": "Placement", "owner": "School board", "model_version": "3.1"}
+        made = report(policy, evidence, labels=labels, held_out=held_out, levels=4, created=WHEN, **named)
     elif name == "sets":
         made = report(*in_sets(), levels=5, created=WHEN)
     else:

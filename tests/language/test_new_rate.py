@@ -94,7 +94,7 @@ def test_it_can_be_minimised_and_swept():
     rule = error() <= 0.35
     policy = solve(Problem(false_alarm(1), [rule]), EVIDENCE)
     words = parsed(report(policy, EVIDENCE, levels=3).html).words()
-    assert "False alarms, predicted" in words
+    assert "False alarms, as predicted" in words
     assert "points of false alarms." in words
     found = frontier(Problem(error(), [LIMIT]), EVIDENCE, {LIMIT: [0.05, 0.1]})
     assert found.cost[0] > found.cost[1]
@@ -112,7 +112,7 @@ def test_without_a_phrase_it_keeps_its_text():
     words = parsed(report(policy, EVIDENCE, held_out=HeldOut(NEW, SEEN), levels=3).html).words()
     assert words.count("upheaval().given(sex='F') <= 0.3") >= 3  # as a rule, as its text, with its price
     policy = solve(Problem(upheaval(), [error() <= 0.4]), EVIDENCE)
-    assert "Cost, predicted" in parsed(report(policy, EVIDENCE, levels=3).html).words()
+    assert "Cost, as predicted" in parsed(report(policy, EVIDENCE, levels=3).html).words()
 
 
 def test_it_is_refused_where_it_makes_no_sense():

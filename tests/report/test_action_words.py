@@ -41,10 +41,14 @@ def test_every_action_space_has_its_words():
 
 def test_actions_are_named():
     reject = RejectSpace(("a", "b"), "later")
-    assert [title_action(reject, i) for i in range(3)] == ["Decided a", "Decided b", "Referred (later)"]
+    assert [title_action(reject, i) for i in range(3)] == [
+        "Decided “a”",
+        "Decided “b”",
+        "Referred (“later”)",
+    ]
     assert [name_action(reject, i) for i in range(3)] == ["“a”", "“b”", "referred"]
-    assert title_action(SetSpace(("{name}", "b")), 0) == "In the set: {name}"
-    assert title_action(LabelSpace(("a", "b")), 1) == "Decided b"
+    assert title_action(SetSpace(("{name}", "b")), 0) == "In the set: “{name}”"
+    assert title_action(LabelSpace(("a", "b")), 1) == "Decided “b”"
 
 
 def test_a_new_action_space_is_added_in_one_place(monkeypatch):
@@ -120,5 +124,5 @@ def test_no_source_asks_for_a_kind_or_a_name(path):
 def test_options_have_titles_of_their_own():
     beside = OptionSpace(("a", "b"), options=("junior", "reject"))
     titles = [title_action(beside, place) for place in range(4)]
-    assert titles == ["Decided a", "Decided b", "Sent to junior", "Referred (reject)"]
-    assert title_action(OptionSpace((), options=("small", "large")), 0) == "Sent to small"
+    assert titles == ["Decided “a”", "Decided “b”", "Sent to “junior”", "Referred (“reject”)"]
+    assert title_action(OptionSpace((), options=("small", "large")), 0) == "Sent to “small”"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+
 import pytest
 
-from helpers.browsers import CONTRAST, FAULTS, run_chromium
-from helpers.reported import page_of
+from helpers.browsers import CONTRAST, FAULTS, OVERLAPS, run_chromium, unavailable
+from helpers.reported import crowded, page_of
 
-NAMES = ["referring", "audited", "guessing", "sets", "watched", "refitted", "attacking"]
+NAMES = ["referring", "audited", "guessing", "sets", "crowded", "watched", "refitted", "attacking"]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,7 @@ def opened(browser, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_renders_without_complaint(opened, name):
     page = opened(name, viewport={"width": 1200, "height": 900})
-    assert page.locator("section").count() == (12 if name in ("watched", "refitted") else 11)
+    assert page.locator("section").count() == (13 if name in ("watched", "refitted") else 12)
     assert page.evaluate(FAULTS) == []
     dot = page.locator("circle.after").first
     assert dot.bounding_box()["width"] > 5
@@ -52,7 +56,7 @@ def test_it_renders_without_complaint(opened, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["audited", "sets"])
+@pytest.mark.parametrize("name", ["audited", "sets", "watched"])
 def test_letters_stand_out(opened, name, scheme):
     page = opened(name, color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach((d) => (d.open = true))")
@@ -65,6 +69,36 @@ def test_nothing_overflows_a_narrow_screen(opened, name):
     page = opened(name, viewport={"width": 400, "height": 800})
     page.evaluate("document.querySelectorAll('details').forEach((d) => (d.open = true))")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_overlaps(opened, name, width):
+    page = opened(name, viewport={"width": width, "height": 844})
+    page.evaluate("document.querySelectorAll('details').forEach((d) => (d.open = true))")
+    page.evaluate("document.querySelectorAll('div.curve').forEach((d) => (d.hidden = false))")
+    assert page.evaluate(OVERLAPS) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_slider_is_under_its_point(opened, width):
+    """Wherever it is moved to: the middle of its thumb, 16 pixels wide, below the middle of the marker."""
+    page = opened("referring", viewport={"width": width, "height": 844})
+    slider, marker = page.locator("#level-0"), page.locator("circle.marker").first
+    slider.focus()
+    seen = []
+    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight", "PageUp", "End"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(300)  # the marker slides
+        track, point = slider.bounding_box(), marker.bounding_box()
+        share = float(slider.input_value()) / float(slider.get_attribute("max"))
+        thumb = track["x"] + 8 + share * (track["width"] - 16)
+        assert thumb == pytest.approx(point["x"] + point["width"] / 2, abs=1.5)
+        seen.append(thumb)
+    assert seen == sorted(seen)
+    assert len(set(seen)) >= 5
 
 
 @pytest.mark.slow
@@ -94,7 +128,7 @@ def test_the_pointer_moves_the_marker(opened):
     page.mouse.move(box["x"] + 0.97 * box["width"], box["y"] + 100)
     points = page.locator("div.curve").first.locator("circle[data-say]")
     assert page.locator("#said-0").text_content() == points.last.get_attribute("data-say")
-    assert page.locator("#level-0").input_value() == str(points.count() - 1)
+    assert page.locator("#level-0").input_value() == points.last.get_attribute("data-place") == "1000"
 
 
 @pytest.mark.slow
@@ -150,6 +184,24 @@ def test_it_prints(opened, name):
     assert page.locator("div.curve").last.is_visible()
     assert not page.locator("input[type=range]").first.is_visible()
     assert page.locator("details table").first.is_visible()
+
+
+@pytest.mark.slow
+def test_every_printed_page_has_a_number_and_the_hash(opened, tmp_path):
+    if shutil.which("pdftotext") is None:
+        unavailable("needs pdftotext: apt-get install poppler-utils")
+    (tmp_path / "page.pdf").write_bytes(opened("crowded").pdf(prefer_css_page_size=True))
+    command = ["pdftotext", "-layout", str(tmp_path / "page.pdf"), "-"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    *pages, end = text.split("\f")
+    assert not end
+    assert len(pages) > 4
+    digest = crowded()[0].digest
+    for number, page in enumerate(pages, start=1):
+        assert re.search(rf"policy {digest}\s+page {number} of {len(pages)}\s*$", page), number
+        assert page.lstrip().startswith("Placement")
+    assert "Signature" in pages[-1]
+    assert pages[0].count("Placement") == 1  # its heading is enough
 
 
 @pytest.mark.slow

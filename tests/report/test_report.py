@@ -13,17 +13,21 @@ from bylaw import (
     OptionError,
     Policy,
     Problem,
+    accepted,
     audit,
     custom,
     demographic_parity,
     disagreement,
     error,
+    error_parity,
     frontier,
+    miscoverage,
     rejected,
     selected,
     size,
     solve,
 )
+from bylaw.data.outcomes import observe
 from bylaw.report import report
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.cost_curves import trace_curves
@@ -68,7 +72,7 @@ def test_the_page_is_whole_and_alone(name):
     assert [h.name for h in tree.all("h1")] == ["h1"]
     anchors = [s.attributes["id"] for s in tree.all("section")]
     assert anchors == [a.attributes["href"][1:] for a in tree.all("nav")[0].all("a")]
-    assert len(anchors) == (12 if name in ("watched", "refitted") else 11)
+    assert len(anchors) == (13 if name in ("watched", "refitted") else 12)
     assert not re.search(r"https?:|src=|url\(|@import", re.sub(r"&[^;]*;", "", html.split("<main")[0]))
     (policy,) = tree.all("meta", http_equiv="Content-Security-Policy")
     assert policy.attributes["content"].startswith("default-src 'none'; style-src 'sha256-")
@@ -81,14 +85,17 @@ def test_before_and_after_are_the_policys_own_rates():
     distribution = policy.probabilities(evidence)
     sex = np.array(evidence.groups["sex"].values)[evidence.groups["sex"].codes]
     own = evidence.probabilities.argmax(axis=1)
-    for a, caption in ((0, "Decided 0"), (1, "Decided 1"), (2, "Referred (reject)")):
-        for name, _, before, after in shown[caption][1:]:
+    for a, caption in ((0, "Decided “0”"), (1, "Decided “1”"), (2, "Referred (“reject”)")):
+        for group, _, before, after in shown[caption][1:]:
+            name, size = group.split(maxsplit=1)
+            assert size == f"{(sex == name).sum()}\N{NO-BREAK SPACE}cases"
             rate = selected(a).given(sex=name) if a < 2 else rejected().given(sex=name)
             assert after == format_percent(policy.expected(rate, evidence))
             assert after == format_percent(distribution[sex == name, a].mean())
             assert before == format_percent((own[sex == name] == a).mean())
-    for name, _, before, after in shown["Answered wrongly, as observed"][1:]:
-        here = sex == name
+    caption = "Answered wrongly, as observed; cases that are referred count as no error"
+    for group, _, before, after in shown[caption][1:]:
+        here = sex == group.split()[0]
         assert before == format_percent((own != labels)[here].mean())
         wrong = distribution[np.arange(len(labels)), 1 - labels]
         assert after == format_percent(wrong[here].mean())
@@ -100,10 +107,12 @@ def test_changed_decisions_are_counted():
     distribution, own = policy.probabilities(evidence), evidence.probabilities.argmax(axis=1)
     changed = 1 - distribution[np.arange(len(own)), own]
     sex = np.array(evidence.groups["sex"].values)[evidence.groups["sex"].codes]
-    rows = {row[0]: row for row in shown["Changed decisions by group"][1:]}
-    assert rows["All cases"][2] == format_percent(changed.mean())
+    rows = {" ".join(row[0].split()): row for row in shown["Changed decisions by group"][1:]}
+    assert rows["All cases 800 cases"][2] == format_percent(changed.mean())
     for value in "FM":
-        assert rows[f"sex: {value}"][2] == format_percent(changed[sex == value].mean())
+        assert rows[f"sex: {value} {(sex == value).sum()} cases"][2] == format_percent(
+            changed[sex == value].mean()
+        )
     rows = {row[0]: row for row in shown["Changed decisions by baseline decision"][1:]}
     for a in (0, 1):
         assert rows[str(a)][2] == format_percent(changed[own == a].mean())
@@ -128,6 +137,165 @@ def test_the_summary_counts_errors_referrals_changes_and_draws():
     ]
 
 
+def test_the_summary_tells_size_referrals_and_errors_of_each_group():
+    policy, evidence, labels, _ = referring()
+    found = tables(section(parsed(page_of("referring")), "summary"))
+    (caption,) = found
+    assert caption.startswith("Group by group, on the 800")
+    assert found[caption][0] == [
+        "Group",
+        "Cases",
+        "Referred",
+        "Wrong answers before",
+        "After",
+        "Changed",
+    ]
+    chances, own = policy.probabilities(evidence), evidence.probabilities.argmax(axis=1)
+    sex = np.array(evidence.groups["sex"].values)[evidence.groups["sex"].codes]
+    rows = {row[0]: row[1:] for row in found[caption][1:]}
+    wrong, place = chances[np.arange(800), 1 - labels], np.arange(800)
+    for name, here in (("All cases", np.full(800, True)), ("sex: F", sex == "F"), ("sex: M", sex == "M")):
+        assert rows[name] == [
+            str(here.sum()),
+            format_percent(chances[here, 2].mean()),
+            format_percent((own != labels)[here].mean()),
+            format_percent(wrong[here].mean()),
+            format_percent((1 - chances[place, own])[here].mean()),
+        ]
+
+
+def test_errors_that_fall_because_of_referrals_are_said_to():
+    """In the same line, with the share of wrong answers among those that are given."""
+    policy, evidence, labels, _ = referring()
+    chances = policy.probabilities(evidence)
+    wrong, referred = chances[np.arange(800), 1 - labels].mean(), chances[:, 2].mean()
+    for anchor in ("summary", "sign"):
+        assert (
+            f"With the rules, {format_percent(wrong)} are answered wrongly, because "
+            f"{format_percent(referred)} of all cases are referred and count as no error; of the cases that "
+            f"still get an answer, {format_percent(wrong / (1 - referred))} get a wrong one."
+        ) in section(parsed(page_of("referring")), anchor).words()
+    assert "baseline → with the rules; those referred count as no error" in page_of("referring")
+    assert "A case that is referred counts as no error." in page_of("referring")
+    assert "count as no error" not in page_of("guessing")
+
+
+def test_charts_of_one_kind_have_one_scale():
+    """The same ticks at the same places below every chart of actions."""
+    for name in ("referring", "guessing", "crowded"):
+        axes = {}
+        for table in section(parsed(page_of(name)), "groups").all("table"):
+            axis = [
+                (text.attributes["x"], text.text) for text in table.all("svg", class_="axis")[0].all("text")
+            ]
+            kind = table.all("caption")[0].words().split(",")[0] == "Answered wrongly"
+            axes.setdefault(kind, []).append(axis)
+            (x1, v1), (x2, v2) = (
+                [float(text.split("%")[0]) for text in tick] for tick in (axis[0], axis[-1])
+            )
+            for row in table.all("tr")[1:]:
+                (dot,) = row.all("circle", class_="after")
+                value, place = (
+                    float(text.split("%")[0]) for text in (row.children[-1].words(), dot.attributes["cx"])
+                )
+                found = v1 + (v2 - v1) * (place - x1) / (x2 - x1)
+                assert found == pytest.approx(value, abs=0.07)  # as shown, to one decimal
+        assert len(axes[False]) > 2, name
+        assert all(axis == axes[False][0] for axis in axes[False])
+    costs = [
+        [t.text for t in f.all("svg")[0].all("text")]
+        for f in parsed(page_of("referring")).all("div", class_="framed")
+    ]
+    assert costs[0] == costs[1]
+
+
+def test_groups_are_words_not_code():
+    """Outside of <code>, nothing is written as a program would read it."""
+    for name in ("audited", "guessing", "crowded", "watched"):
+        text = re.sub(r"<code.*?</code>", "", page_of(name).split("<main")[1].split("<script")[0])
+        assert not re.search(r"\w=(&#x27;|')|given\(|\.given|selected\(", text), name
+    assert "label “honors” among cases with region “south”" in parsed(page_of("crowded")).words()
+
+
+def test_one_report_shows_one_price():
+    """A policy that was chosen with labels has curves with labels; where these are withheld, it is said."""
+    evidence, labels, _ = people(1500, seed=8)
+    wrong = np.random.default_rng(0).random(1500) < 0.15  # less certain than the scores say
+    labels = np.where(wrong, 1 - labels, labels)
+    policy = solve(Problem(rejected(), [error() <= 0.3]), evidence, labels=labels)
+    page = parsed(report(policy, evidence, labels=labels, levels=4).html)
+    (price,), (stated,) = policy.prices.values(), section(page, "prices").all("span", class_="price")
+    words = f"Loosening it by one point would save {format_points(0.01 * price)} of referrals."
+    assert stated.words() == words
+    (shown,) = section(page, "frontier").all("p", class_="said")
+    referred = format_percent(policy.expected(rejected(), evidence))
+    assert shown.words().endswith(f"As the rule stands, as observed: referrals {referred}. {words}")
+    assert "For larger steps, see the curves below" in section(page, "prices").words()
+    predicted = parsed(report(policy, evidence, levels=4).html)
+    (other,) = section(predicted, "frontier").all("p", class_="said")
+    assert "as predicted: referrals" in other.words()
+    assert words not in other.words()
+    (stated,) = section(predicted, "prices").all("span", class_="price")
+    assert stated.words() == words
+    assert "So their prices differ" in section(predicted, "prices").words()
+
+
+def test_prices_of_factors_are_those_of_their_curves():
+    """One point of the level of a selective error is one point of the answered share, not of all cases."""
+    evidence, _, _ = people(1500, seed=8)
+    policy = solve(Problem(rejected(), [error() <= 0.2 * accepted()]), evidence)
+    page = parsed(report(policy, evidence, levels=4).html)
+    (stated,) = section(page, "prices").all("span", class_="price")
+    (shown,) = section(page, "frontier").all("p", class_="said")
+    (price,) = policy.prices.values()
+    level = price * policy.expected(accepted(), evidence)
+    assert format_points(0.01 * level) != format_points(0.01 * price)
+    assert (
+        stated.words() == f"Loosening it by one point would save {format_points(0.01 * level)} of referrals."
+    )
+    assert stated.words() in shown.words()
+
+
+def test_a_margin_is_kept_on_curves():
+    evidence, labels, _ = people(1500, seed=8)
+    rules = [error_parity("sex", tol=0.05), rejected() <= 0.1]
+    policy = solve(Problem(error(), rules), evidence, labels=labels, margin=1.0)
+    for margin, agrees in ((1.0, True), (0.0, False)):
+        page = parsed(report(policy, evidence, labels=labels, levels=3, margin=margin).html)
+        assert ("see the curves below" in section(page, "prices").words()) == agrees
+        costs = [
+            re.search(r"as observed: error ([\d.]+)", one.words())[1]
+            for one in section(page, "frontier").all("p", class_="said")
+        ]
+        own = policy.expected(
+            error(), observe(evidence, labels), probabilities=policy.probabilities(evidence)
+        )
+        assert (
+            {float(cost) for cost in costs} == {float(format_percent(own).split("\N{NO-BREAK SPACE}")[0])}
+        ) == agrees
+    with pytest.raises(OptionError, match="margin"):
+        report(policy, evidence, margin=-1)
+
+
+def test_prices_of_what_is_no_share_are_per_tenth():
+    _, evidence = in_sets()
+    bounded = solve(Problem(miscoverage(), [size() <= 2]), evidence)
+    text = section(parsed(report(bounded, evidence, levels=0).html), "prices").words()
+    (price,) = bounded.prices.values()
+    assert f"Loosening it by 0.2 (a tenth) would save {format_points(0.2 * price)} of missed labels." in text
+    assert "unit" not in text
+
+
+def test_what_only_engineers_need_is_folded():
+    for name in NAMES:
+        tree = section(parsed(page_of(name)), "fingerprint")
+        (folded,) = tree.all("details")
+        for words in ("beta", "Solver", "bylaw"):
+            assert words in folded.words()
+        open_ = parsed(page_of(name)).words().replace(folded.words(), "")
+        assert "Inverse temperature" not in open_
+
+
 def test_weights_count():
     evidence, labels, _ = people(400, seed=2)
     weights = np.random.default_rng(0).random(400)
@@ -144,12 +312,13 @@ def test_guessed_groups_are_as_observed_where_they_were_seen():
     policy, evidence, _, group = guessing()
     distribution = policy.probabilities(evidence)
     shown = tables(section(parsed(page_of("guessing")), "groups"))
-    for name, _, _, after in shown["Decided highest"][1:]:
-        assert after == format_percent(distribution[group == name, 4].mean())
+    for name, _, _, after in shown["Decided “highest”"][1:]:
+        assert after == format_percent(distribution[group == name.split()[0], 4].mean())
     alone = report(policy, evidence, levels=0)
     shown = tables(section(parsed(alone.html), "groups"))
-    for name, _, _, after in shown["Decided highest"][1:]:
-        assert after == format_percent(policy.expected(selected("highest").given(gender=name), evidence))
+    for name, _, _, after in shown["Decided “highest”"][1:]:
+        rate = selected("highest").given(gender=name.split()[0])
+        assert after == format_percent(policy.expected(rate, evidence))
     assert "The true gender of these cases is not known here" in alone.html
 
 
@@ -261,7 +430,7 @@ def test_the_frontier_is_the_frontiers():
     for panel, statement in zip(panels, policy.problem.rules, strict=True):
         circles = [c for c in panel.all("circle") if "data-say" in c.attributes]
         rows = next(iter(tables(panel).values()))[1:]
-        assert len(circles) == len(rows) == int(panel.all("input")[0].attributes["max"]) + 1
+        assert len(circles) == len(rows)
         curve = next(c for c in _curves() if c.statement == statement)
         exact = frontier(policy.problem, evidence, {statement: curve.levels}, beta=policy.beta)
         assert [row[1] for row in rows] == [format_percent(cost) for cost in exact.cost]
@@ -273,7 +442,7 @@ def test_the_frontier_is_the_frontiers():
 
 def _curves():
     policy, evidence, _, _ = referring()
-    return trace_curves(make_report_rows(policy, HeldOut(evidence), held_out=False), 7, None)[0]
+    return trace_curves(make_report_rows(policy, HeldOut(evidence), held_out=False), 7, None).curves
 
 
 def test_curves_reach_from_tight_to_free():
@@ -330,9 +499,9 @@ def test_groups_that_are_worse_off_are_named_first():
     rising = [s for s in wrong_before if wrong_after[s] - wrong_before[s] > 0.005]
     assert rising, "the rule costs somebody"
     for s in rising:
-        assert (
-            f"sex “{s}”, from {format_percent(wrong_before[s])} to {format_percent(wrong_after[s])}" in said
-        )
+        size = f"{(sex == s).sum():,}\N{NO-BREAK SPACE}cases"
+        before, after = format_percent(wrong_before[s]), format_percent(wrong_after[s])
+        assert f"sex “{s}” ({size}), from {before} to {after}" in said
 
 
 def test_an_overconfident_model_is_not_called_calibrated():
@@ -379,7 +548,7 @@ def test_counts_and_words_of_weighted_cases():
     weighted = evidence.with_columns(weights=np.full(800, 1 / 800))
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.03), rejected() <= 0.1]), weighted)
     page = parsed(report(policy, weighted, labels=labels, levels=0).html)
-    assert "with an effective sample size of 800 cases" in section(page, "kept").words()
+    assert "with an effective sample size of 800\N{NO-BREAK SPACE}cases" in section(page, "kept").words()
     assert "Cases count by their weights" in section(page, "rules").words()
 
 
@@ -391,7 +560,10 @@ def test_a_certificate_and_an_undecided_audit_do_not_contradict_each_other():
     policy = solve(problem, evidence, guarantee="high_probability", held_out=HeldOut(proof, seen))
     few, outcome, _ = people(300, seed=2)
     page = parsed(report(policy, evidence, held_out=HeldOut(few, outcome), levels=0).html)
-    assert "4,000 held-out cases certified that all rules hold together" in section(page, "summary").words()
+    assert (
+        "4,000\N{NO-BREAK SPACE}held-out cases certified that all rules hold together"
+        in section(page, "summary").words()
+    )
     assert "by the cases of this report alone" in section(page, "guarantees").words()
     assert "3,000 + 4,000" in section(page, "fingerprint").words()
 
@@ -419,7 +591,7 @@ def test_calibration_needs_labels_and_uses_them():
     assert "the true labels of these cases were not given" in page_of("sets")
     tree = section(parsed(page_of("audited")), "calibration")
     _, _, _, held_out = referring()
-    rows = {row[0]: row for row in tables(tree)["Worst first"][1:]}
+    rows = {row[0]: row for row in tables(tree)["Predicted and observed shares, worst first"][1:]}
     predicted = held_out.evidence.probabilities[:, 1].mean()
     assert rows["label “1”"][1:3] == [format_percent(predicted), format_percent(held_out.labels.mean())]
     (plot,) = tree.all("svg", class_="square")
@@ -445,7 +617,7 @@ def test_many_classes_make_no_large_page():
     tree = parsed(html)
     assert len(section(tree, "kept").all("ul", class_="cards")[0].children) == 12
     assert "most critical of 401" in html.replace("\N{NO-BREAK SPACE}", " ")
-    assert "101 rates not shown" in html.replace("\N{NO-BREAK SPACE}", " ")
+    assert "Not shown: 101 rates" in html.replace("\N{NO-BREAK SPACE}", " ")
     assert "No curve was computed, for 801" in html
 
 
@@ -460,10 +632,14 @@ def test_only_what_matters_most_is_drawn_and_the_rest_is_counted():
     page = parsed(report(policy, evidence, levels=0).html)
     captions = list(tables(section(page, "groups")))
     assert len(captions) == 6 + 1  # and the wrong answers
-    drawn = [caption.removeprefix("Decided ") for caption in captions if caption.startswith("Decided")]
+    drawn = [
+        caption.removeprefix("Decided “").removesuffix("”")
+        for caption in captions
+        if caption.startswith("Decided")
+    ]
     assert {len(name) for name in drawn} == {60}
-    assert "15\N{NO-BREAK SPACE}more decisions not drawn" in section(page, "groups").words()
-    assert "8\N{NO-BREAK SPACE}more labels not shown" in section(page, "affected").words()
+    assert "Not drawn: 15\N{NO-BREAK SPACE}more decisions" in section(page, "groups").words()
+    assert "Not shown: 8\N{NO-BREAK SPACE}more labels" in section(page, "affected").words()
     shown = tables(section(page, "affected"))
     assert len(shown["Changed decisions by baseline decision"]) == 1 + 12
     (largest,) = (rows for caption, rows in shown.items() if "largest change" in caption)
@@ -484,7 +660,7 @@ def test_actions_that_differ_between_groups_or_change_are_drawn():
     evidence = Evidence(chances / chances.sum(axis=1, keepdims=True), groups={"g": group})
     policy = solve(Problem(error(), [selected(5) >= 0.15]), evidence)
     captions = list(tables(section(parsed(report(policy, evidence, levels=0).html), "groups")))
-    drawn = [int(caption.removeprefix("Decided ")) for caption in captions if caption.startswith("Decided")]
+    drawn = [int(caption[len("Decided “") : -1]) for caption in captions if caption.startswith("Decided")]
     before = np.eye(8)[evidence.probabilities.argmax(axis=1)]
     after = policy.probabilities(evidence)
     shares = np.array([[side[group == g].mean(axis=0) for side in (before, after)] for g in (0, 1)])
@@ -511,9 +687,14 @@ def test_undecided_rules_are_told_with_their_estimates():
 
 
 def test_a_plot_holds_its_letters():
-    for plot in parsed(page_of("referring")).all("svg", class_="plot"):
-        places = [float(text.attributes["y"]) for text in plot.all("text")]
-        assert 0 < min(places) <= max(places) < float(plot.attributes["height"])
+    frames = parsed(page_of("referring")).all("div", class_="framed")
+    assert len(frames) == 2
+    for frame in frames:
+        side, plot = frame.all("svg")[:2]
+        places = [float(text.attributes["y"]) for text in side.all("text")]
+        assert 0 < min(places) <= max(places) < float(side.attributes["height"])
+        lines = [float(line.attributes["y1"]) for line in plot.all("line", class_="grid")]
+        assert [y - 4 for y in places] == pytest.approx(lines, abs=0.1)
 
 
 def test_the_table_of_rates_is_named_for_what_it_holds():
@@ -554,7 +735,7 @@ def test_a_certificate_is_told():
     problem = Problem(error(), [rejected() <= 0.1])
     policy = solve(problem, evidence, guarantee="high_probability", held_out=held)
     text = parsed(report(policy, evidence, levels=0).html).words()
-    assert "3,000 held-out cases certified that all rules hold together" in text
+    assert "3,000\N{NO-BREAK SPACE}held-out cases certified that all rules hold together" in text
 
 
 def test_saving_is_all_or_nothing(tmp_path, monkeypatch):
@@ -660,17 +841,18 @@ def test_what_was_watched_is_shown_as_the_monitor_tells_it():
     monitor, tree = watched(), parsed(page_of("watched"))
     part = section(tree, "watch")
     found = tables(tree)["Rules as they were watched"]
-    shown = {line[0].strip(): line for line in found[1:]}
+    codes = [code.words() for code in part.all("code")]
+    shown = dict(zip(codes, found[1:], strict=True))
     assert set(shown) == {one.rule for one in monitor.status}
     for one in monitor.status:
-        assert float(shown[one.rule][2].replace("\N{MINUS SIGN}", "-")) == pytest.approx(
-            one.estimate, abs=1e-3
-        )
+        sign = -1 if shown[one.rule][2].startswith("\N{MINUS SIGN}") else 1
+        size = float(re.search(r"[\d.]+", shown[one.rule][2])[0])
+        assert sign * size / 100 == pytest.approx(one.estimate, abs=1e-3)
         assert str(one.status) in shown[one.rule][-1]
     alarms = [one for one in monitor.status if one.since is not None]
     assert alarms
     assert len(part.all("line", class_="alarm")) >= 2  # in the rate and in the evidence
-    assert f"{monitor.waiting:,} of them wait" in part.words()
+    assert f"{monitor.waiting:,} of them still wait" in part.words()
     copies = [rule.copies for rule in monitor.watched]
     assert len(part.all("li")) <= len(copies)  # rules that say the same are drawn once
 

@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from bylaw import rejected
+from bylaw import rejected, selected
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.auditing.audit import Verdict
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.colors import DARK, LIGHT
 from bylaw.report.svg_charts import (
-    Scale,
     choose_ticks,
     draw_axis,
     draw_column,
@@ -19,13 +19,17 @@ from bylaw.report.svg_charts import (
     draw_reliability,
     draw_stack,
     draw_track,
-    fit_scale,
+    draw_track_axis,
 )
 from helpers.reported import parsed
 
 
 def number(text):
     return float(text.removesuffix("%"))
+
+
+def said(markup):
+    return [text.text.replace("\N{NO-BREAK SPACE}", " ") for text in parsed(markup).all("text")]
 
 
 def value_at(place, scale):
@@ -92,11 +96,20 @@ def test_a_track_without_a_number_has_no_dot():
 
 
 def test_a_tracks_ticks_are_its_bounds():
-    gap = BoundedRate("s", rejected(), ("r",), low=-0.02, high=0.02)
+    gap = BoundedRate("s", rejected() - selected(1), ("r",), low=-0.02, high=0.02)
     assert choose_ticks(gap, Scale(-0.04, 0.04)) == [-0.02, 0, 0.02]
     assert choose_ticks(gap, Scale(-1.0, 1.0)) == [-0.02, 0.02]
-    texts = [text.text for text in parsed(draw_axis(Scale(-0.04, 0.04), "points", [-0.02, 0.0])).all("text")]
-    assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in texts] == ["−2 points", "0 points"]
+    assert said(draw_axis(Scale(-0.04, 0.04), "points", [-0.02, 0.0], width=400)) == ["−2 points", "0 points"]
+    assert said(draw_track_axis(gap, Scale(-0.04, 0.04))) == ["−2 points", "0 points", "2 points"]
+
+
+def test_numbers_of_an_axis_do_not_touch():
+    """Bounds that are close to each other are one label; of other numbers, some are left out."""
+    gap = BoundedRate("s", rejected() - selected(1), ("r",), low=-0.02, high=0.02)
+    assert said(draw_track_axis(gap, Scale(-0.5, 0.5))) == ["−2 to 2 points"]
+    many = [0.1, 0.125, 0.15]
+    assert said(draw_axis(Scale(0.1, 0.15), "share", many, width=600)) == ["10 %", "12.5 %", "15 %"]
+    assert said(draw_axis(Scale(0.1, 0.15), "share", many, width=110)) == ["10 %", "15 %"]
 
 
 def test_bars_are_as_long_as_their_shares():

@@ -13,7 +13,7 @@ from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import ObservedRows
-from bylaw.language.expressions import LABEL
+from bylaw.language.expressions import LABEL, Conditions
 
 _BINS = 10
 NOTABLE = 3.0  # standard errors, which chance hardly explains
@@ -36,6 +36,7 @@ class Reliability(NamedTuple):
     raw_unevenness: float = math.nan
     expected_unevenness: float = 0.0  # of calibrated probabilities, by chance
     unevenness_error: float = 0.0  # its standard error
+    group: Conditions = ()  # the same as `among`, as attribute and value
 
     @property
     def uneven_deviations(self) -> float:
@@ -186,7 +187,8 @@ def _compare_labels(evidence: Evidence, seen: ObservedRows, name: str | None) ->
     group = shown.known_groups[name]
     for code, value in enumerate(group.values):
         rows, among = group.codes == code, f"{name}={value!r}"
-        yield from _compare(LABEL, evidence.classes, predicted[rows], outcome[rows], weights[rows], among)
+        lines = _compare(LABEL, evidence.classes, predicted[rows], outcome[rows], weights[rows], among)
+        yield from (line._replace(group=((name, value),)) for line in lines)
 
 
 def _compare(

@@ -70,6 +70,11 @@ Outcomes = Annotated[
         help="Columns of what custom('visit') turned out to be, visit=seen_visit_*; or visit=known.",
     ),
 ]
+Title = Annotated[str | None, typer.Option(help="The title of the report.", show_default="Policy report")]
+Owner = Annotated[str | None, typer.Option(help="Who answers for the policy, in the report.")]
+ModelVersion = Annotated[
+    str | None, typer.Option(help="The version of the model that gave the scores, in the report.")
+]
 Margin = Annotated[
     str | None,
     typer.Option(

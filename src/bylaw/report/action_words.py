@@ -16,6 +16,7 @@ from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, Re
 from bylaw.language.expressions import LABEL, Atom, Rate
 from bylaw.language.rates import accepted, error, miscoverage, rejected, size
 from bylaw.report.number_format import format_percent, round_number, shorten
+from bylaw.report.sentences import describe_rate
 
 if TYPE_CHECKING:
     from bylaw.report.rows import ReportRows
@@ -41,7 +42,8 @@ class ActionWords:
     action: str  # what one action is called
     frequency: str  # completes "How often each ..."
     title: str  # of the chart of one action, {name}
-    mistakes: str  # title of the chart of mistakes
+    mistakes: str  # title of the chart of mistakes, {measured} as said
+    mistake_name: str  # in the head of a table
     more_mistakes: str  # completed by "in 2 groups: ..."
     change: str  # when a decision counts as changed
     changes: str  # how many have changed, {share}
@@ -49,6 +51,9 @@ class ActionWords:
     list_figures: Callable[[ReportRows], list[Figure]]
     compute_changes: Callable[[Floats, Floats], Floats]  # of the baseline and of probabilities, to (n_rows,)
     glossary: str = ""  # explains a word of its own
+    withheld: Rate | None = None  # the share of cases without an answer, which count as no error
+    withheld_name: str = ""  # what these are
+    cost_note: str = ""  # what must be said wherever errors are shown
     list_gaps: Callable[[ReportRows], list[str]] = lambda _: []  # what no rule guarantees
 
 
@@ -60,9 +65,9 @@ def title_action(space: ActionSpace, position: int) -> str:
     """The title of a chart of one action."""
     name = shorten(space.actions[position], _LONGEST_NAME)
     if position == space.reject_position:
-        return f"Referred ({name})"
+        return f"Referred (“{name}”)"
     if space.classes and position >= len(space.classes):
-        return f"Sent to {name}"
+        return f"Sent to “{name}”"
     return get_words(space).title.format(name=name)
 
 
@@ -81,31 +86,44 @@ def _describe_errors(rows: ReportRows, measured: str) -> str:
     )
 
 
-def _describe_referrals(rows: ReportRows, measured: str) -> str:
-    referred = format_percent(rows.measure(rejected()))
-    said = _describe_errors(rows, measured).removesuffix(".")
-    return f"{said}, and {referred} are referred instead of answered."
+def _describe_fewer_answers(rows: ReportRows, measured: str) -> str:
+    """Errors that fall because fewer cases get an answer are said to do so, with those among the answered."""
+    words, costs = rows.words, rows.compare(error())
+    assert words.withheld is not None
+    before, after = format_percent(costs.baseline), format_percent(costs.policy)
+    share = rows.measure(words.withheld)
+    fewer = f"{format_percent(share)} of all cases are {words.withheld_name}"
+    falls = costs.policy < costs.baseline and share > 0
+    reason = f", because {fewer} and count as no error" if falls else f", and {fewer}"
+    return (
+        f"The baseline, the model without rules, answers {before} of all cases wrongly ({measured}). With "
+        f"the rules, {after} are answered wrongly{reason}{_compare_answered(rows)}."
+    )
 
 
-def _describe_options(rows: ReportRows, measured: str) -> str:
-    said = _describe_errors(rows, measured).removesuffix(".")
-    return f"{said}, and {format_percent(rows.measure(1 - accepted()))} go to an option instead."
+def _compare_answered(rows: ReportRows) -> str:
+    """Errors among the cases that get an answer."""
+    answered = rows.measure(accepted())
+    if answered <= 0:
+        return ""
+    share = rows.measure(error()) / answered
+    return f"; of the cases that still get an answer, {format_percent(share)} get a wrong one"
 
 
 def _describe_routes(rows: ReportRows, measured: str) -> str:
     minimize = rows.policy.problem.minimize
     costs = rows.compare(minimize)
     return (
-        f"What is minimised, {minimize}, is {round_number(costs.baseline)} for the baseline, the best option "
-        f"of each case without rules, and {round_number(costs.policy)} with the rules ({measured})."
+        f"The cost, {describe_rate(minimize)}, is {round_number(costs.baseline)} for the baseline, the best "
+        f"option of each case without rules, and {round_number(costs.policy)} with the rules ({measured})."
     )
 
 
 def _describe_sets(rows: ReportRows, measured: str) -> str:
-    costs = rows.compare(miscoverage())
+    costs, mean = rows.compare(miscoverage()), round_number(rows.measure(size()))
     return (
         f"The sets miss the true label of {format_percent(costs.policy)} of the cases ({measured}) and "
-        f"contain {round_number(rows.measure(size()))} labels on average; the baseline, the model’s single "
+        f"contain {mean} {'label' if mean == '1' else 'labels'} on average; the baseline, the model’s single "
         f"best label, misses {format_percent(costs.baseline)}."
     )
 
@@ -115,15 +133,20 @@ def _list_answer_figures(rows: ReportRows) -> list[Figure]:
 
 
 def _list_referral_figures(rows: ReportRows) -> list[Figure]:
-    mistakes, changed = _list_answer_figures(rows)
-    referred = format_percent(rows.measure(rejected()))
-    return [mistakes, Figure("Referred", referred, "no automatic answer"), changed]
+    return _list_fewer_answers(rows, "Referred", "no automatic answer")
 
 
 def _list_option_figures(rows: ReportRows) -> list[Figure]:
+    return _list_fewer_answers(rows, "Sent to an option", "no label of the model")
+
+
+def _list_fewer_answers(rows: ReportRows, name: str, remark: str) -> list[Figure]:
     mistakes, changed = _list_answer_figures(rows)
-    sent = format_percent(rows.measure(1 - accepted()))
-    return [mistakes, Figure("Sent to an option", sent, "no label of the model"), changed]
+    words = rows.words
+    assert words.withheld is not None
+    counted = f"{mistakes.remark}; those {words.withheld_name} count as no error"
+    share = format_percent(rows.measure(words.withheld))
+    return [mistakes._replace(remark=counted), Figure(name, share, remark), changed]
 
 
 def _list_route_figures(rows: ReportRows) -> list[Figure]:
@@ -188,8 +211,9 @@ _ANSWERS = ActionWords(
     offer="one of {labels}",
     action="decision",
     frequency="decision is taken",
-    title="Decided {name}",
-    mistakes="Answered wrongly",
+    title="Decided “{name}”",
+    mistakes="Answered wrongly, {measured}",
+    mistake_name="Wrong answers",
     more_mistakes="Wrong answers rise",
     change="A decision counts as changed if it is not that of the baseline, the model without rules.",
     changes="In {share} of the cases the decision differs from the baseline",
@@ -200,7 +224,11 @@ _ANSWERS = ActionWords(
 _REFERRALS = replace(
     _ANSWERS,
     offer="one of {labels}, or refers it: a referred case gets no automatic answer",
-    describe_cost=_describe_referrals,
+    mistakes="Answered wrongly, {measured}; cases that are referred count as no error",
+    cost_note="A case that is referred counts as no error.",
+    withheld=rejected(),
+    withheld_name="referred",
+    describe_cost=_describe_fewer_answers,
     list_figures=_list_referral_figures,
     glossary="“Referred” means: no automatic answer. ",
     list_gaps=_list_referral_gaps,
@@ -208,14 +236,18 @@ _REFERRALS = replace(
 _OPTIONS = replace(
     _ANSWERS,
     offer="one of {labels}, or sends it to one of {options}: such a case gets no label from the model",
-    describe_cost=_describe_options,
+    mistakes="Answered wrongly, {measured}; cases that are sent to an option count as no error",
+    cost_note="A case that is sent to an option counts as no error.",
+    withheld=1 - accepted(),
+    withheld_name="sent to an option",
+    describe_cost=_describe_fewer_answers,
     list_figures=_list_option_figures,
 )
 _ROUTES = replace(
     _ANSWERS,
     mistake=None,
     offer="one of {options}",
-    title="Sent to {name}",
+    title="Sent to “{name}”",
     describe_cost=_describe_routes,
     list_figures=_list_route_figures,
 )
@@ -224,8 +256,9 @@ _SETS = ActionWords(
     offer="a set of labels, taken from {labels}",
     action="label",
     frequency="label is in a set",
-    title="In the set: {name}",
-    mistakes="Sets that miss the true label",
+    title="In the set: “{name}”",
+    mistakes="Sets that miss the true label, {measured}",
+    mistake_name="True label missed",
     more_mistakes="Sets miss the true label more often",
     change="A set counts as changed if it is not just the model’s best label.",
     changes="In {share} of the cases the set is not just the model’s best label",

@@ -17,7 +17,7 @@ from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.action_words import ActionWords
 from bylaw.report.bounded_rates import BoundedRate
-from bylaw.report.cost_curves import Curve
+from bylaw.report.cost_curves import Curve, Curves
 from bylaw.report.markup import Html, tag
 from bylaw.report.number_format import format_count, join_words, pluralize
 from bylaw.report.rows import ReportRows
@@ -39,15 +39,21 @@ class ReportContext:
 
     title: str
     created: str
+    owner: str
+    model_version: str
+    held_out_source: str  # the name of their table
     judged: ReportRows  # held-out rows, or else the same as `fitted`
     fitted: ReportRows  # the rows that prices and frontiers are about
     audit: Audit | None
     confidence: float
     bounded_rates: tuple[BoundedRate, ...]  # worst first
-    curves: Sequence[Curve]
-    without_curve: Sequence[str]
+    traced: Curves
     comparison: Comparison | None = None  # with an earlier policy
     monitor: Monitor | None = None  # that watched it since
+
+    @property
+    def curves(self) -> Sequence[Curve]:
+        return self.traced.curves
 
     @property
     def policy(self) -> Policy:
@@ -64,6 +70,19 @@ class ReportContext:
         if self.audit is not None:
             return self.audit.verdict
         return find_worst(bounded.verdict for bounded in self.bounded_rates)
+
+    @property
+    def judged_source(self) -> str:
+        """The table that the numbers come from, as far as it is known."""
+        if self.judged.held_out:
+            return self.held_out_source
+        return self.policy.card.source if self.judged.fitted else ""
+
+    @property
+    def alarms(self) -> str:
+        """How many rules raised an alarm while the policy was watched."""
+        found = [one for one in self.monitor.status if one.since is not None] if self.monitor else []
+        return f"{pluralize(len(found), 'rule')} raised an alarm" if found else "no rule raised an alarm"
 
     @property
     def judged_name(self) -> str:
@@ -91,6 +110,11 @@ class ReportContext:
         if shown is None:
             return ""
         return f" on {format_count(int(shown.sum()))} of {pluralize(len(self.judged), 'case')}"
+
+    @property
+    def curve_measurement(self) -> str:
+        """How the costs of the curves were measured."""
+        return {True: "as observed", False: "as predicted", None: "as given"}[self.traced.observed]
 
     @property
     def rate_measurement(self) -> str:

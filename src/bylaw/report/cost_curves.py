@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.errors import BylawError, OptionError
+from bylaw.errors import BylawError, ConvergenceWarning, OptionError
 from bylaw.fitting.frontier import Frontier, frontier
-from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever
+from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever, find_met_level
 from bylaw.formulation.solution import Status
-from bylaw.language.expressions import Rate
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import compute_probabilities
@@ -35,6 +37,7 @@ class Curve:
     levels: Floats  # (n_points,)
     cost: Floats  # (n_points,): nan where the rules conflict
     prices: Floats  # (n_points,)
+    missed: tuple[bool, ...]  # where the rules do not all hold as observed
 
     @property
     def now(self) -> int:
@@ -42,29 +45,60 @@ class Curve:
         return int(np.abs(self.levels - self.level).argmin())
 
 
+@dataclass(frozen=True)
+class Curves:
+    """The curves of a report, and how they were made."""
+
+    curves: Sequence[Curve] = ()
+    missing: Sequence[str] = ()  # statements without a curve
+    observed: bool | None = None  # their costs are observed, or predicted; unknown where they were given
+
+    def find_price(self, statement: Statement) -> float | None:
+        """The price at the present level; None where there is no curve."""
+        found = [curve for curve in self.curves if curve.statement == statement]
+        return float(found[0].prices[found[0].now]) if found else None
+
+
 def trace_curves(
-    rows: ReportRows, points: int, given: Sequence[Frontier] | None
-) -> tuple[list[Curve], list[str]]:
-    """The curve of every statement with a single level, and the statements without a curve."""
+    rows: ReportRows,
+    points: int,
+    given: Sequence[Frontier] | None,
+    margin: float | Literal["auto"] = 0.0,
+) -> Curves:
+    """The curve of every statement with a single level, each point as the policy was chosen: with the labels
+    and groups of these rows if it was, and with its margin."""
     problem = rows.policy.problem
     if given is not None:
-        return [_convert_frontier(problem, one) for one in given], []
+        return Curves([_convert_frontier(problem, one) for one in given])
+    known = _list_outcomes(rows, margin)
     curves: list[Curve] = []
     missing: list[str] = []
     for statement in problem.rules:
-        curve = _trace_curve(rows, statement, points) if len(curves) < MOST_CURVES else None
+        curve = _trace_curve(rows, statement, points, known) if len(curves) < MOST_CURVES else None
         curves += [curve] if curve else []
         missing += [] if curve else [str(statement)]
-    return curves, missing
+    return Curves(curves, missing, observed=bool(known))
 
 
-def _trace_curve(rows: ReportRows, statement: Statement, points: int) -> Curve | None:
+def _list_outcomes(rows: ReportRows, margin: float | Literal["auto"]) -> dict[str, Any]:
+    """What `solve` was given beside the rows, as far as it is known; nothing, if it was given nothing."""
+    policy, given = rows.policy, rows.given
+    if not policy.observed or given is None or not rows.fitted:
+        return {}
+    kept = margin if policy.certificate is None else policy.certificate.margin
+    known = {"labels": given.labels, "groups": given.groups, "seen_weights": given.seen_weights}
+    return {name: value for name, value in (known | {"margin": kept or None}).items() if value is not None}
+
+
+def _trace_curve(rows: ReportRows, statement: Statement, points: int, known: dict[str, Any]) -> Curve | None:
     """None where it has no level, or the rules conflict at all of them on these rows."""
     policy = rows.policy
     try:
         lever = find_lever(policy.problem, statement)
         levels = _choose_levels(rows, lever, points)
-        found = frontier(policy.problem, rows.evidence, {statement: levels}, beta=policy.beta)
+        with warnings.catch_warnings():  # levels at which rules are missed are marked
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = frontier(policy.problem, rows.evidence, {statement: levels}, beta=policy.beta, **known)
     except BylawError:
         return None
     return _convert_frontier(policy.problem, found)
@@ -89,6 +123,7 @@ def _convert_frontier(problem: Problem, found: Frontier) -> Curve:
         levels=found.levels[order, 0],
         cost=found.cost[order],
         prices=found.prices[order, 0],
+        missed=tuple(found.status[i] is Status.MISSED for i in order.tolist()),
     )
 
 
@@ -127,19 +162,8 @@ def _find_free_level(rows: ReportRows, lever: Lever) -> float:
     if probabilities is None:
         return math.nan
 
-    def measure(rate: Rate) -> float:
-        return policy.expected(rate, evidence, probabilities=probabilities)
-
-    one, two = (
-        lever.statement.at(level).expand(evidence.classes, evidence.group_values, policy.action_space.options)
-        for level in (0.5, 0.75)
-    )
-    needed = []
-    for before, after in zip(one, two, strict=True):  # an excess is affine in the level
-        start = measure(before.excess)
-        slope = (measure(after.excess) - start) / 0.25
-        needed += [0.5 - start / slope] if slope else []
-    return max(needed, key=lambda level: lever.looser * level, default=math.nan)
+    measure = partial(policy.expected, evidence=evidence, probabilities=probabilities)
+    return find_met_level(lever, measure, evidence, policy.action_space.options)
 
 
 def _decide_without(rows: ReportRows, lever: Lever) -> Floats | None:

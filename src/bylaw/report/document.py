@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bylaw._base.atomic_files import write_text
-from bylaw._base.validation import check_fraction
+from bylaw._base.validation import check_fraction, check_margin
 from bylaw.auditing.audit import Audit, audit
 from bylaw.auditing.comparison import Comparison
 from bylaw.data.evidence import Evidence, as_evidence
@@ -21,23 +21,23 @@ from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.context import ReportContext
-from bylaw.report.cost_curves import trace_curves
+from bylaw.report.cost_curves import Curves, trace_curves
+from bylaw.report.number_format import format_moment
 from bylaw.report.page import frame_page, make_page
 from bylaw.report.rows import make_report_rows
+from bylaw.report.sections.calibration import write_calibration
 from bylaw.report.sections.earlier_policy import write_earlier_policy
+from bylaw.report.sections.fingerprint import write_fingerprint
 from bylaw.report.sections.frontier import write_frontier
 from bylaw.report.sections.groups import write_affected, write_before_and_after
-from bylaw.report.sections.guarantees import (
-    write_calibration,
-    write_fingerprint,
-    write_guarantees,
-    write_randomness,
-)
-from bylaw.report.sections.rules import write_prices, write_rules, write_verdicts
+from bylaw.report.sections.guarantees import write_guarantees, write_randomness
+from bylaw.report.sections.prices import write_prices
+from bylaw.report.sections.rules import write_rules, write_verdicts
+from bylaw.report.sections.statement import write_statement
 from bylaw.report.sections.summary import write_summary
 from bylaw.report.sections.watch import write_watch
 
-_LEVELS = 21
+_LEVELS, _FITTED_LEVELS = 21, 11  # of a frontier; where each is fitted to labels or groups, it takes longer
 _MOST_LEVELS = 200
 _LARGE = 20_000  # single rules times actions: beyond, frontiers take minutes and are only made if asked for
 _SECTIONS = (
@@ -54,6 +54,7 @@ _SECTIONS = (
     ("calibration", "Calibration", write_calibration),
     ("guarantees", "Guarantees", write_guarantees),
     ("fingerprint", "Fingerprint", write_fingerprint),
+    ("sign", "Statement", write_statement),
 )
 
 
@@ -102,11 +103,15 @@ def report(
     seen_weights: Any = None,
     held_out: HeldOut | None = None,
     confidence: float = 0.95,
+    margin: float | Literal["auto"] = 0.0,
     levels: int | None = None,
     frontiers: Sequence[Frontier] | None = None,
     comparison: Comparison | None = None,
     monitor: Monitor | None = None,
     title: str = "Policy report",
+    owner: str = "",
+    model_version: str = "",
+    held_out_source: str = "",
     created: str | datetime | None = None,
 ) -> Report:
     """Write a page about a policy: what it decides, whether its rules hold, whom they affect, what they cost.
@@ -129,9 +134,12 @@ def report(
         estimated to hold as in `audit(..., fitted_rows="estimate")`.
     confidence : float
         of the audit of held-out rows.
+    margin : float or "auto"
+        that the policy was chosen with, as in `solve`: the frontiers keep it, too.
     levels : int, optional
-        how many points each frontier gets; 0 for no frontiers. By default 21, or none where there are so many
-        rules and labels that frontiers take minutes.
+        how many points each frontier gets; 0 for no frontiers. By default 21, or 11 where the policy was
+        chosen with labels or groups, or none where there are so many rules and labels that frontiers take
+        minutes.
     frontiers : list of Frontier, optional
         frontiers to show instead of computed ones, each over one rule of the policy; not with `levels`.
     comparison : Comparison, optional
@@ -140,6 +148,13 @@ def report(
         that watched the policy since: rates, confidence sequences and alarms over time.
     title : str
         of the page.
+    owner : str
+        who answers for the policy, such as a person or a department.
+    model_version : str
+        of the model whose scores the policy decides by.
+    held_out_source : str
+        where the held-out rows come from, such as the name of their file. The statement to sign names these
+        three; what is missing has a line to be filled in by hand.
     created : str or datetime, optional
         what to print as the date; by default, now.
 
@@ -170,6 +185,8 @@ def report(
         raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
     as_evidence(evidence)
     check_fraction(confidence, "confidence")
+    if margin != "auto":
+        check_margin(margin)
     if levels is not None and frontiers is not None:
         raise OptionError(
             "report() takes levels= for frontiers that it computes, or frontiers= that are at hand, not "
@@ -178,29 +195,38 @@ def report(
         )
     if monitor is not None and monitor.policy.digest != policy.digest:
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
-    points = _count_points(levels, len(policy.rule_prices) * len(policy.actions))
+    points = _count_points(levels, policy)
     fitted = make_report_rows(
         policy, HeldOut(evidence, labels, groups, seen_weights=seen_weights), held_out=False
     )
     found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
     judged = fitted if held_out is None else make_report_rows(policy, held_out, held_out=True)
-    curves, without = trace_curves(fitted, points, frontiers) if points or frontiers is not None else ([], [])
+    wanted = points or frontiers is not None
+    traced = trace_curves(fitted, points, frontiers, margin) if wanted else Curves()
     context = ReportContext(
         title=str(title),
-        created=_format_date(created),
+        created=format_moment(datetime.now(UTC) if created is None else created),
+        owner=str(owner),
+        model_version=str(model_version),
+        held_out_source=str(held_out_source),
         judged=judged,
         fitted=fitted,
         audit=found,
         confidence=confidence,
         bounded_rates=bound_rates(judged, found),
-        curves=curves,
-        without_curve=without,
+        traced=traced,
         comparison=comparison,
         monitor=monitor,
     )
     written = [(anchor, name, write(context)) for anchor, name, write in _SECTIONS]
     sections = [(anchor, name, section) for anchor, name, section in written if section is not None]
-    return Report(make_page(context.title, f"{context.created} · policy {policy.digest[:12]}", sections))
+    return Report(make_page(context.title, _write_subtitle(context), policy.digest, sections))
+
+
+def _write_subtitle(context: ReportContext) -> str:
+    model = f"model version {context.model_version}" if context.model_version else ""
+    parts = [context.owner, context.created, model, f"policy {context.policy.digest[:12]}"]
+    return " · ".join(part for part in parts if part)
 
 
 def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
@@ -221,16 +247,10 @@ def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
     )
 
 
-def _count_points(levels: Any, size: int) -> int:
+def _count_points(levels: Any, policy: Policy) -> int:
     if levels is None:
-        return _LEVELS if size <= _LARGE else 0
+        size = len(policy.rule_prices) * len(policy.actions)
+        return 0 if size > _LARGE else _FITTED_LEVELS if policy.observed else _LEVELS
     if type(levels) is not int or not (levels == 0 or 2 <= levels <= _MOST_LEVELS):
         raise OptionError(f"levels must be 0 or a whole number from 2 to {_MOST_LEVELS}, not {levels!r}")
     return levels
-
-
-def _format_date(created: str | datetime | None) -> str:
-    if isinstance(created, str):
-        return created
-    moment = datetime.now(UTC) if created is None else created
-    return moment.strftime("%Y-%m-%d %H:%M %Z").strip()

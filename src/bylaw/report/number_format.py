@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal
 
 from bylaw._base.typing import Value
@@ -68,6 +69,14 @@ def format_amount(value: float, unit: Unit, exactly: bool = False) -> str:
     return (format_percent if unit == "share" else format_points)(value, exactly)
 
 
+def format_range(ends: Sequence[float], unit: Unit) -> str:
+    """From one amount to another, as exactly as they are given; a single one by itself."""
+    *low, high = (format_amount(end, unit, exactly=True) for end in ends)
+    if not low:
+        return high
+    return f"{round_number(100 * ends[0]) if unit == 'points' else low[0]} to {high}"
+
+
 def format_beside(value: float, limits: Sequence[float], unit: Unit) -> str:
     """An amount with as many digits as it takes to tell it from its limits, unless it is within the tolerance
     of a verdict."""
@@ -91,6 +100,20 @@ def pluralize(number: int, one: str, many: str | None = None) -> str:
     return f"{format_count(number)}{_SPACE}{one if number == 1 else many or one + 's'}"
 
 
+def count_of(part: int, whole: int, one: str) -> str:
+    """One or more of several things: "2 of 3 rules", or "the only rule"."""
+    return f"the only {one}" if whole == 1 else f"{format_count(part)} of {pluralize(whole, one)}"
+
+
+def format_moment(moment: str | datetime) -> str:
+    """A date and time, to the minute; text that is neither, as it is."""
+    try:
+        found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        return str(moment)
+    return found.strftime("%Y-%m-%d %H:%M %Z").strip()
+
+
 def find_unit(rate: Rate) -> Unit:
     """How values of a rate are read."""
     if not rate.is_probability:
@@ -111,6 +134,13 @@ def find_level_unit(statement: Statement) -> Unit:
     return "share" if len(rate.terms) == 1 else "points"
 
 
+def is_factor(statement: Statement) -> bool:
+    """Whether the level of a rule multiplies a rate."""
+    if isinstance(statement, Family):
+        return statement.definition.ratio
+    return bool((statement.right if isinstance(statement, Rule) else statement.limit).terms)
+
+
 def quote(value: Value | str) -> str:
     """A name that somebody gave, in quotes, cut where it is long."""
     return f"“{shorten(value)}”"
@@ -120,6 +150,11 @@ def shorten(value: object, most: int = _LONGEST) -> str:
     """A name, cut where it is long."""
     text = str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def capitalize(words: str) -> str:
+    """The first letter alone: names keep theirs."""
+    return words[:1].upper() + words[1:]
 
 
 def join_words(items: Sequence[str], word: str = "and") -> str:

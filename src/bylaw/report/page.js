@@ -25,9 +25,11 @@
     const said = panel.querySelector(".said");
     const marker = panel.querySelector("circle.marker");
     const plot = panel.querySelector("svg.plot");
+    let now = points.findIndex((point) => point.classList.contains("now"));
     const show = (index) => {
-      const point = points[index];
-      slider.value = index;
+      now = Math.min(Math.max(index, 0), points.length - 1);
+      const point = points[now];
+      slider.value = point.dataset.place;
       slider.setAttribute("aria-valuetext", point.dataset.level);
       said.textContent = point.dataset.say;
       if (marker) {
@@ -35,14 +37,23 @@
         marker.setAttribute("cy", point.getAttribute("cy"));
       }
     };
-    slider.addEventListener("input", () => show(Number(slider.value)));
-    plot.addEventListener("pointermove", (event) => {
-      const far = (point) => {
+    const showNearest = (far) =>
+      show(points.reduce((best, point, i) => (far(point) < far(points[best]) ? i : best), 0));
+    slider.addEventListener("input", () =>
+      showNearest((point) => Math.abs(Number(point.dataset.place) - Number(slider.value))));
+    slider.addEventListener("keydown", (event) => {
+      const page = Math.ceil(points.length / 10);
+      const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: page, PageDown: -page };
+      const ends = { Home: 0, End: points.length - 1 };
+      if (!(event.key in steps || event.key in ends)) return;
+      event.preventDefault();
+      show(event.key in ends ? ends[event.key] : now + steps[event.key]);
+    });
+    plot.addEventListener("pointermove", (event) =>
+      showNearest((point) => {
         const box = point.getBoundingClientRect();
         return Math.abs(box.left + box.width / 2 - event.clientX);
-      };
-      show(points.reduce((best, point, i) => (far(point) < far(points[best]) ? i : best), 0));
-    });
+      }));
     slider.closest(".control").hidden = false;
   });
 

@@ -7,16 +7,20 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
+from bylaw._base.visible_text import make_visible
 from bylaw.report.colors import write_variables
 from bylaw.report.markup import Html, escape, join, tag
+from bylaw.report.number_format import shorten
+
+_LONGEST_TITLE = 90  # characters above a printed page
 
 
-def make_page(title: str, subtitle: str, sections: Sequence[tuple[str, str, Html]]) -> str:
-    """The whole document, of (anchor, short name, section)."""
-    style = write_variables() + _read_file("page.css")
+def make_page(title: str, subtitle: str, digest: str, sections: Sequence[tuple[str, str, Html]]) -> str:
+    """The whole document, of (anchor, short name, section). Printed pages have the policy's hash."""
+    style = write_variables() + _read_file("page.css") + _write_margins(title, digest)
     script = _read_file("page.js")
     links = [tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in sections]
-    button = tag("button", "Dark", type="button", id="theme", hidden=True, aria_pressed="false")
+    button = tag("button", "Dark", type="button", id="theme", hidden=True)
     header = tag(
         "header",
         tag("div", tag("h1", title), button, class_="top"),
@@ -43,6 +47,23 @@ def make_page(title: str, subtitle: str, sections: Sequence[tuple[str, str, Html
         Html(f"<script>{script}</script>"),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _write_margins(title: str, digest: str) -> str:
+    """What is printed around each page: the title, but for the first, the policy's hash and page numbers."""
+    return (
+        "@media print{@page{"
+        f"@top-left{{content:{_write_text(shorten(title, _LONGEST_TITLE))};}}"
+        f"@bottom-left{{content:{_write_text(f'policy {digest}')};}}"
+        "@bottom-right{content:'page ' counter(page) ' of ' counter(pages);}}"
+        "@page:first{@top-left{content:none;}}}"
+    )
+
+
+def _write_text(text: str) -> str:
+    """A string of a style sheet, in which every character but letters and digits is escaped."""
+    visible = make_visible(text)
+    return '"' + "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in visible) + '"'
 
 
 def frame_page(document: str) -> str:

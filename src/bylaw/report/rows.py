@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.report.action_words import ActionWords, get_words
+from bylaw.report.number_format import pluralize
 
 _MOST_CELLS = 12  # groups of one partition
 _MOST_PARTITIONS = 6
@@ -36,11 +38,17 @@ class Cell(NamedTuple):
     name: str  # "Female", or "Female, black"
     event: Conditions
     weights: Floats  # (n_rows,)
+    cases: float = math.nan  # how many there are, whatever they weigh; expected, where groups are predicted
 
     @property
     def rows(self) -> float:
-        """Expected, where groups are known only as probabilities."""
+        """By weight."""
         return float(self.weights.sum())
+
+
+def name_cases(cell: Cell) -> str:
+    """How many cases a group has, such as "66 cases"."""
+    return pluralize(round(cell.cases), "case")
 
 
 class Partition(NamedTuple):
@@ -64,6 +72,7 @@ class ReportRows:
     fitted: bool  # the policy was chosen on them
     baseline: Floats  # (n_rows, n_actions): the decisions of the model without rules, one label each
     probabilities: Floats  # (n_rows, n_actions); for sets, of inclusion
+    given: HeldOut | None = None  # as they were given: labels and groups as far as they are known
 
     def __len__(self) -> int:
         return len(self.evidence)
@@ -78,7 +87,7 @@ class ReportRows:
 
     @cached_property
     def all_rows(self) -> Cell:
-        return Cell("all cases", (), self.weights)
+        return Cell("all cases", (), self.weights, len(self))
 
     def measure(self, rate: Rate) -> float:
         """A rate of the policy. Rates that many rules share are computed once."""
@@ -187,9 +196,10 @@ def make_partition(seen: ObservedRows, attributes: tuple[str, ...]) -> Partition
     cells = []
     for cell in itertools.product(*(values[name] for name in attributes)):
         event: Conditions = tuple(sorted(zip(attributes, cell, strict=True)))
-        weights = seen.predicted.row_weights * seen.event_weights(event)
+        inside = seen.event_weights(event)
+        weights = seen.predicted.row_weights * inside
         if weights.sum() > 0:
-            cells.append(Cell(", ".join(map(str, cell)), event, weights))
+            cells.append(Cell(", ".join(map(str, cell)), event, weights, float(inside.sum())))
     kept = sorted(cells, key=lambda c: -c.rows)[:_MOST_CELLS]
     shown = tuple(cell for cell in cells if any(cell is one for one in kept))
     is_predicted = not (seen.unseen - {LABEL}).isdisjoint(attributes)
@@ -210,4 +220,5 @@ def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRow
         fitted=shares_rows(hashed, policy.fingerprints),
         baseline=decide_baseline(policy.problem, evidence),
         probabilities=policy.probabilities(evidence),
+        given=rows,
     )

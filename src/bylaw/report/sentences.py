@@ -3,6 +3,7 @@ without a phrase keeps its own text."""
 
 from __future__ import annotations
 
+from bylaw.errors import RuleError
 from bylaw.formulation.solution import Certificate
 from bylaw.language.action_space import ACTION_SPACES, Kind
 from bylaw.language.expressions import DEFINITIONS, LABEL, Atom, Band, Conditions, Rate, Ratio, Rule
@@ -11,13 +12,14 @@ from bylaw.language.parser import Statement
 from bylaw.language.worst import Objective, Worst
 from bylaw.report.number_format import (
     Unit,
+    capitalize,
     find_level_unit,
     find_unit,
     format_amount,
-    format_count,
     format_percent,
     format_points,
     join_words,
+    pluralize,
     quote,
     round_number,
 )
@@ -36,7 +38,7 @@ def write_sentence(statement: Statement, kind: Kind = "labels") -> str:
         said = _write_band(statement, kind)
     else:
         said = _write_rule(statement, kind)
-    return f"{said[0].upper()}{said[1:]}." if said else str(statement)
+    return f"{capitalize(said)}." if said else str(statement)
 
 
 def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
@@ -86,38 +88,50 @@ def _find_saving(rate: Objective) -> str:
     return ""
 
 
-def name_step(unit: Unit) -> str:
-    """The step of a rule's level that a price is stated for."""
-    return f"Loosening it by one {'unit' if unit == 'plain' else 'point'}"
+def name_step(statement: Statement) -> str:
+    """The step of a rule's level that a price is stated for: a point, or a tenth of what is no share."""
+    if find_level_unit(statement) != "plain":
+        return "Loosening it by one point"
+    step = _find_step(statement)
+    return f"Loosening it by {round_number(step)} (a tenth)" if step != 1 else "Loosening it by 1"
 
 
-def write_amount_saved(price: float, unit: Unit, minimize: Objective) -> str:
-    """How much one step of a rule's level, in this unit, saves at this price; empty if next to nothing."""
-    saved = price * (1.0 if unit == "plain" else _POINT)
+def _find_step(statement: Statement) -> float:
+    if find_level_unit(statement) != "plain":
+        return _POINT
+    try:
+        level = statement.level
+    except RuleError:  # several numbers
+        return 1.0
+    return 0.1 * abs(level) if isinstance(level, float) and level else 1.0
+
+
+def write_amount_saved(price: float, statement: Statement, minimize: Objective) -> str:
+    """How much one step of a rule's level saves at this price; empty if next to nothing."""
+    saved = price * _find_step(statement)
     if saved < _LEAST_SAVING:
         return ""
     return format_points(saved) if minimize.is_probability else round_number(saved)
 
 
-def write_saving(price: float, unit: Unit, minimize: Objective) -> str:
+def write_saving(price: float, statement: Statement, minimize: Objective) -> str:
     """The same with what is saved, as in "0.2 points of error"."""
-    amount = write_amount_saved(price, unit, minimize)
+    amount = write_amount_saved(price, statement, minimize)
     return amount and f"{amount} {name_saving(minimize)[0]}"
 
 
 def write_price(price: float, statement: Statement, minimize: Objective) -> str:
     """What a rule costs at this shadow price, in a sentence."""
     if price <= 0:
-        return "It costs nothing at present: the best decisions satisfy it anyway."
-    unit = find_level_unit(statement)
-    saved = write_saving(price, unit, minimize)
-    return f"{name_step(unit)} would save {saved}." if saved else "It costs next to nothing at present."
+        return "It costs nothing at present: without it the decisions would be the same."
+    saved = write_saving(price, statement, minimize)
+    return f"{name_step(statement)} would save {saved}." if saved else "It costs next to nothing at present."
 
 
 def describe_certificate(certificate: Certificate) -> str:
     """What was certified when a policy was made."""
     return (
-        f"When the policy was made, {format_count(certificate.rows)} held-out cases certified that all rules "
+        f"When the policy was made, {pluralize(certificate.rows, 'held-out case')} certified that all rules "
         f"hold together for the population they come from, with {format_percent(certificate.confidence)} "
         "confidence."
     )

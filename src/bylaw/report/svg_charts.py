@@ -4,28 +4,18 @@ keep their size; colours are classes of the style sheet."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from bylaw._base.scales import Scale, fit_scale
+from bylaw._base.scales import Scale
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.markup import Content, Html, tag
-from bylaw.report.number_format import Unit, format_amount, format_percent
-
-__all__ = [
-    "Scale",
-    "choose_ticks",
-    "draw_axis",
-    "draw_column",
-    "draw_dots",
-    "draw_reliability",
-    "draw_stack",
-    "draw_track",
-    "fit_scale",
-    "make_svg",
-]
+from bylaw.report.number_format import Unit, format_amount, format_percent, format_range
 
 _ROW = 28  # height of a row of dots
 _CROWDED = 12.0  # percent: closer numbers would touch
+_LETTER, _GAP = 6.5, 8.0  # pixels that a character of a tick takes at most, and between two ticks
+_NARROW_ROW, _NARROW_TRACK = 140.0, 330.0  # pixels: the least widths of charts, on a phone
+_NARROW_LABEL = 7  # characters at the side of a plot that fit into a narrow column
 _SIDE, _LEFT, _TOP = 220, 52, 28  # of the square plot and its margins
 _QUARTERS = {0.0: 0.25, 0.25: 0.25, 0.5: 0.1, 0.75: 0.05}  # where it may start, and its steps
 
@@ -56,13 +46,55 @@ def _choose_anchor(place: float) -> str:
     return "start" if place < 8 else "end" if place > 92 else "middle"
 
 
-def draw_axis(scale: Scale, unit: Unit, ticks: Sequence[float] | None = None) -> Html:
-    """The numbers below a chart; screen readers have them in the rows."""
-    labels = [
-        _draw_text(scale.at(value), 12, _format_tick(value, unit), _choose_anchor(scale.place(value)))
-        for value in (scale.ticks(3) if ticks is None else ticks)
-    ]
-    return tag("svg", *labels, width="100%", height=16, aria_hidden="true", class_="axis", focusable="false")
+def draw_axis(
+    scale: Scale, unit: Unit, ticks: Sequence[float] | None = None, width: float = _NARROW_ROW
+) -> Html:
+    """The numbers below a chart, as far as they do not touch where it is `width` pixels wide; screen readers
+    have them in the rows."""
+    shown = [(scale.place(v), _format_tick(v, unit)) for v in (scale.ticks(3) if ticks is None else ticks)]
+    return _draw_labels(_drop_touching(shown, width))
+
+
+def draw_track_axis(bounded: BoundedRate, scale: Scale) -> Html:
+    """The numbers below a track: its bounds in one label where they are close to each other."""
+    ticks = choose_ticks(bounded, scale)
+    shown = [(scale.place(value), _format_tick(value, bounded.unit)) for value in ticks]
+    if len(_drop_touching(shown, _NARROW_TRACK)) == len(shown):
+        return _draw_labels(shown)
+    ends = [(scale.place(end), end) for end in (bounded.low, bounded.high) if math.isfinite(end)]
+    middle = sum(place for place, _ in ends) / len(ends)
+    return _draw_labels([(middle, format_range([end for _, end in ends], bounded.unit))])
+
+
+def _drop_touching(labels: Sequence[tuple[float, str]], width: float) -> list[tuple[float, str]]:
+    """From left to right, those that do not touch the one before."""
+    kept, end = [], -math.inf
+    for place, text in sorted(labels):
+        size, at = _LETTER * len(text), place * width / 100
+        start = at - size * {"start": 0.0, "middle": 0.5, "end": 1.0}[_choose_anchor(place)]
+        if start >= end:
+            kept.append((place, text))
+            end = start + size + _GAP
+    return kept
+
+
+def _draw_labels(labels: Iterable[tuple[float, str]]) -> Html:
+    texts = [_draw_text(f"{place:.2f}%", 12, text, _choose_anchor(place)) for place, text in labels]
+    return tag("svg", *texts, width="100%", height=16, aria_hidden="true", class_="axis", focusable="false")
+
+
+def make_framed(
+    labels: Sequence[tuple[float, str]], height: int, *field: Content, wide: bool = False
+) -> Html:
+    """A plot with its numbers, (y, text), in a column of their own at the left."""
+    texts = [_draw_text("100%", y + 4, text, "end") for y, text in labels]
+    side = tag("svg", *texts, width="100%", height=height, aria_hidden="true", focusable="false")
+    return tag("div", side, tag("div", *field), class_="framed wide" if wide else "framed")
+
+
+def is_wide(labels: Iterable[str]) -> bool:
+    """Whether numbers at the side of a plot need a wide column."""
+    return any(len(label) > _NARROW_LABEL for label in labels)
 
 
 def _format_tick(value: float, unit: Unit) -> str:

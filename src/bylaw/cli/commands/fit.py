@@ -36,6 +36,9 @@ def run_fit(
     rule: options.Rule = None,
     minimize: options.Minimize = None,
     report: Annotated[Path | None, typer.Option(help="Also write a report, an HTML file.")] = None,
+    title: options.Title = None,
+    owner: options.Owner = None,
+    model_version: options.ModelVersion = None,
     certify: Annotated[
         Path | None, typer.Option(help="Held-out rows: the policy is tightened until they certify it.")
     ] = None,
@@ -70,7 +73,7 @@ def run_fit(
 
     [bold]Examples[/bold]
 
-      bylaw fit scores.parquet --rules rules.toml -o policy.json --report report.html
+      bylaw fit scores.parquet --rules rules.toml -o policy.json --report report.html --owner "Credit risk"
 
       bylaw fit scores.csv --rule "rejected() <= 0.1" -o policy.json
 
@@ -78,6 +81,7 @@ def run_fit(
 
       bylaw fit scores.csv --rule "rejected() <= 0.1" --label y --calibrate auto -o policy.json
     """
+    from bylaw.cli.commands.report import name_report
     from bylaw.cli.inputs import check_outputs, find_fitting_roles, parse_limits, read_rules
     from bylaw.cli.reading import Reading
 
@@ -85,6 +89,9 @@ def run_fit(
     check_outputs([find_file(output), report], [table, rules, certify, held_out])
     if report is None and held_out is not None:
         raise OptionError("--held-out has no effect without --report; to tighten the policy, use --certify")
+    if report is None:
+        named = {"--title": title, "--owner": owner, "--model-version": model_version}
+        options.refuse_idle(named, "--report")
     if certify is None and held_out is None:
         idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
         idle["--largest-weight"] = largest_weight
@@ -107,7 +114,9 @@ def run_fit(
         policy.save(target)
         measured = rows.measure(policy)
         if report is not None:
-            _write_report(policy, rows, judges, sure, output, report)
+            names = name_report(title, owner, model_version, held_out)
+            kept = file.solve.get("margin", 0.0)
+            _write_report(policy, rows, judges, sure, output, report, **names, margin=kept)
         (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
 
 
@@ -180,14 +189,20 @@ def _solve(table: Path, file: RulesFile, rows: Rows, proof: HeldOut | None, conf
 
 
 def _write_report(
-    policy: Policy, rows: Rows, judges: HeldOut | None, confidence: float, output: Path, path: Path
+    policy: Policy,
+    rows: Rows,
+    judges: HeldOut | None,
+    confidence: float,
+    output: Path,
+    path: Path,
+    **settings: Any,
 ) -> None:
     """After the policy is saved: whatever is wrong with a report does not lose the solve."""
     from bylaw.cli.commands.report import make_report
 
     saved = "no policy is printed, since" if output == STREAM else f"the policy is saved as {output}, but"
     try:
-        make_report(policy, rows.sample(policy), judges, confidence).save(path)
+        make_report(policy, rows.sample(policy), judges, confidence, **settings).save(path)
     except (BylawError, OSError) as problem:
         raise BylawError(
             f"{saved} its report failed: {getattr(problem, 'message', problem)}",

@@ -29,7 +29,9 @@ def run_report(
     held_out: Annotated[
         Path | None, typer.Option(help="Held-out rows: they give bounds and verdicts.")
     ] = None,
-    title: Annotated[str, typer.Option(help="The title of the page.")] = "Policy report",
+    title: options.Title = None,
+    owner: options.Owner = None,
+    model_version: options.ModelVersion = None,
     confidence: options.Confidence = None,
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
@@ -48,6 +50,8 @@ def run_report(
     [bold]Example[/bold]
 
       bylaw report policy.json scores.parquet --held-out new.parquet -o report.html
+
+      bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
     from bylaw.cli.inputs import (
         check_outputs,
@@ -87,9 +91,21 @@ def run_report(
         found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes, reading)
         judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
     monitor = None if watch is None else Monitor.load(watch, chosen)
+    names = name_report(title, owner, model_version, held_out)
     with open_output(output, ".html") as target:
-        make_report(chosen, rows, judges, sure, title=title, monitor=monitor).save(target)
+        make_report(chosen, rows, judges, sure, **names, monitor=monitor).save(target)
         tell(f"report: {name_output(output)}")
+
+
+def name_report(
+    title: str | None, owner: str | None, model_version: str | None, held_out: Path | None
+) -> dict[str, str]:
+    """What a report calls itself, its owner, the model and the held-out table, as far as that is known."""
+    from bylaw.data.table_files import name_table
+
+    source = None if held_out is None else name_table(held_out)
+    named = {"title": title, "owner": owner, "model_version": model_version, "held_out_source": source}
+    return {name: text for name, text in named.items() if text is not None}
 
 
 def make_report(

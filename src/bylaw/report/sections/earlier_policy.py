@@ -9,6 +9,7 @@ from bylaw.report.action_words import title_action
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, make_section, make_table, tag
 from bylaw.report.number_format import (
+    capitalize,
     format_amount,
     format_percent,
     format_points,
@@ -46,7 +47,7 @@ def _write_lead(compared: Comparison, context: ReportContext) -> str:
     )
     return (
         f"Both policies on {pluralize(compared.rows, 'case')}. {format_percent(compared.changed)} of "
-        f"decisions change. {context.describe_rate(objective).capitalize()} is {before} with the earlier "
+        f"decisions change. {capitalize(context.describe_rate(objective))} is {before} with the earlier "
         f"policy and {after} with the new one, {compared.measurement}.{needs}"
     )
 
@@ -76,7 +77,7 @@ def _tabulate_groups(compared: Comparison) -> Html | None:
         ]
         for one in compared.by_group[:_MOST_LINES]
     ]
-    heads = ["Group", "Share of cases", "Decisions that change", "More than on average"]
+    heads = ["Group", "Share of cases", "Decisions that change", "Beyond the average"]
     return make_table("Whose decisions change", heads, lines)
 
 

@@ -5,31 +5,40 @@ from __future__ import annotations
 import itertools
 import math
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.report.context import ReportContext
 from bylaw.report.cost_curves import Curve
 from bylaw.report.markup import Html, fold, make_list, make_section, make_table, tag
-from bylaw.report.number_format import Unit, format_amount, format_points, pluralize, round_number
+from bylaw.report.number_format import (
+    Unit,
+    capitalize,
+    format_amount,
+    format_points,
+    pluralize,
+    round_number,
+)
 from bylaw.report.sentences import name_cost, name_step, write_amount_saved, write_saving
-from bylaw.report.svg_charts import Scale, draw_axis, fit_scale, make_svg
+from bylaw.report.svg_charts import draw_axis, is_wide, make_framed, make_svg
 
 _HEIGHT = 240  # of a plot, in pixels
-_TOP, _BOTTOM = 34, 228
-_ROOM = 0.06  # of the width
+_TOP, _BOTTOM = 10, 228
+_NARROW = 260.0  # pixels: the least width of a plot, on a phone
+_SLIDER = 1000  # steps from the first level to the last
 
 
 def write_frontier(context: ReportContext) -> Html:
     if not context.curves:
-        return make_section("frontier", "What other levels would cost", tag("p", _explain_absence(context)))
+        return make_section("frontier", "What other levels would cost", tag("p", *_explain_absence(context)))
     panels = [_make_panel(curve, i, context) for i, curve in enumerate(context.curves)]
-    left = [tag("code", text) for text in context.without_curve]
+    left = [tag("code", text) for text in context.traced.missing]
     return make_section(
         "frontier",
         "What other levels would cost",
         tag(
             "p",
             "Each curve is a trade-off (a Pareto frontier): the level of one rule varies, the others stay, "
-            "and the curve shows the least cost at every level, as predicted by the model’s probabilities "
-            f"on {context.fitted_name}.",
+            f"and the curve shows the least cost at every level, {context.curve_measurement} on "
+            f"{context.fitted_name}. {_write_scales(context)}{context.words.cost_note}",
         ),
         _make_chooser(context),
         *panels,
@@ -44,11 +53,16 @@ def write_frontier(context: ReportContext) -> Html:
     )
 
 
-def _explain_absence(context: ReportContext) -> str:
+def _write_scales(context: ReportContext) -> str:
+    return "All curves have the same scale of cost. " if len(context.curves) > 1 else ""
+
+
+def _explain_absence(context: ReportContext) -> list[Html | str]:
     if not context.policy.problem.rules:
-        return "There are no rules to vary."
+        return ["There are no rules to vary."]
     rules = pluralize(len(context.policy.rule_prices), "single rule")
-    return f"No curve was computed, for {rules}. Ask for report(..., levels=11), or pass frontiers=[...]."
+    said = f"No curve was computed, for {rules}. In Python, curves are asked for by "
+    return [said, tag("code", "report(..., levels=11)"), " or given as ", tag("code", "frontiers=[...]"), "."]
 
 
 def _make_chooser(context: ReportContext) -> Html | None:
@@ -70,9 +84,9 @@ def _make_panel(curve: Curve, number: int, context: ReportContext) -> Html:
         type="range",
         id=f"level-{number}",
         min=0,
-        max=len(curve.levels) - 1,
+        max=_SLIDER,
         step=1,
-        value=curve.now,
+        value=_place_on_slider(curve, curve.now),
         aria_describedby=f"said-{number}",
         aria_valuetext=_write_level(curve, curve.now),
     )
@@ -83,19 +97,45 @@ def _make_panel(curve: Curve, number: int, context: ReportContext) -> Html:
     return tag(
         "div",
         tag("h3", name),
-        _draw_plot(curve, name, context),
-        draw_axis(_fit_levels(curve), curve.unit),
-        control,
+        tag("p", _name_axis(context), class_="axis-name"),
+        _draw_framed(curve, name, context, control),
         tag("p", said, class_="said", id=f"said-{number}", aria_live="polite"),
         fold("The curve as a table", _tabulate(curve, name, context)),
         class_="curve",
     )
 
 
+def _name_axis(context: ReportContext) -> str:
+    return capitalize(f"{name_cost(context.policy.problem.minimize)}, {context.curve_measurement}")
+
+
+def _draw_framed(curve: Curve, name: str, context: ReportContext, control: Html) -> Html:
+    """The plot with its axes, and the slider right under it."""
+    up, unit = _fit_costs(context), _find_cost_unit(context)
+    labels = [(_compute_height(tick, up), format_amount(tick, unit)) for tick in up.ticks(6)]
+    return make_framed(
+        labels,
+        _HEIGHT,
+        _draw_plot(curve, name, context),
+        draw_axis(_fit_levels(curve), curve.unit, width=_NARROW),
+        control,
+        wide=is_wide(text for _, text in labels),
+    )
+
+
+def _fit_costs(context: ReportContext) -> Scale:
+    """One for all curves, so that they compare."""
+    return fit_scale([float(cost) for curve in context.curves for cost in curve.cost])
+
+
 def _fit_levels(curve: Curve) -> Scale:
-    """With room for the numbers on the left."""
-    first, last = float(curve.levels[0]), float(curve.levels[-1])
-    return Scale(first - _ROOM * (last - first), last)
+    return Scale(float(curve.levels[0]), float(curve.levels[-1]))
+
+
+def _place_on_slider(curve: Curve, i: int) -> int:
+    """As far along as the point is."""
+    first, last = curve.levels[0], curve.levels[-1]
+    return round(_SLIDER * float((curve.levels[i] - first) / (last - first))) if last > first else 0
 
 
 def _compute_height(value: float, scale: Scale) -> float:
@@ -104,26 +144,15 @@ def _compute_height(value: float, scale: Scale) -> float:
 
 
 def _draw_plot(curve: Curve, name: str, context: ReportContext) -> Html:
-    across, up = _fit_levels(curve), fit_scale([float(cost) for cost in curve.cost])
-    unit = _find_cost_unit(context)
+    across, up = _fit_levels(curve), _fit_costs(context)
     places = [
         (across.at(float(level)), _compute_height(float(cost), up))
         for level, cost in zip(curve.levels, curve.cost, strict=True)
     ]
     parts: list[Html] = []
-    parts.append(
-        tag(
-            "text",
-            f"{name_cost(context.policy.problem.minimize).capitalize()}, predicted",
-            x="0%",
-            y=10,
-            class_="name",
-        )
-    )
     for tick in up.ticks(6):
         y = f"{_compute_height(tick, up):.1f}"
         parts.append(tag("line", x1="0%", x2="100%", y1=y, y2=y, class_="grid"))
-        parts.append(tag("text", format_amount(tick, unit), x="0%", y=f"{float(y) - 4:.1f}", class_="tick"))
     for (x1, y1), (x2, y2) in itertools.pairwise(places):
         if math.isfinite(y1 + y2):
             parts.append(tag("line", x1=x1, x2=x2, y1=f"{y1:.1f}", y2=f"{y2:.1f}", class_="curve-line"))
@@ -147,6 +176,7 @@ def _draw_point(curve: Curve, i: int, x: str, y: float, context: ReportContext) 
         r=5 if i == curve.now else 3,
         class_=look,
         data_level=_write_level(curve, i),
+        data_place=_place_on_slider(curve, i),
         data_say=_describe_point(curve, i, context),
     )
 
@@ -172,11 +202,13 @@ def _describe_point(curve: Curve, i: int, context: ReportContext) -> str:
         return f"{_write_level(curve, i)}. {here}, the rules conflict: no policy satisfies them all."
     amount = format_amount(cost, _find_cost_unit(context))
     said = (
-        f"{_write_level(curve, i)}. {here}, predicted: {name_cost(context.policy.problem.minimize)} {amount}"
+        f"{_write_level(curve, i)}. {here}, {context.curve_measurement}: "
+        f"{name_cost(context.policy.problem.minimize)} {amount}"
     )
     if i != curve.now and math.isfinite(now):
         said += f", {_write_change(cost - now, context)}"
-    return f"{said}. {_write_price(curve, i, context)}"
+    missed = " The observed rates do not satisfy every rule there." if curve.missed[i] else ""
+    return f"{said}.{missed} {_write_price(curve, i, context)}"
 
 
 def _write_change(change: float, context: ReportContext) -> str:
@@ -188,9 +220,9 @@ def _write_change(change: float, context: ReportContext) -> str:
 
 
 def _write_price(curve: Curve, i: int, context: ReportContext) -> str:
-    saved = write_saving(float(curve.prices[i]), curve.unit, context.policy.problem.minimize)
+    saved = write_saving(float(curve.prices[i]), curve.statement, context.policy.problem.minimize)
     return (
-        f"{name_step(curve.unit)} would save {saved}."
+        f"{name_step(curve.statement)} would save {saved}."
         if saved
         else "Loosening it further would save nothing."
     )
@@ -201,13 +233,13 @@ def _tabulate(curve: Curve, name: str, context: ReportContext) -> Html:
     for i, (cost, price) in enumerate(zip(curve.cost.tolist(), curve.prices.tolist(), strict=True)):
         level = _write_level(curve, i) + (" (now)" if i == curve.now else "")
         if math.isfinite(cost):
-            saved = write_amount_saved(price, curve.unit, minimize) or "nothing"
+            saved = write_amount_saved(price, curve.statement, minimize) or "nothing"
             rows.append([level, format_amount(cost, _find_cost_unit(context)), saved])
         else:
             rows.append([level, "the rules conflict", ""])
     heads = [
         "Level",
-        name_cost(context.policy.problem.minimize).capitalize(),
-        f"{name_step(curve.unit)} saves",
+        capitalize(name_cost(context.policy.problem.minimize)),
+        f"{name_step(curve.statement)} saves",
     ]
     return make_table(name, heads, rows)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw._base.typing import Floats
 from bylaw.report.action_words import name_action, title_action
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, fold, join, make_section, make_table, tag
 from bylaw.report.number_format import format_percent, pluralize, shorten
-from bylaw.report.rows import Cell, Partition
-from bylaw.report.svg_charts import draw_axis, draw_column, draw_dots, fit_scale
+from bylaw.report.rows import Cell, Partition, name_cases
+from bylaw.report.svg_charts import draw_axis, draw_column, draw_dots
 
 _MOST_ACTIONS = 6  # charts of one partition
 _MOST_IN_TABLE = 12  # actions in a table of flows
@@ -19,23 +22,34 @@ _LEAST_FLOW = 5e-5
 _NAME = 60
 _NEAR_ZERO = 0.35  # of the largest rate: a scale of dots that far from zero leaves it out
 
-_Row = tuple[str, float, float]  # a group's name, and its rates before and after
+
+class _Chart(NamedTuple):
+    """A rate of every group of a partition, before and after."""
+
+    title: str
+    is_mistake: bool  # or how often an action is taken: charts of the same kind have the same scale
+    lines: list[tuple[Cell, float, float]]
 
 
 def write_before_and_after(context: ReportContext) -> Html:
     rows = context.judged
-    parts = [_draw_partition(partition, context) for partition in rows.partitions]
-    if not parts:
-        whole = Partition("all cases", (rows.all_rows,), 0, False)
-        note = tag("p", "No groups were given, so these are the rates of all cases.")
-        parts = [note, _draw_partition(whole, context)]
+    partitions = rows.partitions or (Partition("all cases", (rows.all_rows,), 0, False),)
+    charts = [_list_charts(partition, context) for partition in partitions]
+    scales = _fit_scales([chart for drawn in charts for chart in drawn])
+    parts = []
+    if not rows.partitions:
+        parts.append(tag("p", "No groups were given, so these are the rates of all cases."))
+    for partition, drawn in zip(partitions, charts, strict=True):
+        parts.append(tag("h3", f"By {partition.name}" if rows.partitions else "All cases"))
+        parts += [_draw_chart(chart, scales[chart.is_mistake]) for chart in drawn]
+        parts += _list_remarks(partition, context, sum(not chart.is_mistake for chart in drawn))
     return make_section(
         "groups",
         "Before and after",
         tag(
             "p",
             f"How often each {context.words.frequency}, group by group, on {context.judged_name}, averaged "
-            "over the policy’s random decisions.",
+            "over the policy’s random decisions. These charts have one scale, and so have those of mistakes.",
         ),
         _make_legend(),
         *parts,
@@ -50,32 +64,42 @@ def _make_legend() -> Html:
     return tag("p", *words, class_="legend note")
 
 
-def _draw_partition(partition: Partition, context: ReportContext) -> Html:
-    """The actions whose rates differ most between groups or change most, each as a small chart."""
-    rows = context.judged
+def _list_charts(partition: Partition, context: ReportContext) -> list[_Chart]:
+    """The actions whose rates differ most between groups or change most, and mistakes."""
+    rows, cells = context.judged, partition.cells
     before, after = np.array([rows.compute_shares(cell) for cell in partition.cells]).transpose(1, 0, 2)
     moved = np.abs(after - before).max(axis=0) + np.ptp(before, axis=0)
     kept = sorted(np.argsort(-moved, kind="stable")[:_MOST_ACTIONS].tolist())
-    names = [cell.name for cell in partition.cells]
     charts = []
     for a in kept:
-        values = list(zip(names, before[:, a].tolist(), after[:, a].tolist(), strict=True))
-        charts.append(_draw_chart(title_action(context.policy.action_space, a), values))
-    costs = [rows.compare_mistakes(cell) for cell in partition.cells]
-    complete = [(n, c.baseline, c.policy) for n, c in zip(names, costs, strict=True) if c is not None]
-    if len(complete) == len(costs):
-        charts.append(_draw_chart(f"{context.words.mistakes}, {context.measurement}", complete))
-    return join([tag("h3", f"By {partition.name}"), *charts, *_list_remarks(partition, context, len(kept))])
+        lines = list(zip(cells, before[:, a].tolist(), after[:, a].tolist(), strict=True))
+        charts.append(_Chart(title_action(context.policy.action_space, a), False, lines))
+    costs = [rows.compare_mistakes(cell) for cell in cells]
+    lines = [(cell, c.baseline, c.policy) for cell, c in zip(cells, costs, strict=True) if c is not None]
+    if len(lines) == len(costs):
+        charts.append(_Chart(context.words.mistakes.format(measured=context.measurement), True, lines))
+    return charts
+
+
+def _fit_scales(charts: list[_Chart]) -> dict[bool, Scale]:
+    """One for the charts of actions, and one for those of mistakes."""
+    scales = {}
+    for mistakes in {chart.is_mistake for chart in charts}:
+        own = [chart for chart in charts if chart.is_mistake is mistakes]
+        values = [value for chart in own for _, *pair in chart.lines for value in pair]
+        scales[mistakes] = fit_scale(values, around_zero=min(values) < _NEAR_ZERO * max(values))
+    return scales
 
 
 def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> list[Html]:
     said = []
     if more := len(context.policy.actions) - shown:
         said.append(
-            f"{pluralize(more, 'more ' + context.words.action)} not drawn: they differ and change less."
+            f"Not drawn: {pluralize(more, 'more ' + context.words.action)}, with smaller differences and "
+            "changes."
         )
     if partition.left_out:
-        said.append(f"{pluralize(partition.left_out, 'smaller group')} not drawn.")
+        said.append(f"Not drawn: {pluralize(partition.left_out, 'smaller group')}.")
     if partition.is_predicted:
         said.append(
             f"The true {partition.name} of these cases is not known here: the rates use its probabilities. "
@@ -84,18 +108,16 @@ def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> l
     return [tag("p", " ".join(said), class_="note")] if said else []
 
 
-def _draw_chart(title: str, rows: list[_Row]) -> Html:
+def _draw_chart(chart: _Chart, scale: Scale) -> Html:
     """A table whose middle column is drawn."""
-    values = [value for _, *pair in rows for value in pair]
-    scale = fit_scale(values, around_zero=min(values) < _NEAR_ZERO * max(values))
     lines = [
         [
-            shorten(name, _NAME),
-            draw_dots(f"{name}: {format_percent(b)} before, {format_percent(a)} after", b, a, scale),
+            _name_cell(cell.name, cell),
+            draw_dots(f"{cell.name}: {format_percent(b)} before, {format_percent(a)} after", b, a, scale),
             format_percent(b),
             format_percent(a),
         ]
-        for name, b, a in rows
+        for cell, b, a in chart.lines
     ]
     heads = [
         "Group",
@@ -103,7 +125,12 @@ def _draw_chart(title: str, rows: list[_Row]) -> Html:
         "Before",
         "After",
     ]
-    return make_table(title, heads, lines, class_="chart")
+    return make_table(chart.title, heads, lines, class_="chart")
+
+
+def _name_cell(name: str, cell: Cell) -> Html:
+    """A group, and how many cases it has."""
+    return join([shorten(name, _NAME), tag("span", name_cases(cell), class_="size")], " ")
 
 
 def write_affected(context: ReportContext) -> Html:
@@ -138,7 +165,7 @@ def _tabulate_groups(context: ReportContext) -> Html:
         share = rows.compute_changed_share(cell)
         drawn = draw_column(f"{name}: {format_percent(share)} changed", share, most)
         common = [_name_main_flow(context, cell)] if exclusive else []
-        lines.append([shorten(name, _NAME), drawn, format_percent(share), *common])
+        lines.append([_name_cell(name, cell), drawn, format_percent(share), *common])
     heads = [
         "Group",
         tag("span", "Chart", class_="unseen"),
@@ -185,7 +212,7 @@ def _tabulate_answers(context: ReportContext) -> Html:
     heads = ["Baseline decision", tag("span", "Chart", class_="unseen"), "Changed", "Of all cases"]
     whole = make_table("Changed decisions by baseline decision", heads, lines, class_="chart wide")
     more = len(order) - len(kept)
-    left = tag("p", f"{pluralize(more, 'more label')} not shown: fewer of their cases change.", class_="note")
+    left = tag("p", f"Not shown: {pluralize(more, 'more label')}, where fewer cases change.", class_="note")
     return join([whole, left if more > 0 else None])
 
 

@@ -1,26 +1,29 @@
-"""The rules: in words, whether they hold, and what each costs."""
+"""The rules: in words, and whether they hold."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.auditing.verdicts import Verdict, is_out_of_reach
 from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.language.worst import Worst
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.context import ReportContext, make_badge
-from bylaw.report.markup import Html, fold, join, make_list, make_paragraphs, make_section, make_table, tag
+from bylaw.report.markup import Html, fold, join, make_paragraphs, make_section, make_table, tag
 from bylaw.report.number_format import (
+    capitalize,
     format_amount,
     format_beside,
     format_count,
     format_percent,
+    format_range,
     pluralize,
     round_number,
 )
-from bylaw.report.sentences import describe_group, write_price
-from bylaw.report.svg_charts import Scale, choose_ticks, draw_axis, draw_track, fit_scale
+from bylaw.report.sentences import describe_group
+from bylaw.report.svg_charts import draw_track, draw_track_axis
 
 _SHOWN = 12  # rates that are drawn
 _MOST_ROWS = 300  # lines of the table of all rules
@@ -45,7 +48,7 @@ def _write_groups(context: ReportContext) -> list[Html]:
         f"{lines[0][1]}. Groups with a weight were the worst together when the policy was chosen: to help "
         "one of them, another must lose. In groups without, the rate of all cases decided."
     )
-    title = f"{objective.rate}, group by group"
+    title = f"{capitalize(context.describe_rate(objective.rate))}, group by group"
     return [tag("p", said), make_table(title, ["Group", "Rate", "Weight"], lines)]
 
 
@@ -69,7 +72,7 @@ def write_rules(context: ReportContext) -> Html:
         tag("p", goal),
         *_write_groups(context),
         tag("ol", *items, class_="rules") if items else tag("p", "There are no rules."),
-        tag("p", f"{pluralize(more, 'more rule')} not shown here.") if more > 0 else None,
+        tag("p", f"Not shown here: {pluralize(more, 'more rule')}.") if more > 0 else None,
         tag(
             "p",
             "A case is one row of data. "
@@ -134,13 +137,13 @@ def _fit_scales(rates: Sequence[BoundedRate]) -> dict[int, Scale]:
 
 
 def _make_card(bounded: BoundedRate, scale: Scale, context: ReportContext) -> Html:
-    name = _capitalize(context.describe_rate(bounded.rate))
+    name = capitalize(context.describe_rate(bounded.rate))
     numbers = _write_numbers(bounded, context)
     return tag(
         "li",
         tag("div", tag("p", name, class_="rule"), make_badge(bounded.verdict), class_="head"),
         draw_track(bounded, scale, f"{name}: {numbers}"),
-        draw_axis(scale, bounded.unit, choose_ticks(bounded, scale)),
+        draw_track_axis(bounded, scale),
         tag("p", numbers, class_="numbers"),
     )
 
@@ -153,8 +156,8 @@ def _write_numbers(bounded: BoundedRate, context: ReportContext) -> str:
     if math.isfinite(bounded.lower):
         said += f", between {' and '.join(_write_interval(bounded))}"
     weighted = context.judged.evidence.weights is not None
-    rows = format_count(bounded.rows)
-    said += f", with an effective sample size of {rows} cases." if weighted else f", from {rows} cases."
+    rows = pluralize(round(bounded.rows), "case")
+    said += f", with an effective sample size of {rows}." if weighted else f", from {rows}."
     if bounded.verdict is Verdict.UNDECIDED and not math.isnan(bounded.rows_needed):
         needed = format_count(float(f"{bounded.rows_needed:.1e}"))
         far = is_out_of_reach(bounded.rows_needed, len(context.judged))
@@ -164,10 +167,10 @@ def _write_numbers(bounded: BoundedRate, context: ReportContext) -> str:
 
 def _write_range(bounded: BoundedRate) -> str:
     """Where the rules allow the rate to be."""
-    low, high = (format_amount(end, bounded.unit, exactly=True) for end in (bounded.low, bounded.high))
+    said = format_range([end for end in (bounded.low, bounded.high) if math.isfinite(end)], bounded.unit)
     if math.isfinite(bounded.low) and math.isfinite(bounded.high):
-        return f"{round_number(100 * bounded.low) if bounded.unit == 'points' else low} to {high}"
-    return f"at most {high}" if math.isfinite(bounded.high) else f"at least {low}"
+        return said
+    return f"at most {said}" if math.isfinite(bounded.high) else f"at least {said}"
 
 
 def _write_estimate(bounded: BoundedRate) -> str:
@@ -184,7 +187,7 @@ def _write_interval(bounded: BoundedRate) -> list[str]:
 def _tabulate_rates(context: ReportContext) -> list[Html]:
     rows = [
         [
-            join([_capitalize(context.describe_rate(bounded.rate)), tag("code", str(bounded.rate))], " "),
+            join([capitalize(context.describe_rate(bounded.rate)), tag("code", str(bounded.rate))], " "),
             _write_range(bounded),
             _write_estimate(bounded),
             "—" if math.isnan(bounded.lower) else " to ".join(_write_interval(bounded)),
@@ -193,49 +196,7 @@ def _tabulate_rates(context: ReportContext) -> list[Html]:
         for bounded in context.bounded_rates[:_MOST_ROWS]
     ]
     more = len(context.bounded_rates) - len(rows)
-    left = tag("p", f"{pluralize(more, 'rate')} not shown: those with most slack.", class_="note")
+    left = tag("p", f"Not shown: {pluralize(more, 'rate')} with the most slack.", class_="note")
     heads = ["Rate", "Allowed", "Estimate", "Interval", "Verdict"]
     whole = make_table("Every rate that the rules bound, worst first", heads, rows)
     return [whole, *([left] if more > 0 else [])]
-
-
-def _capitalize(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-def write_prices(context: ReportContext) -> Html:
-    """The shadow price of each rule: what loosening it by one step would save."""
-    problem, prices = context.policy.problem, context.policy.prices
-    if not problem.rules:
-        return make_section(
-            "prices", "What each rule costs", tag("p", "There are no rules, so there is nothing to pay.")
-        )
-    items = [
-        join(
-            [
-                tag("span", context.write_sentence(rule), class_="rule"),
-                tag("span", write_price(prices.get(str(rule), 0.0), rule, problem.minimize), class_="price"),
-            ],
-            " ",
-        )
-        for rule in sorted(problem.rules, key=lambda rule: -prices.get(str(rule), 0.0))[:_MOST_RULES]
-    ]
-    return make_section(
-        "prices",
-        "What each rule costs",
-        make_list(items, "prices"),
-        tag(
-            "p",
-            "These are shadow prices: what a small step from the present level saves, as predicted by the "
-            f"model’s probabilities on the cases on which the policy was chosen{_write_shift(context)}. For "
-            "larger steps, see the curves below.",
-            class_="note",
-        ),
-    )
-
-
-def _write_shift(context: ReportContext) -> str:
-    """Where prices are not those of the curves."""
-    if not any(context.policy.tightened.values()):
-        return ""
-    return ", with bounds shifted so that observed rates, or a margin, are respected; the curves shift none"

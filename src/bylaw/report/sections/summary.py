@@ -8,11 +8,22 @@ from bylaw._base.typing import Value
 from bylaw.auditing.verdicts import Verdict
 from bylaw.report.action_words import Figure
 from bylaw.report.context import ReportContext, make_badge
-from bylaw.report.markup import Html, join, make_section, tag
-from bylaw.report.number_format import format_percent, join_words, pluralize, quote
+from bylaw.report.markup import Html, join, make_section, make_table, tag
+from bylaw.report.number_format import (
+    capitalize,
+    count_of,
+    format_count,
+    format_percent,
+    join_words,
+    pluralize,
+    quote,
+    shorten,
+)
+from bylaw.report.rows import Cell, name_cases
 from bylaw.report.sentences import describe_certificate
 
 _MOST_NAMED = 6  # labels or groups in a sentence
+_MOST_LINES = 12  # groups in the table
 _NOTICED = 0.005  # a rise of errors that is worth a sentence
 
 
@@ -42,7 +53,43 @@ def write_summary(context: ReportContext) -> Html:
         tag("div", heading, class_="verdict") if context.bounded_rates else None,
         *(tag("p", text, class_="lead") for text in paragraphs if text),
         tag("dl", *map(_show_figure, figures), class_="figures"),
+        _tabulate_groups(context),
     )
+
+
+def _tabulate_groups(context: ReportContext) -> Html | None:
+    """Each group's size, how often it gets no answer, mistakes and changes."""
+    rows, words = context.judged, context.words
+    cells = [(partition.name, cell) for partition in rows.partitions for cell in partition.cells]
+    if not cells:
+        return None
+    shown = [("", rows.all_rows), *cells[:_MOST_LINES]]
+    lines = []
+    for name, cell in shown:
+        withheld = [] if words.withheld is None else [_measure_withheld(context, cell)]
+        changed = format_percent(rows.compute_changed_share(cell))
+        title = f"{name}: {shorten(cell.name)}" if name else "All cases"
+        lines.append([title, format_count(cell.cases), *withheld, *_write_mistakes(context, cell), changed])
+    heads = ["Group", "Cases", *([] if words.withheld is None else [capitalize(words.withheld_name)])]
+    heads += [f"{words.mistake_name} before", "After"] if words.mistake is not None else []
+    heads += ["Changed"]
+    table = make_table(f"Group by group, on {context.judged_name}", heads, lines)
+    more = len(cells) + 1 - len(shown)
+    left = f"{pluralize(more, 'more group')}: see “Before and after”." if more > 0 else ""
+    return join([table, tag("p", left, class_="note") if left else None])
+
+
+def _write_mistakes(context: ReportContext, cell: Cell) -> list[str]:
+    """Before and after; nothing where no decision is wrong."""
+    if context.words.mistake is None:
+        return []
+    costs = context.judged.compare_mistakes(cell)
+    return ["—", "—"] if costs is None else [format_percent(cost) for cost in (costs.baseline, costs.policy)]
+
+
+def _measure_withheld(context: ReportContext, cell: Cell) -> str:
+    rows, actions = context.judged, len(context.policy.action_space.classes)
+    return format_percent(float(rows.compute_shares(cell)[1][actions:].sum()))
 
 
 def _write_offer(context: ReportContext) -> str:
@@ -79,28 +126,34 @@ def _write_verdict(context: ReportContext) -> str:
 
 
 def _write_estimates(context: ReportContext) -> str:
-    rates = pluralize(len(context.bounded_rates), "rate")
+    count = len(context.bounded_rates)
     if unjudged := sum(bool(bounded.reason) for bounded in context.bounded_rates):
-        return f"{unjudged} of {rates} could not be judged at all"
+        return f"{count_of(unjudged, count, 'rate')} could not be judged at all"
     outside = sum(bounded.slack < 0 for bounded in context.bounded_rates)
     if not outside:
-        return "by their estimates, all rates are within the bounds"
+        rates = "its rate is within its bounds" if count == 1 else "all rates are within the bounds"
+        return f"by the estimates, {rates}"
     verb = "is" if outside == 1 else "are"
-    return f"by their estimates, {outside} of {rates} {verb} outside the bounds"
+    return f"by the estimates, {count_of(outside, count, 'rate')} {verb} outside the bounds"
 
 
 def _write_changes(context: ReportContext) -> str:
     rows = context.judged
     changed = format_percent(rows.compute_changed_share(rows.all_rows))
     random = format_percent(rows.random_share)
-    return f"{context.words.changes.format(share=changed)}, and {random} of the cases are decided at random."
+    said = f"{context.words.changes.format(share=changed)}, and {random} of the cases are decided at random."
+    return f"{said} Since then, {context.alarms}." if context.monitor else said
 
 
 def _write_worse_off(context: ReportContext) -> str:
     """The groups in which errors rise."""
     rows = context.judged
     cells = [(f"{p.name} {quote(cell.name)}", cell) for p in rows.partitions for cell in p.cells]
-    rates = [(name, costs) for name, cell in cells if (costs := rows.compare_mistakes(cell)) is not None]
+    rates = [
+        (f"{name} ({name_cases(cell)})", costs)
+        for name, cell in cells
+        if (costs := rows.compare_mistakes(cell)) is not None
+    ]
     worse = [(name, costs) for name, costs in rates if costs.policy - costs.baseline > _NOTICED]
     if not worse:
         return ""

@@ -5,28 +5,31 @@ from __future__ import annotations
 import itertools
 import math
 
+from bylaw._base.scales import Scale, fit_scale
 from bylaw.monitoring.formatting import sort_rules
 from bylaw.monitoring.monitor import Monitor
 from bylaw.monitoring.rule_watch import RuleWatch, Watch
 from bylaw.report.context import ReportContext
-from bylaw.report.markup import Html, fold, make_section, make_table, tag
+from bylaw.report.markup import Html, fold, join, make_section, make_table, tag
 from bylaw.report.number_format import (
     Unit,
+    capitalize,
     find_unit,
     format_amount,
     format_beside,
     format_count,
     format_percent,
     pluralize,
-    round_number,
 )
 from bylaw.report.sentences import describe_rate
-from bylaw.report.svg_charts import Scale, draw_axis, fit_scale, make_svg
+from bylaw.report.svg_charts import draw_axis, is_wide, make_framed, make_svg
 
 _SHOWN = 8  # rules that are drawn
 _MOST_ROWS = 300
 _RATE_HEIGHT, _EVIDENCE_HEIGHT = 150, 70
 _TOP = 14
+_MOST_EVIDENCE = 1.25  # alarms: as high as the plot reaches
+_NARROW = 240.0  # pixels: the least width of a plot, on a phone
 _LOOKS = {
     Watch.BROKEN: ("bad", "✕"),
     Watch.CHANGED: ("bad", "!"),
@@ -41,11 +44,13 @@ def write_watch(context: ReportContext) -> Html | None:
         return None
     ordered = sort_rules(monitor)
     drawn = [one for one in _pick_parts(ordered, monitor) if len(one.history) > 1][:_SHOWN]
-    cards = [_make_card(one, monitor) for one in drawn]
+    across = Scale(0.0, float(max([1, *(one.history[-1].row for one in drawn)])))
+    scales = _fit_scales(drawn)
+    cards = [_make_card(one, scales[one.statement], across, monitor) for one in drawn]
     return make_section(
         "watch",
         "Since then",
-        tag("p", _write_lead(monitor)),
+        tag("p", _write_lead(context, monitor)),
         tag("p", _write_legend(monitor), class_="note"),
         tag("ul", *cards, class_="cards")
         if cards
@@ -67,17 +72,25 @@ def _pick_parts(ordered: list[RuleWatch], monitor: Monitor) -> list[RuleWatch]:
     return picked
 
 
-def _write_lead(monitor: Monitor) -> str:
-    alarms = [one for one in monitor.status if one.since is not None]
-    state = (
-        "No rule has raised an alarm" if not alarms else f"{pluralize(len(alarms), 'rule')} raised an alarm"
-    )
+def _fit_scales(drawn: list[RuleWatch]) -> dict[str, Scale]:
+    """One for all parts of a statement, so that they compare: wide enough for the later half of each."""
+    scales = {}
+    for statement in {one.statement for one in drawn}:
+        own = [one for one in drawn if one.statement == statement]
+        later = [at for one in own for at in one.history[len(one.history) // 2 :]]
+        scales[statement] = fit_scale(
+            [*(one.target for one in own), *(end for at in later for end in (at.lower, at.upper))]
+        )
+    return scales
+
+
+def _write_lead(context: ReportContext, monitor: Monitor) -> str:
+    verb = "waits" if monitor.waiting == 1 else "wait"
     waiting = (
-        f"; {format_count(monitor.waiting)} of them wait for what they turned out to be"
-        if monitor.waiting
-        else ""
+        f"; {format_count(monitor.waiting)} of them still {verb} for an outcome" if monitor.waiting else ""
     )
-    return f"{state} on the {pluralize(monitor.rows, 'case')} that were watched since{waiting}."
+    cases = pluralize(monitor.rows, "case that was", "cases that were")
+    return f"{capitalize(context.alarms)} on the {cases} watched since{waiting}."
 
 
 def _write_legend(monitor: Monitor) -> str:
@@ -86,21 +99,37 @@ def _write_legend(monitor: Monitor) -> str:
         "times. Dashed: the bound. Below: how much evidence there is that the rule was broken (full) or that "
         "it changed lately (dotted); at the dashed line there is an alarm. However often one looks, a rule "
         f"is ever called broken while all hold with probability {format_percent(monitor.ever)} at most, and "
-        f"called changed once in {format_count(monitor.run_length)} cases on average at most."
+        f"called changed once in {format_count(monitor.run_length)} cases on average at most. All "
+        "parts of a rule share their scale."
     )
 
 
-def _make_card(one: RuleWatch, monitor: Monitor) -> Html:
+def _make_card(one: RuleWatch, up: Scale, across: Scale, monitor: Monitor) -> Html:
     rate, unit = _describe(one, monitor)
     numbers = _write_numbers(one, unit)
-    across = Scale(0.0, float(max(one.history[-1].row, 1)))
+    labels = [(_place_rate(tick, up), format_amount(tick, unit)) for tick in up.ticks(3)]
+    wide = is_wide(text for _, text in labels)
+    alarm = [(_place_evidence(1.0), "alarm")]
+    drawn, axis = _draw_evidence(one, across, monitor), draw_axis(across, "plain", width=_NARROW)
     return tag(
         "li",
         tag("div", tag("p", rate, class_="rule"), make_watch_badge(one.status), class_="head"),
-        _draw_rate(one, across, unit, f"{rate}: {numbers}"),
-        _draw_evidence(one, across, monitor),
-        draw_axis(across, "plain"),
+        make_framed(labels, _RATE_HEIGHT, _draw_rate(one, across, up, f"{rate}: {numbers}"), wide=wide),
+        make_framed(alarm, _EVIDENCE_HEIGHT, drawn, axis, wide=wide),
         tag("p", f"{numbers} Across: cases.", class_="numbers"),
+    )
+
+
+def _place_rate(value: float, up: Scale) -> float:
+    """From the top, in pixels."""
+    share = (min(max(value, up.low), up.high) - up.low) / (up.high - up.low)
+    return _RATE_HEIGHT - (_RATE_HEIGHT - _TOP) * share
+
+
+def _place_evidence(share: float) -> float:
+    """Of an alarm, from the top, in pixels."""
+    return (
+        _EVIDENCE_HEIGHT - 2 - (_EVIDENCE_HEIGHT - 4) * min(max(share, 0.0), _MOST_EVIDENCE) / _MOST_EVIDENCE
     )
 
 
@@ -109,7 +138,7 @@ def _describe(one: RuleWatch, monitor: Monitor) -> tuple[str, Unit]:
     excess = found.rule.excess if found.rule.sense == "<=" else -1.0 * found.rule.excess
     rate = excess - excess.constant
     words = describe_rate(rate, monitor.policy.action_space.kind)
-    return words[:1].upper() + words[1:], find_unit(rate)
+    return capitalize(words), find_unit(rate)
 
 
 def make_watch_badge(status: Watch) -> Html:
@@ -130,18 +159,14 @@ def _write_numbers(one: RuleWatch, unit: Unit) -> str:
     )
 
 
-def _draw_rate(one: RuleWatch, across: Scale, unit: Unit, title: str) -> Html:
-    later = one.history[len(one.history) // 4 :]
-    up = fit_scale([one.target, *(v for at in later for v in (at.lower, at.upper))])
-
-    def place(value: float) -> float:
-        share = (min(max(value, up.low), up.high) - up.low) / (up.high - up.low)
-        return _RATE_HEIGHT - (_RATE_HEIGHT - _TOP) * share
-
+def _draw_rate(one: RuleWatch, across: Scale, up: Scale, title: str) -> Html:
     parts: list[Html] = []
     for first, second in itertools.pairwise(one.history):
         width = across.place(second.row) - across.place(first.row)
-        top, bottom = place((first.upper + second.upper) / 2), place((first.lower + second.lower) / 2)
+        top, bottom = (
+            _place_rate(sum(ends) / 2, up)
+            for ends in ((first.upper, second.upper), (first.lower, second.lower))
+        )
         parts.append(
             tag(
                 "rect",
@@ -153,36 +178,31 @@ def _draw_rate(one: RuleWatch, across: Scale, unit: Unit, title: str) -> Html:
             )
         )
     for tick in up.ticks(3):
-        y = f"{place(tick):.1f}"
+        y = f"{_place_rate(tick, up):.1f}"
         parts.append(tag("line", x1="0%", x2="100%", y1=y, y2=y, class_="grid"))
-        parts.append(tag("text", format_amount(tick, unit), x="0%", y=f"{float(y) - 4:.1f}", class_="tick"))
     for first, second in itertools.pairwise(one.history):
-        y1, y2 = (f"{place(at.estimate):.1f}" for at in (first, second))
+        y1, y2 = (f"{_place_rate(at.estimate, up):.1f}" for at in (first, second))
         parts.append(
             tag("line", x1=across.at(first.row), x2=across.at(second.row), y1=y1, y2=y2, class_="curve-line")
         )
-    y = f"{place(one.target):.1f}"
+    y = f"{_place_rate(one.target, up):.1f}"
     parts.append(tag("line", x1="0%", x2="100%", y1=y, y2=y, class_="target"))
     return make_svg(title, *parts, *_mark(one, across, _RATE_HEIGHT), height=_RATE_HEIGHT)
 
 
 def _draw_evidence(one: RuleWatch, across: Scale, monitor: Monitor) -> Html:
-    def place(log: float, limit: float) -> float:
-        share = min(max(log * math.log(10) / limit, 0.0), 1.25) / 1.25
-        return _EVIDENCE_HEIGHT - 2 - (_EVIDENCE_HEIGHT - 4) * share
-
     limits = monitor.alarm_limits
     lines = (("now-line", "change", limits.log_change), ("curve-line", "ever", limits.log_ever))
     parts: list[Html] = []
     for look, name, limit in lines:
         for first, second in itertools.pairwise(one.history):
-            y1, y2 = (f"{place(getattr(at, name), limit):.1f}" for at in (first, second))
+            shares = (getattr(at, name) * math.log(10) / limit for at in (first, second))
+            y1, y2 = (f"{_place_evidence(share):.1f}" for share in shares)
             parts.append(
                 tag("line", x1=across.at(first.row), x2=across.at(second.row), y1=y1, y2=y2, class_=look)
             )
-    y = f"{place(limits.log_ever / math.log(10), limits.log_ever):.1f}"
+    y = f"{_place_evidence(1.0):.1f}"
     parts.append(tag("line", x1="0%", x2="100%", y1=y, y2=y, class_="target"))
-    parts.append(tag("text", "alarm", x="0%", y=f"{float(y) - 3:.1f}", class_="tick"))
     said = format_percent(min(one.evidence, 9.99))
     title = f"Evidence against the rule: {said} of an alarm"
     return make_svg(title, *parts, *_mark(one, across, _EVIDENCE_HEIGHT), height=_EVIDENCE_HEIGHT)
@@ -197,16 +217,19 @@ def _mark(one: RuleWatch, across: Scale, height: float) -> list[Html]:
 
 
 def _tabulate(ordered: list[RuleWatch], monitor: Monitor) -> Html:
-    lines = [
-        [
-            tag("code", one.rule),
-            *(round_number(value, 4) for value in (one.target, one.estimate, one.lower, one.upper)),
-            format_count(one.rows),
-            format_percent(min(one.evidence, 9.99)),
-            make_watch_badge(one.status),
-        ]
-        for one in ordered[:_MOST_ROWS]
-    ]
+    lines = []
+    for one in ordered[:_MOST_ROWS]:
+        rate, unit = _describe(one, monitor)
+        numbers = (one.target, one.estimate, one.lower, one.upper)
+        lines.append(
+            [
+                join([rate, tag("code", one.rule)], " "),
+                *(format_amount(value, unit) for value in numbers),
+                format_count(one.rows),
+                format_percent(min(one.evidence, 9.99)),
+                make_watch_badge(one.status),
+            ]
+        )
     heads = ["Rule", "Bound", "So far", "Not below", "Not above", "Cases", "Of an alarm", "Status"]
     return make_table("Rules as they were watched", heads, lines)
 
