@@ -8,11 +8,9 @@ from bylaw.report.sentences import name_step, write_saving
 
 
 def word_saving(policy: Policy, rule: str) -> str:
-    """What one more point of a rule as stated saves at its price; of a level that is no share, a tenth."""
-    statement, price = policy.problem.rules[policy.problem.find(rule)], policy.prices[rule]
-    if price <= 0:
+    """What a point of the level of a rule, as stated, saves; of what is no share, a tenth of it."""
+    statement = policy.problem.rules[policy.problem.find(rule)]
+    if (price := policy.prices[rule]) <= 0:
         return "nothing"
     saved = write_saving(price, statement, policy.problem.minimize) or "next to nothing"
-    if find_level_unit(statement) != "plain":
-        return saved
-    return f"{saved}, by {name_step(statement).removeprefix('Loosening it by ')}"
+    return f"{saved}, by {name_step(statement)}" if find_level_unit(statement) == "plain" else saved

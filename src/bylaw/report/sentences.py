@@ -91,9 +91,9 @@ def _find_saving(rate: Objective) -> str:
 def name_step(statement: Statement) -> str:
     """The step of a rule's level that a price is stated for: a point, or a tenth of what is no share."""
     if find_level_unit(statement) != "plain":
-        return "Loosening it by one point"
+        return "one point"
     step = _find_step(statement)
-    return f"Loosening it by {round_number(step)} (a tenth)" if step != 1 else "Loosening it by 1"
+    return f"{round_number(step)} (a tenth)" if step != 1 else "1"
 
 
 def _find_step(statement: Statement) -> float:
@@ -125,7 +125,8 @@ def write_price(price: float, statement: Statement, minimize: Objective) -> str:
     if price <= 0:
         return "It costs nothing at present: without it the decisions would be the same."
     saved = write_saving(price, statement, minimize)
-    return f"{name_step(statement)} would save {saved}." if saved else "It costs next to nothing at present."
+    step = f"Loosening it by {name_step(statement)}"
+    return f"{step} would save {saved}." if saved else "It costs next to nothing at present."
 
 
 def describe_certificate(certificate: Certificate) -> str:

@@ -222,7 +222,7 @@ def _write_change(change: float, context: ReportContext) -> str:
 def _write_price(curve: Curve, i: int, context: ReportContext) -> str:
     saved = write_saving(float(curve.prices[i]), curve.statement, context.policy.problem.minimize)
     return (
-        f"{name_step(curve.statement)} would save {saved}."
+        f"Loosening it by {name_step(curve.statement)} would save {saved}."
         if saved
         else "Loosening it further would save nothing."
     )
@@ -240,6 +240,6 @@ def _tabulate(curve: Curve, name: str, context: ReportContext) -> Html:
     heads = [
         "Level",
         capitalize(name_cost(context.policy.problem.minimize)),
-        f"{name_step(curve.statement)} saves",
+        f"Loosening it by {name_step(curve.statement)} saves",
     ]
     return make_table(name, heads, rows)
