@@ -42,6 +42,10 @@ IN_PYTHON = {
     Remedy("choose_decisions", "sets"): "for other decisions use Problem(decisions='sets')",
     Remedy("choose_reject"): "choose another with reject=",
     Remedy("choose_probabilities"): "pass probabilities='p_*', or a list of columns, one for each class",
+    Remedy("choose_scores"): "pass probabilities='score'",
+    Remedy("choose_positive"): "pass positive=",
+    Remedy("name_classes", "yes"): "pass classes=['another', 'yes']",
+    Remedy("state_delimiter"): "write it with commas, or read it into a frame first",
     Remedy("choose_group", "race"): "pass groups=['race'] or group_probabilities={'race': 'race_*'}",
     Remedy("choose_column", "label", ("y", "outcome")): "pass label='y', for instance",
     Remedy(

@@ -29,7 +29,7 @@ def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -
     """The weighted share of decisions, of probabilities (n_rows, n_actions), that are no labels: rejections
     and other options. They are no errors, so that an error falls with them. nan where there are none."""
     n_labels = len(space.classes)
-    if not (space.exclusive and space.options and n_labels):
+    if not (space.options and n_labels):
         return math.nan
     return float(np.average(probabilities[:, n_labels:].sum(axis=1), weights=rows.weights))
 

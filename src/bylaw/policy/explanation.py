@@ -132,7 +132,7 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
         baseline=features.T @ shares.baseline,
         pulls=np.stack(pulls, axis=1) if pulls else np.zeros((len(rows), 0, len(policy.actions))),
         probabilities=policy.probabilities(evidence),
-        before=before.argmax(axis=1) if policy.action_space.exclusive else before > 0,
+        before=policy.action_space.hard_decision(before),
     )
 
 

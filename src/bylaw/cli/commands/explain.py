@@ -212,7 +212,7 @@ def _choose_actions(why: Explanation) -> list[int]:
 
     widths = [max(len(str(action)), _NUMBER_WIDTH) + _GAP for action in why.actions]
     ends = (why.after[0], why.before[0])
-    best = [[int(one)] if why.action_space.exclusive else np.flatnonzero(one).tolist() for one in ends]
+    best = [np.flatnonzero(one).tolist() if why.before.ndim > 1 else [int(one)] for one in ends]
     ranked = sorted(range(len(widths)), key=lambda a: (-why.probabilities[0, a], -why.scores[0, a]))
     room, chosen = get_width() - _NAMES_WIDTH, list[int]()
     for a in dict.fromkeys([*(a for one in best for a in one), *ranked]):
