@@ -1,7 +1,7 @@
 // The tightest level that costs no more than a given amount: found by solving, not read off the chart.
 
 let searching = null; // the search that goes on
-let budgetLevel = null; // that the last one found
+let budgetLevel = null; // that the last one found, or ended at
 
 const budgetUnit = () => (answer ? differenceUnit(answer.cost.unit) : "points");
 
@@ -62,6 +62,7 @@ async function search(most) {
   const [index, asked] = [inHand, stateNow()];
   const card = cardOf(asked.rules[index].text);
   const levels = listLevels(card);
+  budgetLevel = card.level;
   clearTimeout(frontierTimer);
   const mine = (searching = { asked });
   const going = () => searching === mine && same(stateNow(), asked);
