@@ -292,7 +292,7 @@ class UncertifiedError(BylawError):
         advice = (
             f"About {rows_needed:,.0f} held-out rows would do; or loosen {which}, or lower the confidence"
             if math.isfinite(rows_needed)
-            else "It is missed or just met on these rows even so, and more of them would not help. Loosen "
+            else "It is missed or just met on these rows even so, and more of them would hardly help. Loosen "
             f"{which}, use better probabilities, or give labels and groups of the fitting rows, if they were "
             "not given"
         )

@@ -206,7 +206,7 @@ def test_methods_that_do_not_serve(rows, bylaw):
     parquet.write_table(make_rows(6000, seed=1, w=np.linspace(1, 2, 6000)), "heavy.parquet")
     heavy = ("audit", "p.json", "heavy.parquet", "--weight", "w")
     answer = bylaw(*heavy)
-    assert answer.code == 2
+    assert answer.code == 4
     assert "is not known; state it with --largest-weight NUMBER" in answer.out
     assert "not judged" not in bylaw(*heavy, "--largest-weight", "2").out
     answer = bylaw(*heavy, "--largest-weight", "2", "--method", "hoeffding_bentkus")

@@ -334,8 +334,9 @@ def test_roles_that_do_not_count_are_not_asked_for(folder, bylaw):
     assert "weight" not in answer.err
     two = table.append_column("y", table["id"]).append_column("label", table["id"])
     parquet.write_table(two, "labels.parquet")
-    assert bylaw("frontier", "labels.parquet", *rule, "--levels", "0.1,0.2").code == 0
-    assert bylaw("diagnose", "labels.parquet", *rule).code == 0
+    for command in (["frontier", "labels.parquet", "--levels", "0.1,0.2"], ["diagnose", "labels.parquet"]):
+        assert "which column is the label, label or y?" in bylaw(*command, *rule).err
+        assert bylaw(*command, *rule, "--label", "y").code == 0
 
 
 def test_rules_of_another_file_bring_their_columns(policy, folder, bylaw):

@@ -115,8 +115,8 @@ def _explain(
     conflict: tuple[str, ...] = ()
     if RatioRules.find(correction) is None:
         noise = correction.dual.n_rows / n_held_out
-        clearness = partial(_measure_clearness, correction, delta=1 - confidence)
-        if (culprit := find_culprit(correction, clearness, noise, n_held_out)) is not None:
+        widths = partial(_measure_widths, correction, delta=1 - confidence)
+        if (culprit := find_culprit(correction, widths, noise, n_held_out)) is not None:
             rule, conflict, needed = culprit
     return UncertifiedError(rule, p_value, needed, n_held_out, confidence, conflict)
 
@@ -189,19 +189,17 @@ def _outline(found: CorrectedSolution) -> Outline:
 
 
 def _predict_clearness(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> float:
-    """That of the least clear rule."""
-    return float(_measure_clearness(correction, found, noise, delta).min())
+    """How far inside its bound the least clear rule is on the fitted rows, over the width of a bound on the
+    held-out rows: above one, the test is expected to pass."""
+    return float((-found.rates.observed / _measure_widths(correction, found, noise, delta)).min())
 
 
-def _measure_clearness(
-    correction: Correction, found: CorrectedSolution, noise: float, delta: float
-) -> Floats:
-    """(M,): how far inside its bound each rule is on the fitted rows, over the width of a Bernstein bound on
-    the held-out rows: above one, the test is expected to pass."""
+def _measure_widths(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> Floats:
+    """(M,): of a Bernstein bound on the held-out rows."""
     errors = correction.uncertainty.standard_errors(found.solution.multipliers, found.dual.beta).observed
     effort = -math.log(delta)
     fewest = effort * noise / (correction.counts * found.dual.form.scales)
-    return -found.rates.observed / (math.sqrt(2 * effort * noise) * errors + fewest)
+    return math.sqrt(2 * effort * noise) * errors + fewest
 
 
 def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[float, _Failure | None]:

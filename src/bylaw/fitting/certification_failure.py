@@ -17,13 +17,13 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction
 
-PROBED = (6.0, 4.0, 2.5, 1.5)  # margins in standard errors, from the widest on
+PROBED = (6.0, 4.0, 2.5, 1.5, 1.0, 0.5)  # margins in standard errors, from the widest on
 CLEAR = 1.0  # a rule that clear is expected to pass
-_MOST_ROWS = 4096.0  # times the held-out rows; more are no answer
+_MOST_ROWS = 100.0  # times the held-out rows; more are no answer
 _ROUNDS = 5  # of the search for their number, in steps of half
 
-# (M,): how far inside its bound each rule is on the fitted rows, over the width of a bound on held-out rows.
-Clearness = Callable[[CorrectedSolution, float], Floats]
+# (M,): how far inside its bound a rule must be on the fitted rows, to be expected to pass on held-out ones.
+Widths = Callable[[CorrectedSolution, float], Floats]
 
 
 class Culprit(NamedTuple):
@@ -34,46 +34,49 @@ class Culprit(NamedTuple):
     rows_needed: float  # held-out rows with which all rules are expected to pass; infinite if no number is
 
 
-def find_culprit(
-    correction: Correction, clearness: Clearness, noise: float, n_held_out: int
-) -> Culprit | None:
+def find_culprit(correction: Correction, widths: Widths, noise: float, n_held_out: int) -> Culprit | None:
     """The rule that leaves no room for the margins of a test; None if there is room for all of them, so that
     the held-out rows are the reason. `noise` is how many fitted rows there are for each held-out one."""
-    search = _Search(correction, clearness)
+    search = _Search(correction, widths)
     every = search.statements
     if search.measure(every, noise) >= CLEAR:
         return None
-    names = {place: str(correction.problem.rules[place]) for place in every}
-    needed = search.find_share(noise) * n_held_out
-    alone = {place: search.measure({place}, noise) for place in every}
-    worst = min(alone, key=alone.__getitem__)
-    if alone[worst] < CLEAR:
-        return Culprit(names[worst], (), needed)
-    without = {place: search.measure(every - {place}, noise) for place in every}
-    taker = max(without, key=without.__getitem__)
-    involved = {place for place, clear in without.items() if clear >= CLEAR} or every
-    return Culprit(names[taker], tuple(names[place] for place in sorted(involved - {taker})), needed)
+    involved = {place for place in every if search.measure({place}, noise) < CLEAR}
+    if not involved:  # each has room alone: those without whose margin the others have it
+        involved = {place for place in every if search.measure(every - {place}, noise) >= CLEAR} or every
+    needs = search.find_needs(noise)
+    first, *others = sorted(involved, key=lambda place: -needs[place])
+    names = [str(correction.problem.rules[place]) for place in (first, *others)]
+    return Culprit(names[0], tuple(names[1:]), search.find_share(noise) * n_held_out)
 
 
 class _Search:
     """Policies with margins of some statements, by their place in the problem, and the others as stated."""
 
-    def __init__(self, correction: Correction, clearness: Clearness) -> None:
-        self.correction, self.clearness = correction, clearness
+    def __init__(self, correction: Correction, widths: Widths) -> None:
+        self.correction, self.widths = correction, widths
         n_rules = correction.dual.n_rules - correction.spared
         self.places = correction.dual.form.places[:n_rules]
         self.statements = frozenset(self.places.tolist())
 
     def measure(self, statements: Collection[int], noise: float) -> float:
-        """How clear the least clear rule of these statements can be expected to be in its test, at best."""
+        """How clear the least clear rule of these statements can be expected to be in its test, at best; no
+        better than clear is looked for."""
         tightened = np.isin(self.places, list(statements))
-        if not tightened.any():
-            return math.inf
-        best = -math.inf
+        best = -math.inf if tightened.any() else math.inf
         for margin in PROBED:
+            if best >= CLEAR:
+                break
             found = self._fit(margin, tightened, noise)
-            best = max(best, float(self.clearness(found, noise)[: len(tightened)][tightened].min()))
+            clearness = (-found.rates.observed / self.widths(found, noise))[: len(tightened)]
+            best = max(best, float(clearness[tightened].min()))
         return best
+
+    def find_needs(self, noise: float) -> dict[int, float]:
+        """How far inside its bound, in its own unit, each statement must be."""
+        found, form = self.correction.plain, self.correction.dual.form
+        widths = (self.widths(found, noise) * form.scales)[: len(self.places)]
+        return {place: float(widths[self.places == place].max()) for place in self.statements}
 
     def _fit(self, margin: float, tightened: np.ndarray, noise: float) -> CorrectedSolution:
         correction = self.correction
