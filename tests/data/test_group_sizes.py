@@ -15,6 +15,7 @@ from bylaw import (
     Evidence,
     EvidenceError,
     Problem,
+    audit,
     demographic_parity,
     diagnose,
     error,
@@ -139,3 +140,11 @@ def test_few_new_rows_of_many_groups_are_decided_and_audited():
     new = Evidence(SCORES[3600:3660], groups={"income": np.arange(60)})
     assert policy.probabilities(new).shape == (60, 2)
     assert policy.decide(new, rng=0).shape == (60,)
+
+
+def test_few_new_rows_of_many_groups_have_a_baseline():
+    """The worst of many groups is minimised, and hardly any row of each is audited."""
+    policy = solve(Problem(worst(error(), by="income")), make_evidence(np.repeat(np.arange(40), 30), 1200))
+    new = Evidence(SCORES[3600:3640], groups={"income": np.arange(40)})
+    found = audit(policy, new, labels=(CHANCE[3600:3640] > 0.5).astype(int))
+    assert 0 <= found.cost_before <= 1

@@ -24,6 +24,7 @@ from bylaw import (
     equalized_odds,
     error,
     miscoverage,
+    precision,
     rejected,
     selected,
     size,
@@ -498,3 +499,20 @@ def test_labels_that_no_rule_refers_to_change_nothing():
     problem = Problem(error(), [selected(0) <= 0.3, selected(1) <= 0.6])
     assert diagnose(problem, evidence, labels=labels).conflict == diagnose(problem, evidence).conflict
     assert diagnose(Problem(error()), evidence, labels=labels).feasible
+
+
+def test_loosened_by_what_is_said_rules_with_quotients_hold_together():
+    """Also those that have no part in the conflict, and would be in the next."""
+    rng = np.random.default_rng(0)
+    chance, group = rng.beta(4, 2, 1500), rng.choice(["a", "b"], 1500, p=[0.2, 0.8])
+    chance[group == "a"] *= 0.6
+    evidence = Evidence(np.column_stack([1 - chance, chance]), groups={"g": group})
+    precise = precision(1) >= 0.9
+    others = [demographic_parity("g", tol=0.02), rejected() <= 0.05, selected(1) >= 0.8]
+    found = diagnose(Problem(error(), [precise, *others]), evidence)
+    assert list(found.relaxation) == [str(precise)]
+    assert len(found.conflict) == 2
+    loosened = precise.at(precise.level - found.relaxation[str(precise)])
+    assert diagnose(Problem(error(), [loosened, *others]), evidence).feasible
+    tighter = precise.at(loosened.level + 2e-4)
+    assert not diagnose(Problem(error(), [tighter, *others]), evidence).feasible

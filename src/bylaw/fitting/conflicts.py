@@ -153,7 +153,7 @@ def examine(
         conflict=tuple(names[j] for j in conflict),
         least={names[j]: _reached(dual.form.rules[j].rule, excess) for j, excess in least.items()},
         violations={names[j]: excess for j, excess in least.items()},
-        relaxation=_slacks(dual, relaxed.violations, least),
+        relaxation=_slacks(dual, relaxed.violations),
         least_relaxation=max(relaxed.lower, 0.0) * unit,
         multipliers={names[j]: float(weight[j] / weight.sum()) for j in conflict},
         least_violation=float(proof.lower / weight.sum()),
@@ -207,14 +207,16 @@ def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
     return MixtureProgram(rules, np.zeros(dual.n_rules), price / unit, loosening), unit
 
 
-def _slacks(dual: Dual, violations: Floats, least: Mapping[int, float]) -> dict[str, float]:
-    """What each statement must be loosened by for these violations, (M,), to be none; for quotients in the
-    conflict, by as much as ends it."""
+def _slacks(dual: Dual, violations: Floats) -> dict[str, float]:
+    """What each statement must be loosened by for these violations, (M,), to be none; a quotient, by as much
+    as lets all rules hold while the linear ones are loosened so."""
+    linear = np.array([not _is_quotient(dual.form, j) for j in range(dual.n_rules)])
+    loosened = dual.with_bounds(dual.form.bounds + np.where(linear, np.maximum(violations, 0.0), 0.0))
     slacks: dict[str, float] = {}
     for j, found in enumerate(dual.form.rules):
         if (miss := float(violations[j] * dual.form.scales[j])) > ROUNDING:
             text = str(found.statement)
-            miss = least[j] if j in least and _is_quotient(dual.form, j) else miss
+            miss = miss if linear[j] else _search_level(loosened, j, np.arange(dual.n_rules))
             slacks[text] = max(slacks.get(text, 0.0), miss)
     return slacks
 

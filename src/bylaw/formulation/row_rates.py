@@ -148,7 +148,7 @@ def decide_baseline(problem: Problem, evidence: Evidence, frequencies: Frequenci
     if not problem.minimize.is_linear:
         n_actions = len(problem.action_space(evidence.classes, evidence.options).actions)
         return np.eye(n_actions)[evidence.probabilities.argmax(axis=1)]
-    form = compile_problem(problem.with_rules(()), evidence, frequencies)
+    form = compile_problem(problem, evidence, frequencies, rules=())
     costs = (make_block(form, form.feature_map.admit(evidence)).features.T @ form.base)[
         :, : len(form.action_space.model_actions)
     ]

@@ -51,8 +51,16 @@ def draw_axis(
 ) -> Html:
     """The numbers below a chart, as far as they do not touch where it is `width` pixels wide; screen readers
     have them in the rows."""
-    shown = [(scale.place(v), _format_tick(v, unit)) for v in (scale.ticks(3) if ticks is None else ticks)]
+    shown = [
+        (scale.place(v), _format_tick(v, unit)) for v in (_list_ticks(scale) if ticks is None else ticks)
+    ]
     return _draw_labels(_drop_touching(shown, width))
+
+
+def _list_ticks(scale: Scale) -> list[float]:
+    """Few, but two at least: a single number is no scale."""
+    few = scale.ticks(3)
+    return few if len(few) > 1 else scale.ticks(5)
 
 
 def draw_track_axis(bounded: BoundedRate, scale: Scale) -> Html:
@@ -106,7 +114,7 @@ def draw_dots(title: str, before: float, after: float, scale: Scale) -> Html:
     middle = _ROW / 2
     return make_svg(
         title,
-        *(_draw_line(scale.at(v), scale.at(v), 0, _ROW, "grid") for v in scale.ticks(3)),
+        *(_draw_line(scale.at(v), scale.at(v), 0, _ROW, "grid") for v in _list_ticks(scale)),
         _draw_line(scale.at(before), scale.at(after), middle, middle, "way"),
         tag("circle", cx=scale.at(before), cy=f"{middle:g}", r=5, class_="before"),
         tag("circle", cx=scale.at(after), cy=f"{middle:g}", r=5.5, class_="after"),

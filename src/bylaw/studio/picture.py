@@ -18,7 +18,7 @@ from bylaw.auditing.verdicts import TOLERANCE
 from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import BylawError, RuleError
 from bylaw.formulation.row_rates import compute_row_rates, measure_rate, standard_error
-from bylaw.formulation.solution import FittedRate
+from bylaw.formulation.solution import FittedRate, Status
 from bylaw.language.action_space import Kind
 from bylaw.language.expressions import LABEL, Band, Rate, Rule
 from bylaw.language.families import Family
@@ -31,6 +31,8 @@ from bylaw.report.sentences import describe_rate, name_cost, write_price, write_
 
 _NORMAL = 1.959963984540054  # standard errors on each side of an interval that is right 95 times in 100
 INTERVAL = "95 % intervals: 1.96 standard errors on each side"
+_NO_PRICE = "It is missed, so that its price tells nothing: loosen it, or another rule."
+_ROUNDING = 1e-6  # of a rate
 _SETTLED, _LEANING = 0.99, 0.75  # probabilities of the likeliest decision
 
 
@@ -79,21 +81,22 @@ def draw_rules(
 ) -> list[dict[str, Any]]:
     """Each rule of the problem: its price, and the single rule of it that is nearest to its bound. `excesses`
     are those of single rules that are known."""
-    policy, prices = rows.policy, rows.policy.prices
+    policy, problem, prices = rows.policy, rows.policy.problem, rows.policy.prices
     stated = policy.problem.expand(rows.seen.classes, rows.seen.group_values, policy.action_space.options)
     fitted = {} if policy.fitted_rates is None else {one.rule: one for one in policy.fitted_rates.rules}
     known = {**(excesses or {}), **policy.observed}
-    drawn = []
+    missed = policy.solution.status is Status.MISSED  # as observed: what is off then is no rounding error
+    allowed, drawn = (_ROUNDING if missed else policy.guarantee.violation), []
     for place, statement in enumerate(policy.problem.rules):
         rules = [found.rule for found in stated if found.place == place]
         worst = _rate_rule(*_find_worst(rules, rows, known), rows)
-        price = prices.get(str(statement), 0.0)
+        price, holds = prices.get(str(statement), 0.0), worst.excess <= TOLERANCE + allowed
         drawn.append(
             describe_rule(statement, policy.problem)
             | {
                 "price": price,
-                "price_words": write_price(price, statement, policy.problem.minimize),
-                "holds": worst.excess <= TOLERANCE + policy.guarantee.violation,
+                "price_words": write_price(price, statement, problem.minimize) if holds else _NO_PRICE,
+                "holds": holds,
             }
             | _draw_rate(worst, statement, rows, fitted, intervals)
         )
@@ -103,7 +106,7 @@ def draw_rules(
 def describe_rule(statement: Statement, problem: Problem) -> dict[str, Any]:
     """What is known of a rule without any policy."""
     numbers = dict.fromkeys(
-        ("price", "price_words", "rate", "bound", "sense", "holds", "lower", "upper", "worst")
+        ("price", "price_words", "rate", "bound", "sense", "holds", "signed", "lower", "upper", "worst")
     )
     return {"text": str(statement), "sentence": write_sentence(statement, problem.kind), **numbers}
 
@@ -144,7 +147,8 @@ def _draw_rate(
     rule = worst.rule
     wide = _find_error(rule, rows, fitted) / abs(worst.slope) if intervals and worst.slope else math.nan
     rate, bound, sense = worst.rate, worst.bound, rule.sense
-    if _is_difference(statement) and sense == ">=":  # the other side of a band
+    band = _is_difference(statement)
+    if band and sense == ">=":  # the other side of it
         rate, bound, sense = -rate, -bound, "<="
     several = isinstance(statement, Family | Band)
     named = replace(rule.left - rule.right, constant=0.0)
@@ -152,8 +156,9 @@ def _draw_rate(
         "rate": rate,
         "bound": bound,
         "sense": sense,
-        "lower": rate - _NORMAL * wide,
-        "upper": rate + _NORMAL * wide,
+        "signed": worst.rate if band else None,  # a difference with its direction
+        "lower": worst.rate - _NORMAL * wide,
+        "upper": worst.rate + _NORMAL * wide,
         "worst": describe_rate(named, rows.policy.action_space.kind) if several else None,
     }
 

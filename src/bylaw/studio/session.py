@@ -40,6 +40,7 @@ from bylaw.studio.saved_files import SavedFile, Source, suggest_next, write_prog
 
 View = Literal["predicted", "observed"]
 _POINTS = 13  # of a frontier
+_SMALL = 200_000  # rows, of which it is always said which rules too few of them show
 _ANY_LEVEL = 0.123457
 _SLIDER = ("level", "lowest", "highest", "step", "unit", "template", "parts", "loosening")
 
@@ -267,7 +268,8 @@ class Session:
     def solve(self, question: Question, job: Job | None = None) -> Policy:
         """The policy of a problem."""
         problem, options = self.state(question), dict(self.solving)
-        if question.view == "observed" and (options.get("margin") or self._is_affected(problem)):
+        small = len(self.evidence) <= _SMALL
+        if question.view == "observed" and (small or options.get("margin") or self._is_affected(problem)):
             options |= self._name_outcomes()
         callback = None if job is None else job.watch
         solver = self._solvers[question.view]
@@ -275,7 +277,7 @@ class Session:
 
     def _is_affected(self, problem: Problem) -> bool:
         """Whether some rule, or the worst group, is about what was observed: otherwise the policy is the one
-        without labels and groups, which is found sooner."""
+        without labels and groups, which is found sooner on many rows."""
         seen, evidence = self._observe("observed").observed, self.evidence
         space = problem.action_space(evidence.classes, evidence.options)
         if problem.of_worst_group or not problem.minimize.is_linear:
@@ -382,7 +384,9 @@ class Session:
                 )
         except InfeasibleRulesError:
             every = levels.tolist()
-            nothing: dict[str, list[Any]] = {name: [] for name in ("levels", "costs", "prices", "missed")}
+            nothing: dict[str, Any] = {"free": None} | {
+                name: [] for name in ("levels", "costs", "prices", "missed")
+            }
             return {**nothing, "conflicts": every, "now": slider["level"]}
         held = np.array([status is not Status.INFEASIBLE for status in found.status])
         missed = np.array([status is Status.MISSED for status in found.status])
@@ -391,9 +395,18 @@ class Session:
             "costs": found.cost[held].tolist(),
             "prices": found.prices[held, 0].tolist(),
             "missed": missed[held].tolist(),
+            "free": self._measure_without(question, place),
             "conflicts": found.levels[~held, 0].tolist(),
             "now": slider["level"],
         }
+
+    def _measure_without(self, question: Question, place: int) -> float:
+        """What the other rules cost without this one."""
+        others = tuple((text, on and i != place) for i, (text, on) in enumerate(question.rules))
+        with _catch_warnings():
+            policy = self.solve(replace(question, rules=others))
+        rows = self._make_rows(policy, question.view)
+        return policy.expected(policy.problem.minimize, rows.seen, probabilities=rows.probabilities)
 
     def _path_options(self, question: Question) -> dict[str, Any]:
         """How `frontier` does what `solve` does."""

@@ -11,6 +11,9 @@ function paint(reply, asked, last, current) {
   if (status === "conflict") say(get("brief"), "these rules conflict");
   if (status === "failed") say(get("brief"), "cannot be solved");
   showStale(status);
+  ["policy", "report"].forEach((kind) => {
+    document.querySelector(`[data-save=${kind}]`).disabled = current && !solved && status !== "cancelled";
+  });
   if (solved) showAnswer(reply, asked);
   else if (current) {
     nameRules(reply, asked);
@@ -89,7 +92,8 @@ function showPrices(reply, asked) {
 }
 function makePrice(rule, unit, most) {
   const width = most > 0 ? (100 * (rule.price || 0)) / most : 0;
-  const sense = rule.sense === ">=" ? "at least" : "at most";
+  const sense = known(rule.signed) ? "within" : rule.sense === ">=" ? "at least" : "at most";
+  const rate = known(rule.signed) ? rule.signed : rule.rate;
   const bound = known(rule.bound) ? ` (${sense} ${formatExactly(rule.bound, unit)})` : "";
   return make(
     "li",
@@ -98,7 +102,7 @@ function makePrice(rule, unit, most) {
     make(
       "span",
       { class: "numbers" },
-      known(rule.rate) ? `${formatBeside(rule.rate, rule.bound, unit)}${bound}` : null,
+      known(rate) ? `${formatBeside(rate, rule.bound, unit)}${bound}` : null,
       typeof rule.worst === "string" ? `: ${shorten(rule.worst, 160)}` : null,
       known(rule.lower) && known(rule.upper)
         ? `, interval ${formatAmount(rule.lower, unit)} to ${formatAmount(rule.upper, unit)}`

@@ -1,12 +1,14 @@
 // The tightest level that costs no more than a given amount: found by solving, not read off the chart.
 
 let searching = null; // the search that goes on
+let budgetLevel = null; // that the last one found, or ended at
 
 const budgetUnit = () => (answer ? differenceUnit(answer.cost.unit) : "points");
 
 function showBudget(card, key) {
   show(get("budget"), key !== null && Boolean(answer) && known(card.loosening));
   say(get("budget-unit"), suffixOf(budgetUnit()));
+  if (!searching && (key === null || card.level !== budgetLevel)) sayBudget(""); // of another level
 }
 // The levels of a slider, from the loosest to the tightest.
 function listLevels(card) {
@@ -14,22 +16,22 @@ function listLevels(card) {
   const levels = Array.from({ length: count + 1 }, (_, i) => roundTo(card.lowest + i * card.step, card));
   return card.loosening > 0 ? levels.reverse() : levels;
 }
-// What a level costs beyond the model without rules; null where the rules conflict.
-async function measureLevel(asked, index, card, level) {
-  const rules = asked.rules.map((rule, i) => (i === index ? { ...rule, text: putLevel(card, level) } : rule));
+// The cost with one rule changed; null where the rules conflict.
+async function measureCost(asked, index, change) {
+  const rules = asked.rules.map((rule, i) => (i === index ? { ...rule, ...change } : rule));
   const reply = await askAside({ ...asked, rules });
-  if (reply.status === "solved") return reply.cost.after - reply.cost.before;
+  if (reply.status === "solved") return reply.cost.after;
   if (reply.status === "conflict") return null;
   throw new Refusal(reply.error || "The search was ended: something else was asked.");
 }
 // Where to look, by the frontier if there is one: between its tightest level within the cost and the next.
 // As observed, costs need not rise steadily, so that a bisection of all levels could miss it.
-function findBracket(levels, card, most) {
+function findBracket(levels, card, most, free) {
   const traced = frontiers.get(frontierKey());
   if (!traced || !traced.body) return null;
   const points = traced.body.levels.map((level, i) => ({
     place: (card.loosening * (levels[0] - level)) / card.step,
-    fits: traced.body.costs[i] - answer.cost.before <= most,
+    fits: traced.body.costs[i] - free <= most,
   }));
   points.sort((one, other) => one.place - other.place);
   const last = points.findLastIndex((one) => one.fits);
@@ -60,22 +62,33 @@ async function search(most) {
   const [index, asked] = [inHand, stateNow()];
   const card = cardOf(asked.rules[index].text);
   const levels = listLevels(card);
+  budgetLevel = card.level;
   clearTimeout(frontierTimer);
   const mine = (searching = { asked });
   const going = () => searching === mine && same(stateNow(), asked);
   let solved = 0;
-  const measure = async (level) => {
+  const measure = async (change) => {
     if (!going() || !isIdle()) throw new Refusal("The search was ended: something else was asked.");
     sayBudget(`Solving level ${(solved += 1)} …`);
-    return measureLevel(asked, index, card, level);
+    return measureCost(asked, index, change);
   };
   try {
-    const { place, found } = await findTightest(levels, most, findBracket(levels, card, most), measure);
+    const free = await measure({ on: false }); // what the other rules cost
+    if (free === null) throw new Refusal("The other rules conflict.");
+    const more = async (level) => {
+      const cost = await measure({ text: putLevel(card, level) });
+      return cost === null ? null : cost - free;
+    };
+    const bracket = findBracket(levels, card, most, free);
+    const { place, found } = await findTightest(levels, most, bracket, more);
     if (!going()) return;
     const words = describeSearch(card, levels, place, found, most);
     sayBudget(words);
     announce(words);
-    if (place >= 0) moveLevel(index, levels[place], true);
+    if (place >= 0) {
+      budgetLevel = levels[place];
+      moveLevel(index, levels[place], true);
+    }
   } catch (problem) {
     if (searching === mine) sayBudget(problem instanceof Refusal ? problem.message : "The search was ended.");
   } finally {
@@ -88,7 +101,7 @@ function describeSearch(card, levels, place, found, most) {
   const cost = (i) => (found.get(i) === null ? "the rules conflict" : formatMore(found.get(i), most));
   if (place < 0) return `Not even at ${name(0)}, its loosest: ${cost(0)}.`;
   const next = found.has(place + 1) ? ` At ${name(place + 1)}: ${cost(place + 1)}.` : "";
-  return `${name(place)}: ${cost(place)} against no rules.${next}`;
+  return `${name(place)}: ${cost(place)} against the other rules alone.${next}`;
 }
 const formatMore = (more, most) => `${more > VERDICT ? "+" : ""}${formatBeside(more, most, budgetUnit())}`;
 const sayBudget = (text) => say(get("budget-said"), text);

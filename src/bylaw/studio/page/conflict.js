@@ -23,9 +23,9 @@ function showConflict(reply, asked) {
     .forEach((i) => refill(get(`said-${i}`), make("span", { class: "badge bad" }, "in conflict")));
 }
 function nameReach(rule) {
-  const reach = known(rule.reach)
-    ? ` can reach ${roundNumber(rule.reach, 4)} while the others listed hold`
-    : "";
+  const card = cardOf(rule.text);
+  const most = card ? formatExactly(rule.reach, card.unit) : roundNumber(rule.reach, 4);
+  const reach = known(rule.reach) ? ` can reach ${most} while the others listed hold` : "";
   return make("li", {}, make("code", {}, rule.text), reach);
 }
 // The smallest change of all, then each rule of the conflict alone: {least, moves: [{text, level}]}.

@@ -28,15 +28,11 @@ function layFrontier(body, card) {
     wide,
     costUnit: body.cost.unit,
     words: body.cost.words || body.cost.name,
-    before: sharesObjective() ? answer.cost.before : null,
+    free: body.free, // what the other rules cost
     x: (level) => EDGE.left + (wide - EDGE.left - EDGE.right) * part(across, level),
     y: (cost) => EDGE.top + (TALL - EDGE.top - EDGE.bottom) * (1 - part(up, cost)),
   };
 }
-// Whether what the last answer minimises is what is minimised now.
-const sharesObjective = () =>
-  Boolean(answer) && answered.minimize === state.minimize && answered.view === state.view;
-
 function drawFrontier(body, card) {
   const plan = layFrontier(body, card);
   if (!plan.points.length) return make("p", { class: "note" }, "At none of these levels can the rules hold.");
@@ -157,8 +153,10 @@ function lookAt(plan, card, { svg, plot, readout }, level) {
 function describeLevel(plan, card, level, cost, now) {
   const name = `${now ? "Now, at" : "At"} ${formatExactly(level, card.unit)}`;
   if (!known(cost)) return `${name}: the rules cannot hold`;
-  const more = known(plan.before) ? cost - plan.before : null;
-  const against = known(more) ? `, ${formatDifference(more, plan.costUnit)} against no rules` : "";
+  const more = known(plan.free) ? cost - plan.free : null;
+  const against = known(more)
+    ? `, ${formatDifference(more, plan.costUnit)} against the other rules alone`
+    : "";
   return `${name}: ${formatAmount(cost, plan.costUnit)}${against}`;
 }
 function connectPlot(plan, card, plot, svg, look) {

@@ -14,6 +14,11 @@ function fillScenarios(reply, asked) {
   });
   showKept();
 }
+// Whatever came with the address is read once, so that levels of one rule share a line.
+function learnKept() {
+  const texts = kept.flatMap((one) => one.state.rules.map((rule) => rule.text));
+  new Set(texts).forEach((text) => cards.has(text) || learn(text).then(showKept, () => null));
+}
 // Those that have no answer yet, one after the other, while nothing else is asked.
 let solvingKept = false;
 async function solveKept() {

@@ -19,6 +19,7 @@ const isAnswered = () => Boolean(answer) && same(answered, stateNow());
 function request(now) {
   wanted = stateNow();
   get("results").dataset.settled = "false";
+  if (get("saved").classList.contains("fault")) say(get("saved"), ""); // of what was wanted before
   if (flight && now && !same(flight.asked, wanted)) {
     flight.controller.abort();
     land();

@@ -58,6 +58,7 @@ function showStart() {
   if (!isTyping(document.activeElement)) resetObjective();
   showDemands();
   showKept();
+  learnKept();
 }
 function begin() {
   state = {
