@@ -332,7 +332,8 @@ def test_roles_that_do_not_count_are_not_asked_for(folder, bylaw):
     answer = bylaw("audit", "p.json", "weights.parquet")
     assert answer.code == 0, answer.err
     assert "weight" not in answer.err
-    two = table.append_column("y", table["id"]).append_column("label", table["id"])
+    labels = pyarrow.array(np.arange(600) % 3)
+    two = table.append_column("y", labels).append_column("label", labels)
     parquet.write_table(two, "labels.parquet")
     for command in (["frontier", "labels.parquet", "--levels", "0.1,0.2"], ["diagnose", "labels.parquet"]):
         assert "which column is the label, label or y?" in bylaw(*command, *rule).err
