@@ -1276,7 +1276,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return (policy.problem if policy else self._make_problem()).kind
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows of the fit: a saved classifier holds nobody's labels and groups."""
+        """Without the rows of the fit: a saved classifier holds no labels and groups of single rows."""
         state: Any = super().__getstate__()
         return {**state, "_fitted_rows": None} if "_fitted_rows" in state else state
 

@@ -208,7 +208,7 @@ class Workers:
                 result = work(*arguments)
             except BaseException as raised:
                 problem = raised
-            with suppress(RuntimeError):  # nobody waits any more
+            with suppress(RuntimeError):  # no one waits any more
                 loop.call_soon_threadsafe(settle, result, problem)
 
         self._waiting[answered] = loop
