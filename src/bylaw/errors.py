@@ -80,10 +80,10 @@ _IN_PYTHON: dict[Action, str] = {
     "pass_combinations": "pass the probabilities of their combinations, groups={{{choices!r}: {{...}}}}",
     "pass_joint": "pass joint={{{subject!r}: ...}}, or give {subject!r} at decision time",
     "drop_copies": "pass each row once",
-    "pass_largest_weight": "pass largest_weight=",
-    "pass_limits": "pass limits={{{subject!r}: (least, most)}}",
-    "pass_outcomes": "pass outcomes={{{subject!r}: an array}}, or {{{subject!r}: 'known'}} if it does not "
-    "depend on what turns out",
+    "pass_largest_weight": "pass largest_weight= to audit() or HeldOut()",
+    "pass_limits": "pass limits={{{subject!r}: (least, most)}} to audit(), HeldOut() or Monitor()",
+    "pass_outcomes": "pass outcomes={{{subject!r}: an array}} to audit() or HeldOut(), or {{{subject!r}: "
+    "'known'}} if it does not depend on what turns out",
     "pass_reference": "pass references={{{subject!r}: its labels}}",
     "pass_costs": "pass costs={{{subject!r}: an array}}",
     "pass_changes": "pass earlier.mark_changes(evidence), where earlier is the policy that decided before",

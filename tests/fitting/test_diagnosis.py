@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.optimize import linprog
+from scipy.optimize import brentq, linprog
 
 from bylaw import (
     ConvergenceWarning,
@@ -50,6 +50,7 @@ class Conflict:
     total: float | None  # of the smallest relaxation
     weights: dict[str, float] = field(default_factory=dict)
     sets: bool = False
+    factors: dict[int, np.ndarray] = field(default_factory=dict)  # (n, A) that the level of a rule multiplies
 
     def lp(self, rules, slack_of, prices, goal=None, free=False):
         """min goal + prices'slack over policies and slacks; None if nothing is feasible."""
@@ -83,7 +84,12 @@ class Conflict:
 
     def off_while_others_hold(self, j):
         others = [i for i in self.conflict if i != j]
-        return self.lp(others, [], [], goal=self.rules[j][0]) - self.rules[j][1]
+
+        def miss(shift):
+            goal = self.rules[j][0] - shift * self.factors.get(j, 0.0)
+            return self.lp(others, [], [], goal=goal) - self.rules[j][1]
+
+        return brentq(miss, 0, 10, xtol=1e-7) if j in self.factors else miss(0.0)
 
 
 def scores(*p):
@@ -106,11 +112,12 @@ def two_caps():
 
 def rejection_against_selective_error():
     # Every row errs with 0.4 when answered, so error - 0.1 * accepted = 0.3 * accepted: nothing may be
-    # answered, while a fifth at most may be rejected: 0.3 * 0.8 = 0.24, or rejected 0.8 too often.
+    # answered, while a fifth may be rejected: 0.8 too many, or a selective error of 0.4, 0.3 too much.
     P = scores(*[0.4, 0.6] * 5)
-    rules = [(rejection(P), 0.2), (error_loss(P, 3) - 0.1 * (1 - rejection(P)), 0.0)]
+    answered = 1 - rejection(P)
+    rules = [(rejection(P), 0.2), (error_loss(P, 3) - 0.1 * answered, 0.0)]
     problem = Problem(error(), [rejected() <= 0.2, error() <= 0.1 * accepted()])
-    return Conflict(problem, Evidence(P), rules, [0, 1], [0, 1], [0.8, 0.24], 0.24)
+    return Conflict(problem, Evidence(P), rules, [0, 1], [0, 1], [0.8, 0.3], 0.3, factors={1: answered})
 
 
 def parity_against_a_gap():
@@ -126,7 +133,7 @@ def parity_against_a_gap():
 
 
 def four_fifths_against_caps():
-    # Group 0 may be selected 0.2 of the time, group 1 must be 0.5: 0.2 >= 0.8 * 0.5 fails by 0.2.
+    # Group 0 may be selected 0.2 of the time, group 1 must be 0.5: a ratio of 0.4 where 0.8 is demanded.
     P, codes = scores(*[0.3, 0.7] * 4), np.repeat([0, 1], 4)
     first, second = pick(1, 8, 2) * (codes == 0)[:, None] * 2, pick(1, 8, 2) * (codes == 1)[:, None] * 2
     rules = [(0.8 * second - first, 0.0), (0.8 * first - second, 0.0), (first, 0.2), (-second, -0.5)]
@@ -139,8 +146,11 @@ def four_fifths_against_caps():
         ],
     )
     # Group 1 could reach 0.2 / 0.8 = 0.25 at most, 0.25 too few; group 0 0.4 at least, 0.2 too many.
-    off = [0.2, 0.2, 0.25]
-    return Conflict(problem, Evidence(P, groups={"g": codes}), rules, [0, 0, 1, 2], [0, 2, 3], off, 0.2)
+    # Both limits are dearer to move.
+    off, evidence = [0.4, 0.2, 0.25], Evidence(P, groups={"g": codes})
+    weights = {str(rule): 3.0 for rule in problem.rules[1:]}
+    factors = {0: second, 1: first}
+    return Conflict(problem, evidence, rules, [0, 0, 1, 2], [0, 2, 3], off, 0.4, weights, factors=factors)
 
 
 def churn_against_error():
@@ -254,16 +264,20 @@ def test_known_conflicts(make):
         others = [i for i in case.conflict if i != j]
         assert not others or case.least_worst(others) <= 1e-9
     off = list(found.violations.values())
-    assert off == pytest.approx([case.off_while_others_hold(j) for j in case.conflict], rel=1e-6, abs=1e-7)
+    precision = 1.01e-4 if case.factors else 1e-7  # of levels that are searched for
+    exact = [case.off_while_others_hold(j) for j in case.conflict]
+    assert off == pytest.approx(exact, rel=1e-6, abs=precision)
     if case.off is not None:
-        assert off == pytest.approx(case.off, rel=1e-6, abs=1e-7)
+        assert off == pytest.approx(case.off, rel=1e-6, abs=precision)
     assert 0 < found.least_violation <= max(least * (1 + 1e-6), least + 1e-9)
     assert sum(found.multipliers.values()) == pytest.approx(1)
     assert min(found.multipliers.values()) > 0
     total = sum(case.weights.get(key, 1.0) * slack for key, slack in found.relaxation.items())
-    assert total == pytest.approx(case.total, rel=2e-4)
-    assert total == pytest.approx(case.least_relaxation(), rel=2e-4)
-    assert found.least_relaxation == pytest.approx(total, rel=2e-4)
+    assert total == pytest.approx(case.total, rel=5e-4)
+    assert found.least_relaxation == pytest.approx(case.least_relaxation(), rel=2e-4)
+    assert found.least_relaxation <= total * (1 + 2e-4)
+    if not case.factors:  # which are linear in no slack
+        assert total == pytest.approx(case.least_relaxation(), rel=2e-4)
 
 
 @pytest.mark.parametrize("make", CASES)
@@ -274,9 +288,10 @@ def test_the_relaxed_problem_solves(make):
     for statement in case.problem.rules:
         slack = slacks.get(str(statement), 0.0) * (1 + 1e-6) + 1e-7
         for rule in statement.expand(case.evidence.classes, case.evidence.group_values):
-            rules.append(
+            shifted = (
                 rule.left <= rule.right + slack if rule.sense == "<=" else rule.left >= rule.right - slack
             )
+            rules.append(shifted if rule.factor is None else rule.at(rule.level + rule.loosening * slack))
     relaxed = Problem(case.problem.minimize, rules, decisions=case.problem.kind)
     assert diagnose(relaxed, case.evidence).feasible
     solve(relaxed, case.evidence)
@@ -286,12 +301,11 @@ def test_values_are_in_the_rules_own_terms():
     found = diagnose(*_of(four_fifths_against_caps()))
     assert found.least == pytest.approx(
         {
-            # 0.2 - 0.8 * 0.5, which should not be below zero
-            "selected(1).given(g=0) >= 0.8 * selected(1).given(g=1)": -0.2,
+            "selected(1).given(g=0) >= 0.8 * selected(1).given(g=1)": 0.4,  # 0.2 / 0.5
             "selected(1).given(g=0) <= 0.2": 0.4,
             "selected(1).given(g=1) >= 0.5": 0.25,
         },
-        abs=1e-6,
+        abs=1.01e-4,
     )
     found = diagnose(*_of(churn_against_error()))
     assert found.least == pytest.approx({"disagreement('old') <= 0.2": 0.5, "error() <= 0.5": 0.74}, abs=1e-6)

@@ -5,39 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction
-from bylaw.auditing.confidence_bounds import METHODS, NotBinaryError, adjust_holm
+from bylaw.auditing.confidence_bounds import METHODS
 from bylaw.auditing.costs import add_changes, compare_costs, is_observed, list_costs
 from bylaw.auditing.formatting import format_html, format_text
-from bylaw.auditing.hypotheses import (
-    MOST_ROWS,
-    HeldOutSample,
-    HypothesisTest,
-    Untestable,
-    check_limits,
-    check_weight,
-    compute_bounds,
-    compute_p_values,
-)
+from bylaw.auditing.hypotheses import HeldOutSample, check_limits, check_weight
 from bylaw.auditing.looks import name_question, record_look, warn_of_copies
 from bylaw.auditing.reliability import Reliability, compute_reliability
-from bylaw.auditing.verdicts import RuleAudit, Verdict, describe_rule, find_worst, judge_estimate
+from bylaw.auditing.rule_tests import estimate_rule, judge_rules
+from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst
 from bylaw.backends.scan import Scan, read_rows
 from bylaw.data.arrays import as_matrix, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.formulation.row_rates import (
-    compute_group_rates,
-    compute_row_rates,
-    has_rows,
-    warn_of_missing_groups,
-)
+from bylaw.formulation.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Rule, format_conditions
 from bylaw.language.parser import Statement
@@ -47,8 +34,6 @@ from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import RowsAtHand, hash_evidence, shares_rows
 
 RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
-_MOST_VALUES = 2**22  # rows times rules that are tested together
-_AT_LIMIT = 1e-9  # an excess this small is zero but for rounding, and no number of rows decides it
 
 
 @dataclass(frozen=True, repr=False)
@@ -290,9 +275,9 @@ def audit(
     stated = _list_rules(policy, seen, rules)
     _check_outcomes(outcomes, stated, policy.problem.minimize, evidence)
     if certificate:
-        found = _test_rules(stated, rows, method, delta)
+        found = judge_rules(stated, rows, method, delta)
     else:
-        found = [_estimate(rule, rows, policy) for rule in stated]
+        found = [estimate_rule(rule, rows, policy) for rule in stated]
     costs = compare_costs(policy, seen, probabilities=rows.probabilities)
     lost = taken is not None and _has_gaps(outcomes, policy.problem.minimize)
     result = Audit(
@@ -423,121 +408,6 @@ def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Objective) -> bool:
     given = [outcomes[name] for name in list_costs(rate) if outcomes is not None and name in outcomes]
     arrays = [cost for cost in given if not isinstance(cost, str)]
     return any(np.ma.is_masked(cost) or np.isnan(as_matrix(cost, "outcomes")[0]).any() for cost in arrays)
-
-
-def _test_rules(rules: Sequence[Rule], rows: HeldOutSample, method: str, delta: float) -> list[RuleAudit]:
-    """Each rule, with a verdict that is adjusted for their number. Several are tested together, as long as
-    their samples are not too large to be kept."""
-    several = max(_MOST_VALUES // max(len(rows.seen), 1), 1)
-    tested: list[_Tested] = []
-    for first in range(0, len(rules), several):
-        made = [_make_test(rule, rows, method) for rule in rules[first : first + several]]
-        tested += _test_together(made, rows, delta, len(rules))
-    return _add_verdicts(tested, delta)
-
-
-class _Tested(NamedTuple):
-    rule: RuleAudit  # with bounds and the p-value of this rule alone; its verdict depends on the others
-    p_kept: float  # of the hypothesis that it does not hold, sharpest at the level of one of several tests
-    p_broken: float  # of the hypothesis that it does, likewise
-
-
-def _make_test(
-    rule: Rule, rows: HeldOutSample, method: str
-) -> tuple[RuleAudit, HypothesisTest] | tuple[RuleAudit, None]:
-    """What is known of a rule without a test, and its test, if it can be tested."""
-    hypothesis = rows.make_hypothesis(rule)
-    if isinstance(hypothesis, Untestable):
-        return _leave_unjudged(rule, rows, hypothesis), None
-    judged_rows = len(rows.restrict(rule.excess).seen)
-    try:
-        test = HypothesisTest(hypothesis, method)
-    except NotBinaryError:
-        if rows.random:
-            raise
-        described = replace(
-            describe_rule(rule, rows=hypothesis.rows),
-            judged_rows=judged_rows,
-            reason="it has more than two values on a row",
-            remedy=Remedy("choose_method", "betting"),
-        )
-        return described, None
-    return replace(describe_rule(rule, test.estimate, hypothesis.rows), judged_rows=judged_rows), test
-
-
-def _test_together(
-    made: Sequence[tuple[RuleAudit, HypothesisTest | None]], rows: HeldOutSample, delta: float, n_rules: int
-) -> list[_Tested]:
-    tests = [test for _, test in made if test is not None]
-    bounds = iter(compute_bounds(tests, delta))
-    p_values = iter(compute_p_values(tests, [delta / n_rules, delta]))
-    tested = []
-    for described, test in made:
-        if test is None:
-            tested.append(_Tested(described, math.nan, math.nan))
-            continue
-        (least, most), ((p_kept, p_broken), (p_alone, _)) = next(bounds), next(p_values)
-        excesses = (least, most) if described.sense == "<=" else (-most, -least)
-        described = replace(
-            described,
-            lower=described.target + excesses[0],
-            upper=described.target + excesses[1],
-            p_value=p_alone,
-            p_violated=p_broken,
-            rows_needed=_rows_needed(test.estimate, least, most) * len(rows.seen),
-        )
-        tested.append(_Tested(described, p_kept, p_broken))
-    return tested
-
-
-def _estimate(rule: Rule, rows: HeldOutSample, policy: Policy) -> RuleAudit:
-    hypothesis = rows.make_hypothesis(rule)
-    if isinstance(hypothesis, Untestable):
-        return _leave_unjudged(rule, rows, hypothesis)
-    shown, excess = rows.restrict(rule.excess), HypothesisTest(hypothesis, "betting").estimate
-    if shown is not rows:  # as the policy was chosen: prediction-powered, over all rows
-        excess = policy.expected(rule.excess, rows.seen, probabilities=rows.probabilities)
-    judged = judge_estimate(rule, excess, hypothesis.rows, policy, rows.seen, rows.probabilities)
-    return replace(judged, judged_rows=len(shown.seen))
-
-
-def _leave_unjudged(rule: Rule, rows: HeldOutSample, why: Untestable) -> RuleAudit:
-    """Without a verdict. Where only costs are predicted, the estimate is the predicted rate."""
-    described = replace(describe_rule(rule), reason=why.reason, remedy=why.remedy)
-    rate, seen = rule.excess, rows.seen
-    lacking = [a for a, _ in rate.terms if a.function is None and a.reads("cost") not in (None, *seen.costs)]
-    if not described.is_predicted or lacking or not has_rows(rate, seen):
-        return described
-    per_row = compute_row_rates(rate, seen, rows.probabilities, rows.space)
-    predicted = describe_rule(rule, float(np.average(per_row, weights=seen.weights)))
-    return replace(described, estimate=predicted.estimate)
-
-
-def _rows_needed(excess: float, least: float, most: float) -> float:
-    """How many times as many rows would move the bound on the estimate's side to zero: widths shrink with
-    the root of the number of rows."""
-    width = most - excess if excess <= 0 else excess - least
-    return math.inf if abs(excess) <= _AT_LIMIT else (width / excess) ** 2
-
-
-def _add_verdicts(found: Sequence[_Tested], delta: float) -> list[RuleAudit]:
-    """Which rules hold and which do not, each list right as a whole with probability 1 - delta."""
-    kept, broken = adjust_holm([r.p_kept for r in found]), adjust_holm([r.p_broken for r in found])
-    judged = []
-    # Bounds widen with the root of log(1 / delta), and Holm's correction divides delta.
-    widening = math.log(max(sum(not r.rule.reason for r in found), 1) / delta) / math.log(1 / delta)
-    for (rule, _, _), p_kept, p_broken in zip(found, kept, broken, strict=True):
-        verdict = Verdict.UNJUDGED if rule.reason else Verdict.UNDECIDED
-        if p_kept <= delta:
-            verdict = Verdict.CERTIFIED
-        elif p_broken <= delta:
-            verdict = Verdict.VIOLATED
-        needed = math.nan
-        if verdict is Verdict.UNDECIDED:
-            needed = math.ceil(n) if (n := widening * rule.rows_needed) < MOST_ROWS else math.inf
-        adjusted = max(p_kept, rule.p_value)  # nan stays nan
-        judged.append(replace(rule, p_holm=adjusted, verdict=verdict, rows_needed=needed))
-    return judged
 
 
 def _compute_rejected_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats, Value
 from bylaw.auditing.costs import is_observed, measure_referred
+from bylaw.auditing.verdicts import RuleAudit, describe_rule
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import EvidenceError
@@ -20,7 +21,8 @@ from bylaw.policy.policy import Policy
 
 
 class ComparedRule(NamedTuple):
-    """A rule or family, by its worst part under each policy: rate and bound, so that less is better."""
+    """A rule or family, by its worst part under each policy: rate and bound. A difference that may go either
+    way is counted so that less is better."""
 
     statement: str
     target: float
@@ -157,12 +159,21 @@ class _Measured(NamedTuple):
 def _measure(
     found: ExpandedRule, seen: ObservedRows, chances: tuple[Floats, Floats], policy: Policy
 ) -> _Measured:
-    """The rate of a rule under both policies; of a family, so that its bound is an upper one."""
-    excess = found.rule.excess
-    before, after = (measure_rate(excess, seen, one, policy.action_space) for one in chances)
-    stated = isinstance(found.statement, Rule) and found.rule.sense == ">="
-    sign, target = (-1.0, excess.constant) if stated else (1.0, -excess.constant)
-    return _Measured(target + 0.0, (target + sign * before, target + sign * after), (before, after))
+    """The rate of a rule under both policies; of a difference within limits, so that its bound is an upper
+    one."""
+    rule, space = found.rule, policy.action_space
+
+    def describe(decided: Floats) -> tuple[RuleAudit, float]:
+        excess = measure_rate(rule.excess, seen, decided, space)
+        factor = math.nan if rule.factor is None else measure_rate(rule.factor, seen, decided, space)
+        return describe_rule(rule, excess, factor=factor), excess
+
+    (before, excess_before), (after, excess_after) = map(describe, chances)
+    mirrored = rule.sense == ">=" and rule.factor is None and not isinstance(found.statement, Rule)
+    sign = -1.0 if mirrored else 1.0
+    return _Measured(
+        sign * before.target, (sign * before.estimate, sign * after.estimate), (excess_before, excess_after)
+    )
 
 
 def _worst(lines: list[_Measured], place: int) -> float:

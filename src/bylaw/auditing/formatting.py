@@ -78,8 +78,9 @@ def _draw(rule: RuleAudit) -> Html | None:
     if math.isnan(rule.estimate) or rule.reason:
         return None
     room = 0.1 * (max(ends) - min(ends)) or 0.05
-    places = (rule.lower, rule.estimate, rule.upper, rule.target, min(ends) - room, max(ends) + room)
-    return draw_interval(*places, _TONES[rule.verdict])
+    left, right = min(ends) - room, max(ends) + room
+    lower, upper = max(rule.lower, left), min(rule.upper, right)  # nan stays
+    return draw_interval(lower, rule.estimate, upper, rule.target, left, right, _TONES[rule.verdict])
 
 
 def _format_headline(audit: Audit) -> str:
@@ -109,14 +110,20 @@ def _format_finding(rule: RuleAudit, audit: Audit) -> str:
             else ""
         )
         return shown + join_remedy(rule.reason, rule.remedy)
-    text = f"{rule.estimate:.4g}"
-    if not math.isnan(rule.lower):
-        text += f" [{rule.lower:.4g}, {rule.upper:.4g}]  p {rule.p_holm:.2g}"
-    if is_out_of_reach(rule.rows_needed, audit.rows):
-        return text + "  (at its limit)"
-    if not math.isnan(rule.rows_needed):
-        text += f"  (about {rule.rows_needed:,.0f} rows would decide it)"
-    return text
+    text = "what it divides by is zero" if math.isnan(rule.estimate) else f"{rule.estimate:.4g}"
+    if math.isfinite(rule.lower):
+        text += f" [{rule.lower:.4g}, {rule.upper:.4g}]"
+    if not math.isnan(rule.p_holm):
+        text += f"  p {rule.p_holm:.2g}"
+    needed = describe_need(rule.rows_needed, audit.rows)
+    return f"{text}  ({needed})" if needed else text
+
+
+def describe_need(rows_needed: float, rows: int, what: str = "it") -> str:
+    """How many rows would decide an undecided rule; empty for others."""
+    if is_out_of_reach(rows_needed, rows):
+        return "at its limit"
+    return "" if math.isnan(rows_needed) else f"about {rows_needed:,.0f} rows would decide {what}"
 
 
 def _format_raw(line: Reliability) -> str:

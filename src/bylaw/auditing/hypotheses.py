@@ -38,6 +38,7 @@ from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Atom, Conditions, Event, Rate, Rule, format_conditions
 
 _NEVER = 1e-6  # rows that count in an event: fewer are none
+_KEPT = 16  # columns of values
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
 
 
@@ -206,6 +207,8 @@ class HeldOutSample:
         betting. Rules on many groups ask for the same."""
         key = rate, low, high
         if key not in self._ordered_values:
+            if len(self._ordered_values) >= _KEPT:
+                self._ordered_values.pop(next(iter(self._ordered_values)))
             self._ordered_values[key] = np.clip(self.values(rate), low, high)[self._order]
         return self._ordered_values[key]
 

@@ -62,6 +62,9 @@ def find_worst(verdicts: Iterable[Verdict]) -> Verdict:
 class RuleAudit:
     """The audit of one single rule: all rates are on its left, and the number on its right is the target.
 
+    A rule with a share of a rate on its right, such as `error() <= 0.05 * accepted()` or the four-fifths
+    rule, is about the ratio of both: the target is its level, 0.05.
+
     Parameters
     ----------
     rule : str
@@ -129,8 +132,10 @@ class RuleAudit:
         return self.estimate - self.target if self.sense == "<=" else self.target - self.estimate
 
 
-def describe_rule(rule: Rule, excess: float = math.nan, rows: float = 0.0) -> RuleAudit:
-    """A rule with its target and the estimate of its rate, not judged yet.
+def describe_rule(
+    rule: Rule, excess: float = math.nan, rows: float = 0.0, factor: float = math.nan
+) -> RuleAudit:
+    """A rule with its target and the estimate of its rate or ratio, not judged yet.
 
     Parameters
     ----------
@@ -139,10 +144,14 @@ def describe_rule(rule: Rule, excess: float = math.nan, rows: float = 0.0) -> Ru
         the estimate of `rule.excess`, the rate that must be at most zero; nan if there is none.
     rows : float
         the effective sample size of the estimate.
+    factor : float
+        the estimate of `rule.factor`, if it has one.
     """
-    sign = 1.0 if rule.sense == "<=" else -1.0
-    target = -sign * rule.excess.constant + 0.0
-    return RuleAudit(str(rule), rule.sense, target, target + sign * excess, rows=rows)
+    distance = excess if rule.sense == "<=" else -excess
+    if rule.factor is None:
+        return RuleAudit(str(rule), rule.sense, rule.bound, rule.bound + distance, rows=rows)
+    ratio = rule.level + distance / factor if factor else math.nan
+    return RuleAudit(str(rule), rule.sense, rule.level, ratio, rows=rows)
 
 
 def judge_estimate(
@@ -158,7 +167,10 @@ def judge_estimate(
     wholes = [Rate(((event.whole, 1.0),)) for event in rule.excess.by_event() if event.whole is not None]
     limit /= min((policy.expected(whole, rows, probabilities=probabilities) for whole in wholes), default=1.0)
     verdict = Verdict.HOLDS if excess <= limit else Verdict.BROKEN
-    return replace(describe_rule(rule, excess, effective_rows), verdict=verdict)
+    factor = (
+        math.nan if rule.factor is None else policy.expected(rule.factor, rows, probabilities=probabilities)
+    )
+    return replace(describe_rule(rule, excess, effective_rows, factor), verdict=verdict)
 
 
 def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:

@@ -582,7 +582,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @property
     def multipliers_(self) -> dict[str, float]:
-        """The price (Lagrange multiplier) of each single rule: what one more unit of slack would save."""
+        """The price (Lagrange multiplier) of each single rule: points of cost saved by a point of slack."""
         return self.policy_.multipliers
 
     # Decisions.

@@ -6,7 +6,7 @@ Every program is a linear program over mixtures of policies, answered exactly by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +20,13 @@ from bylaw.data.evidence import Evidence
 from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.fitting.notebook_views import format_diagnosis
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm, move_level
+from bylaw.formulation.linear_form import LinearForm, move_levels
 from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
 
-_LEVEL_PRECISION = 1e-4  # of the level that a quotient can reach
+_LEVEL_PRECISION = 1e-4  # of the level that a ratio can reach
+_FARTHEST = 1e4  # that it is looked for
 _GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
 
 
@@ -44,13 +45,15 @@ class Diagnosis:
     """For each of them, the nearest its rate comes to its bound while the others hold: the least value
     for `rate <= x`, the greatest for `rate >= x`, when all rates are moved to the left and all numbers
     to the right. For a >= 0.8 * b + 0.1 it is the greatest a - 0.8 * b, to be compared with 0.1. Of a rate
-    given a decision, the level at which its rule can hold, to 1e-4."""
+    given a decision, and of a ratio such as a / b in a >= 0.8 * b, the level at which its rule can hold, to
+    1e-4, if there is one."""
     violations: Mapping[str, float] = field(default_factory=dict)
     """The same as a distance: how far each of them is off while the others hold."""
     relaxation: Mapping[str, float] = field(default_factory=dict)
     """The smallest change after which all rules of the problem can hold: by how much to loosen each
-    statement, as written. One number serves all single rules of a band or a family: it raises tol or,
-    for rules like disparate_impact, is added to the larger side of each."""
+    statement, as written. One number serves all single rules of a band or a family: it raises tol or
+    lowers the ratio of disparate_impact. Where no level of a ratio would do, it is added to the larger
+    side."""
     least_relaxation: float = 0.0
     """No relaxation, times its costs, totals less. Some 1e-4 of it may be lacking; more for many rules."""
     small_cells: Mapping[str, float] = field(default_factory=dict)
@@ -144,15 +147,14 @@ def examine(
     relaxed = analysis.solve(cheapest, lambda a: a.within(_GAP_OF_SUMS * a.upper), proof)
     conflict, proof = analysis.reduce_conflict(analysis.choose_shorter(proof, relaxed.multipliers))
     scales, names = dual.form.scales, dual.form.names
-    least = {int(j): float(analysis.min_violation(int(j), conflict) * scales[j]) for j in conflict}
-    least |= {j: _search_level(dual, j, conflict) for j in least if _is_quotient(dual.form, j)}
+    reached = {names[j]: _find_reach(analysis, int(j), conflict) for j in conflict}
     weight = proof.multipliers / scales
     return replace(
         healthy,
         feasible=False,
         conflict=tuple(names[j] for j in conflict),
-        least={names[j]: _reached(dual.form.rules[j].rule, excess) for j, excess in least.items()},
-        violations={names[j]: excess for j, excess in least.items()},
+        least={name: level for name, (level, _) in reached.items()},
+        violations={name: miss for name, (_, miss) in reached.items()},
         relaxation=_slacks(dual, relaxed.violations),
         least_relaxation=max(relaxed.lower, 0.0) * unit,
         multipliers={names[j]: float(weight[j] / weight.sum()) for j in conflict},
@@ -160,10 +162,18 @@ def examine(
     )
 
 
-def _reached(rule: Rule, excess: float) -> float:
-    """The value of a rule's rates, moved to the left side, when it is this far off."""
-    bound = rule.right.constant - rule.left.constant
-    return float(bound + excess if rule.sense == "<=" else bound - excess)
+def _find_reach(analysis: _ConflictAnalysis, place: int, conflict: NDArray[np.int64]) -> tuple[float, float]:
+    """How near a rule's rate comes to its bound while the others of the conflict hold, and how far it is off;
+    of a ratio, in its own unit, if it can get near at all."""
+    dual, rule = analysis.dual, analysis.dual.form.rules[place].rule
+    if _is_about_ratio(rule):
+        shift, _ = _search_shift(
+            dual, np.array([place]), lambda moved: moved.min_violation(place, conflict) <= ROUNDING
+        )
+        if math.isfinite(shift):
+            return rule.level + rule.loosening * shift, shift
+    miss = float(analysis.min_violation(place, conflict) * dual.form.scales[place])
+    return rule.bound + rule.loosening * miss, miss
 
 
 def _relaxation_costs(problem: Problem, costs: Mapping[Any, float] | None) -> Floats:
@@ -208,35 +218,51 @@ def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
 
 
 def _slacks(dual: Dual, violations: Floats) -> dict[str, float]:
-    """What each statement must be loosened by for these violations, (M,), to be none; a quotient, by as much
-    as lets all rules hold while the linear ones are loosened so."""
-    linear = np.array([not _is_quotient(dual.form, j) for j in range(dual.n_rules)])
-    loosened = dual.with_bounds(dual.form.bounds + np.where(linear, np.maximum(violations, 0.0), 0.0))
+    """What each statement must be loosened by for these violations, (M,), to be none; one on ratios, by as
+    much as lets all rules hold while the others are loosened so."""
+    form, every = dual.form, np.arange(dual.n_rules)
+    misses = violations * form.scales
+    loosened = dual.with_bounds(form.bounds + np.maximum(violations, 0.0))
     slacks: dict[str, float] = {}
-    for j, found in enumerate(dual.form.rules):
-        if (miss := float(violations[j] * dual.form.scales[j])) > ROUNDING:
-            text = str(found.statement)
-            miss = miss if linear[j] else _search_level(loosened, j, np.arange(dual.n_rules))
-            slacks[text] = max(slacks.get(text, 0.0), miss)
+    for place in dict.fromkeys(form.places[misses > ROUNDING].tolist()):
+        own = np.flatnonzero(form.places == place)
+        text = str(form.rules[own[0]].statement)
+        slacks[text] = float(misses[own].max())
+        if _is_about_ratio(form.rules[own[0]].rule):
+            kept = np.where(form.places == place, form.bounds, loosened.form.bounds)
+            shift, moved = _search_shift(
+                loosened.with_bounds(kept), own, lambda moved: moved.prove_conflict(every) is None
+            )
+            if math.isfinite(shift):
+                slacks[text], loosened = shift, moved
     return slacks
 
 
-def _is_quotient(form: LinearForm, rule: int) -> bool:
-    excess = form.rules[rule].rule.excess
-    return not excess.is_linear and not form.rules[rule].rule.right.terms
+def _is_about_ratio(rule: Rule) -> bool:
+    """Whether the level of a rule is that of a quotient or a ratio: what is compiled is not in its unit."""
+    return rule.factor is not None or not (rule.excess.is_linear or rule.right.terms)
 
 
-def _search_level(dual: Dual, rule: int, conflict: NDArray[np.int64]) -> float:
-    """How far the level of a quotient is off while the other rules of the conflict hold: what its rule is
-    multiplied out to is not in its unit."""
-    stated = dual.form.rules[rule].rule
-    level, near, far = stated.level, 0.0, max(1.0, abs(stated.level))
+def _search_shift(
+    dual: Dual, rules: NDArray[np.int64], holds: Callable[[_ConflictAnalysis], bool]
+) -> tuple[float, Dual]:
+    """By how much the levels of these rules, all of them ratios, must be loosened; infinite if that does not
+    help."""
+    stated = {int(j): dual.form.rules[j].rule for j in rules}
+
+    def move(shift: float) -> Dual:
+        levels = {j: rule.level + rule.loosening * shift for j, rule in stated.items()}
+        return dual.with_form(move_levels(dual.form, levels))
+
+    near, far = 0.0, max(1.0, *(abs(rule.level) for rule in stated.values()))
+    while not holds(_ConflictAnalysis(move(far), None)):
+        near, far = far, 4 * far
+        if far > _FARTHEST:
+            return math.inf, dual
     while far - near > _LEVEL_PRECISION:
         middle = (near + far) / 2
-        moved = dual.with_form(move_level(dual.form, rule, level + stated.loosening * middle))
-        holds = _ConflictAnalysis(moved, None).min_violation(rule, conflict) <= ROUNDING
-        near, far = (near, middle) if holds else (middle, far)
-    return far
+        near, far = (near, middle) if holds(_ConflictAnalysis(move(middle), None)) else (middle, far)
+    return far, move(far)
 
 
 def _settled(answer: MixtureBounds) -> bool:

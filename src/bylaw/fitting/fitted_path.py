@@ -70,7 +70,7 @@ class FittedPath:
         """The next point is near this one: the solver remembers it."""
 
     def price(self, point: FittedPoint, lever: Lever) -> float:
-        """What one more unit of slack in the level saves: the derivative of the least cost."""
+        """Points of cost that a point of slack in the level saves: the derivative of the least cost."""
         if point.policy is None:
             return math.nan
         slopes = [slope for _, slope in differentiate(lever, self.evidence, self.options)]

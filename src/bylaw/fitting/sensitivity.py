@@ -28,7 +28,7 @@ class Reach(NamedTuple):
 
     statement: str
     level: float  # nan where a statement has no single level
-    price: float  # what one more unit of slack in the level would save
+    price: float  # points of cost that a point of slack in the level saves
     lower: float  # the price is right from here ...
     upper: float  # ... to here
     cost_of_step: float  # of the policy one step tighter, less the present cost; nan where there is none

@@ -314,7 +314,7 @@ class SolutionPath:
         return np.maximum(guess, 0.0) * form.scales
 
     def price(self, point: Point, lever: Lever) -> float:
-        """What one more unit of slack in the level saves: the derivative of the least cost."""
+        """Points of cost that a point of slack in the level saves: the derivative of the least cost."""
         if point.status is Status.INFEASIBLE:
             return math.nan
         prices = compute_prices(point.form, point.solution.multipliers)[point.form.places == lever.place]

@@ -322,13 +322,14 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
     return wholes
 
 
-def move_level(form: LinearForm, rule: int, level: float) -> LinearForm:
-    """With another level of a rule on a quotient."""
-    found = form.rules[rule]
-    moved = found._replace(rule=found.rule.at(level))
-    entries, _ = _compiler_of(form).rate(moved.excess)
+def move_levels(form: LinearForm, levels: Mapping[int, float]) -> LinearForm:
+    """With other levels, by the places of rules on quotients and ratios."""
     couplings = form.couplings.tolil()
-    couplings[rule] = _stack([entries], form.base.shape).toarray() / form.scales[rule]
+    for place, level in levels.items():
+        found = form.rules[place]
+        moved = found._replace(rule=found.rule.at(level))
+        entries, _ = _compiler_of(form).rate(moved.excess)
+        couplings[place] = _stack([entries], form.base.shape).toarray() / form.scales[place]
     return replace(form, couplings=sparse.csr_array(couplings))
 
 

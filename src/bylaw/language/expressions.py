@@ -548,6 +548,27 @@ class Rule:
         return _find_level(self.right, self)
 
     @property
+    def factor(self) -> Rate | None:
+        """The share of rows that the level multiplies, as b in a >= 0.8 * b, which is a rule on a / b; None
+        where the level is a bound by itself, or multiplies what may be below zero."""
+        side = self.right
+        if len(side.terms) != 1 or side.constant or not (side.is_probability and self.is_linear):
+            return None
+        return Rate(((side.terms[0][0], 1.0),))
+
+    @property
+    def bounded(self) -> Rate | Ratio:
+        """What the rule bounds by a number: all rates together, or a / b."""
+        if self.factor is not None:
+            return Ratio(self.left, self.factor)
+        return replace(self.left - self.right, constant=0.0)
+
+    @property
+    def bound(self) -> float:
+        """The number on the right, once all rates are on the left."""
+        return self.right.constant - self.left.constant
+
+    @property
     def template(self) -> str:
         """Its text, with `level` in place of the number."""
         return f"{self.left} {self.sense} {_format_template(self.right, self)}"

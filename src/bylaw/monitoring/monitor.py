@@ -16,7 +16,6 @@ from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_fraction, check_positive
 from bylaw.auditing.costs import add_changes
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits
-from bylaw.auditing.verdicts import describe_rule
 from bylaw.data.arrays import as_vector, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import Limits
@@ -388,7 +387,7 @@ class Monitor:
         watched, state = self.watched[place], self.states[place]
         sums = np.array([list(vars(state.sums).values())]).T
         (estimate,), (lower,), (upper,) = watched.measure(sums, self.alarm_limits.level)
-        target, sign = describe_rule(one.rule).target, 1.0 if one.rule.sense == "<=" else -1.0
+        target, sign = one.rule.bound, 1.0 if one.rule.sense == "<=" else -1.0
 
         def convert(excess: float, least: float, most: float) -> tuple[float, float, float]:
             """To the rate, of which the rule states a bound."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from bylaw.auditing.audit import Audit
@@ -11,7 +12,7 @@ from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, judge_estima
 from bylaw.data.evidence import count_effective
 from bylaw.data.outcomes import name_cost
 from bylaw.formulation.row_rates import compute_sizes
-from bylaw.language.expressions import LABEL, Rate, Rule
+from bylaw.language.expressions import LABEL, Rate, Ratio, Rule
 from bylaw.report.number_format import Unit, find_unit
 from bylaw.report.rows import ReportRows
 
@@ -21,7 +22,7 @@ class BoundedRate:
     """One rate with the rules on it: an upper bound, a lower one, or both."""
 
     place: int  # of its statement among the problem's rules
-    rate: Rate  # without its constant
+    rate: Rate | Ratio  # without its constant
     rules: tuple[str, ...]
     low: float = -math.inf  # the rate may be from here ...
     high: float = math.inf  # ... to here
@@ -50,13 +51,13 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
     policy, seen = rows.policy, rows.seen
     stated = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
     judged = audit.rules if audit else [_estimate(found.rule, rows) for found in stated]
-    rates: dict[frozenset, BoundedRate] = {}
+    rates: dict[Hashable, BoundedRate] = {}
     for (rule, _, place, _), found in zip(stated, judged, strict=True):
-        rate = rule.left - rule.right
-        predicted = bool(find_predicted_costs(rate, rows.seen))
-        bounded = _make_bounded_rate(place, replace(rate, constant=0.0), found, predicted)
+        rate = rule.bounded
+        predicted = bool(find_predicted_costs(rule.excess, rows.seen))
+        bounded = _make_bounded_rate(place, rate, found, predicted)
+        key: Hashable = rate if isinstance(rate, Ratio) else frozenset(rate.terms)
         mirrored = frozenset((atom, -c) for atom, c in rate.terms)
-        key = frozenset(rate.terms)
         if mirrored in rates:  # a - b and b - a are one
             key, bounded = mirrored, _mirror(bounded)
         rates[key] = _merge(rates[key], bounded) if key in rates else bounded
@@ -80,7 +81,7 @@ def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
     return judge_estimate(rule, excess, effective, rows.policy, rows.seen, rows.probabilities)
 
 
-def _make_bounded_rate(place: int, rate: Rate, judged: RuleAudit, predicted: bool) -> BoundedRate:
+def _make_bounded_rate(place: int, rate: Rate | Ratio, judged: RuleAudit, predicted: bool) -> BoundedRate:
     high, low = (judged.target, -math.inf) if judged.sense == "<=" else (math.inf, judged.target)
     return BoundedRate(
         place,

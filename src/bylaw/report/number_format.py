@@ -9,7 +9,7 @@ from typing import Literal
 
 from bylaw._base.typing import Value
 from bylaw.auditing.verdicts import TOLERANCE
-from bylaw.language.expressions import Rate, Rule
+from bylaw.language.expressions import Rate, Ratio, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 
@@ -114,8 +114,10 @@ def format_moment(moment: str | datetime) -> str:
     return found.strftime("%Y-%m-%d %H:%M %Z").strip()
 
 
-def find_unit(rate: Rate) -> Unit:
-    """How values of a rate are read."""
+def find_unit(rate: Rate | Ratio) -> Unit:
+    """How values of a rate are read; a ratio of shares, as a share."""
+    if isinstance(rate, Ratio):
+        return "share" if rate.numerator.is_probability and rate.denominator.is_probability else "plain"
     if not rate.is_probability:
         return "plain"
     return "share" if len(rate.terms) == 1 and rate.terms[0][1] == 1 else "points"

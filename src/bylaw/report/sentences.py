@@ -47,8 +47,7 @@ def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
         where = f"in the worst group by {_write_partition(rate)}"
         return f"{describe_rate(rate.rate, kind)}, {where},"
     if isinstance(rate, Ratio):
-        parts = [describe_rate(part, kind) for part in (rate.numerator, rate.denominator)]
-        return f"the ratio of {parts[0]} to {parts[1]}"
+        return _describe_ratio(rate, kind)
     if not all(atom.definition.phrase for atom, _ in rate.terms):
         return str(rate)
     match rate.terms:
@@ -60,6 +59,24 @@ def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
             share = _write_factor(-factor)
             return f"{_write_noun(atom, kind)}, less {share}{_write_noun(other, kind, like=atom)}"
     return str(rate)
+
+
+def _describe_ratio(ratio: Ratio, kind: Kind) -> str:
+    if not all(atom.definition.phrase for atom, _ in ratio.terms):
+        return str(ratio)
+    match ratio.numerator, ratio.denominator:
+        case Rate(((atom, 1.0),), 0.0), Rate(((other, 1.0),), 0.0):
+            if part := _find_part_phrase(atom, other):
+                whole = f"{_write_cases(atom, kind)} that {_fill_phrase(other, kind)}"
+                return f"of {whole}, the share that {part}"
+            return f"the ratio of {_write_noun(atom, kind)} to {_write_noun(other, kind, like=atom)}"
+    parts = [describe_rate(part, kind) for part in (ratio.numerator, ratio.denominator)]
+    return f"the ratio of {parts[0]} to {parts[1]}"
+
+
+def _find_part_phrase(atom: Atom, other: Atom) -> str | None:
+    """How cases of one rate are counted among those of another, if they are."""
+    return atom.definition.part_phrases.get(other.name) if atom.event == other.event else None
 
 
 def _write_partition(objective: Worst) -> str:
@@ -198,8 +215,7 @@ def _write_bound(atom: Atom, bound: str, level: float, kind: Kind) -> str:
 
 
 def _write_ratio(atom: Atom, bound: str, factor: float, other: Atom, kind: Kind) -> str:
-    part = atom.definition.part_phrases.get(other.name)
-    if part and atom.event == other.event:
+    if part := _find_part_phrase(atom, other):
         share, whole = _write_exactly(factor, "share"), _fill_phrase(other, kind)
         return f"of {_write_cases(atom, kind)} that {whole}, {bound} {share} {part}"
     noun = _write_noun(other, kind, like=atom)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,9 +14,9 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.auditing.costs import is_observed
-from bylaw.auditing.verdicts import TOLERANCE
+from bylaw.auditing.verdicts import TOLERANCE, describe_rule
 from bylaw.data.outcomes import ObservedRows
-from bylaw.errors import BylawError, RuleError
+from bylaw.errors import BylawError
 from bylaw.formulation.row_rates import compute_row_rates, measure_rate, standard_error
 from bylaw.formulation.solution import FittedRate, Status
 from bylaw.language.action_space import Kind
@@ -34,17 +34,6 @@ INTERVAL = "95 % intervals: 1.96 standard errors on each side"
 _NO_PRICE = "It is missed, so that its price tells nothing: loosen it, or another rule."
 _ROUNDING = 1e-6  # of a rate
 _SETTLED, _LEANING = 0.99, 0.75  # probabilities of the likeliest decision
-
-
-@dataclass(frozen=True)
-class RatedRule:
-    """A single rule on some rows, in the unit of its level."""
-
-    rule: Rule
-    excess: float
-    rate: float  # what is compared with the level
-    bound: float
-    slope: float  # of the excess in the level
 
 
 def find_objective_unit(rate: Objective) -> Unit:
@@ -89,21 +78,21 @@ def draw_rules(
     allowed, drawn = (_ROUNDING if missed else policy.guarantee.violation), []
     for place, statement in enumerate(policy.problem.rules):
         rules = [found.rule for found in stated if found.place == place]
-        worst = _rate_rule(*_find_worst(rules, rows, known), rows)
-        price, holds = prices.get(str(statement), 0.0), worst.excess <= TOLERANCE + allowed
+        worst, excess = _find_worst(rules, rows, known)
+        price, holds = prices.get(str(statement), 0.0), excess <= TOLERANCE + allowed
         drawn.append(
-            describe_rule(statement, policy.problem)
+            describe_statement(statement, policy.problem)
             | {
                 "price": price,
                 "price_words": write_price(price, statement, problem.minimize) if holds else _NO_PRICE,
                 "holds": holds,
             }
-            | _draw_rate(worst, statement, rows, fitted, intervals)
+            | _draw_rate(worst, excess, statement, rows, fitted if intervals else None)
         )
     return drawn
 
 
-def describe_rule(statement: Statement, problem: Problem) -> dict[str, Any]:
+def describe_statement(statement: Statement, problem: Problem) -> dict[str, Any]:
     """What is known of a rule without any policy."""
     numbers = dict.fromkeys(
         ("price", "price_words", "rate", "bound", "sense", "holds", "signed", "lower", "upper", "worst")
@@ -118,18 +107,6 @@ def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, flo
     return rules[place], excesses[place]
 
 
-def _rate_rule(rule: Rule, excess: float, rows: ReportRows) -> RatedRule:
-    """The rate is the level at which the rule would just hold: an excess is affine in the level."""
-    try:
-        level = rule.level
-    except RuleError:  # several numbers: all of them go to the left
-        return RatedRule(rule, excess, excess if rule.sense == "<=" else -excess, 0.0, -1.0)
-    factor = 1.0 if not rule.right.terms else rows.measure(Rate(((rule.right.terms[0][0], 1.0),)))
-    slope = -factor if rule.sense == "<=" else factor
-    rate = level - excess / slope if slope else math.nan
-    return RatedRule(rule, excess, rate, level, slope)
-
-
 def _find_error(rule: Rule, rows: ReportRows, fitted: Mapping[str, FittedRate]) -> float:
     """The standard error of a rule's excess."""
     if str(rule) in fitted:
@@ -138,28 +115,29 @@ def _find_error(rule: Rule, rows: ReportRows, fitted: Mapping[str, FittedRate]) 
 
 
 def _draw_rate(
-    worst: RatedRule,
+    rule: Rule,
+    excess: float,
     statement: Statement,
     rows: ReportRows,
-    fitted: Mapping[str, FittedRate],
-    intervals: bool,
+    fitted: Mapping[str, FittedRate] | None,
 ) -> dict[str, Any]:
-    rule = worst.rule
-    wide = _find_error(rule, rows, fitted) / abs(worst.slope) if intervals and worst.slope else math.nan
-    rate, bound, sense = worst.rate, worst.bound, rule.sense
+    """A single rule in the unit of its level; with an interval, if standard errors are given."""
+    factor = 1.0 if rule.factor is None else rows.measure(rule.factor)
+    wide = _find_error(rule, rows, fitted) / factor if fitted is not None and factor else math.nan
+    found = describe_rule(rule, excess, factor=factor)
+    rate, bound, sense = found.estimate, found.target, rule.sense
     band = _is_difference(statement)
     if band and sense == ">=":  # the other side of it
         rate, bound, sense = -rate, -bound, "<="
     several = isinstance(statement, Family | Band)
-    named = replace(rule.left - rule.right, constant=0.0)
     return {
         "rate": rate,
         "bound": bound,
         "sense": sense,
-        "signed": worst.rate if band else None,  # a difference with its direction
-        "lower": worst.rate - _NORMAL * wide,
-        "upper": worst.rate + _NORMAL * wide,
-        "worst": describe_rate(named, rows.policy.action_space.kind) if several else None,
+        "signed": found.estimate if band else None,  # a difference with its direction
+        "lower": found.estimate - _NORMAL * wide,
+        "upper": found.estimate + _NORMAL * wide,
+        "worst": describe_rate(rule.bounded, rows.policy.action_space.kind) if several else None,
     }
 
 

@@ -337,7 +337,7 @@ class Session:
         problem = self.state(question)
         rules: list[Any] = [None] * len(question.rules)
         for place, statement in zip(question.places, problem.rules, strict=True):
-            rules[place] = picture.describe_rule(statement, problem)
+            rules[place] = picture.describe_statement(statement, problem)
         space = problem.action_space(self.evidence.classes, self.evidence.options)
         relaxations = [
             _relax(question.places[i], statement, diagnosis.relaxation[str(statement)])

@@ -166,7 +166,7 @@ def _check_judging(confidence: float | None, method: str | None, fitted_rows: st
 def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     """Each rule or family as it was stated, with its worst member."""
     from bylaw.auditing.costs import format_referred
-    from bylaw.auditing.formatting import describe_cost
+    from bylaw.auditing.formatting import describe_cost, describe_need
 
     families: dict[str, list[RuleAudit]] = {}
     for rule in found.rules:
@@ -180,6 +180,9 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
             sure = f"{100 * found.confidence:g} % bounds {worst.lower:.4f} to {worst.upper:.4f}"
             shown = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
             tell(f"  estimate {shown}{'' if math.isnan(worst.lower) else f', {sure}'}")
+        if needs := [rule.rows_needed for rule in members if not math.isnan(rule.rows_needed)]:
+            what = "it" if len(needs) == 1 else f"all {len(needs)}"
+            tell(f"  {describe_need(max(needs), found.rows, what)}")
     kind = describe_cost(found)
     before = "not known" if math.isnan(found.cost_before) else f"{found.cost_before:.4g}"
     tell(
