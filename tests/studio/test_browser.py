@@ -193,6 +193,50 @@ def test_undo_and_redo(opened):
     assert figures(page) == second
 
 
+def test_steps_can_be_undone_after_a_reload(opened):
+    page, _ = opened("loans")
+    first = figures(page)
+    page.fill("#level-0", "10")
+    page.keyboard.press("Enter")
+    settle(page)
+    second = figures(page)
+    page.reload()
+    settle(page)
+    assert figures(page) == second
+    page.click("#undo")
+    settle(page)
+    assert figures(page) == first
+    page.reload()
+    settle(page)
+    page.click("#redo")
+    settle(page)
+    assert figures(page) == second
+    page.evaluate("() => sessionStorage.setItem(sessionStorage.key(0), '{\"past\": [7]}')")  # not ours
+    page.reload()
+    settle(page)
+    assert figures(page) == second
+    assert page.locator("#undo").is_disabled()
+
+
+def test_words_to_choose_from(opened):
+    page, _ = opened("loans")
+    page.click("summary:has-text('What a rule can say')")
+    names = page.locator("#words code").all_text_contents()
+    assert "demographic_parity(attributes, tol, between, labels)" in names
+    assert "rejected()" in names
+    assert not [
+        name for name in names if name.startswith(("worst(", "g_mean(", "custom("))
+    ]
+    page.click("#words button:has-text('rejection_parity')")
+    assert page.input_value("#new-rule") == "rejection_parity("
+    page.locator("#new-rule-list li").first.click()  # the group
+    page.keyboard.type(", tol=0.05)")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#sentence-2")
+    settle(page)
+    assert "referred" in page.locator("#sentence-2").text_content()
+
+
 def test_the_address_holds_the_state(opened):
     page, _ = opened("loans")
     page.fill("#level-0", "6")

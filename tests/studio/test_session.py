@@ -20,8 +20,9 @@ from bylaw.policy.policy import Policy
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import session as session_module
 from bylaw.studio.jobs import CancelledError, Job
+from bylaw.studio.questions import Question
 from bylaw.studio.saved_files import Source, suggest_next
-from bylaw.studio.session import Question, Session
+from bylaw.studio.session import Session
 from helpers.scored import people
 
 RULES = ["demographic_parity('sex', tol={})", "rejected() <= {}"]
@@ -149,8 +150,9 @@ def test_the_first_answer_states_what_there_is():
     assert start["groups"] == {"sex": ["F", "M"]}
     assert (start["references"], start["costs"], start["labelled"]) == (["old"], ["visit"], True)
     assert start["problem"]["rules"] == [{"text": str(rule), "on": True} for rule in problem.rules]
-    assert "error" in [word["name"] for word in start["rates"]]
-    assert "equalized_odds" in [word["name"] for word in start["families"]]
+    kinds = {word["name"]: word["kind"] for word in start["words"]}
+    expected = {"error": "rate", "recall": "rate", "equalized_odds": "family", "worst": "objective"}
+    assert kinds.items() >= (expected | {"g_mean": "objective"}).items()
     assert not Session(problem, evidence).start()["labelled"]
 
 

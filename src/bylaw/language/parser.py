@@ -8,7 +8,7 @@ import difflib
 import inspect
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from bylaw.errors import RuleError, RuleSyntaxError
 from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Ratio, Rule, as_rate
@@ -42,7 +42,7 @@ class Word(NamedTuple):
     name: str
     signature: str  # as it is called
     help: str  # the first paragraph of its docstring
-    is_family: bool
+    kind: Literal["rate", "family", "objective"]  # an objective can only be minimised
 
 
 def describe_words() -> list[Word]:
@@ -52,10 +52,17 @@ def describe_words() -> list[Word]:
             name,
             f"{name}({', '.join(inspect.signature(word).parameters)})",
             " ".join((word.__doc__ or "").partition("\n\n")[0].split()),
-            name in FAMILIES,
+            _find_kind(name),
         )
         for name, word in list_words().items()
     ]
+
+
+def _find_kind(name: str) -> Literal["rate", "family", "objective"]:
+    if name in FAMILIES:
+        return "family"
+    is_rate = name in ABBREVIATIONS or (name in DEFINITIONS and DEFINITIONS[name].factors is None)
+    return "rate" if is_rate else "objective"
 
 
 def parse(text: str) -> Rate | Ratio | Worst | Statement:

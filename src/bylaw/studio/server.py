@@ -30,7 +30,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from bylaw.errors import BylawError, OptionError
 from bylaw.report.colors import write_variables
 from bylaw.studio.jobs import CancelledError
-from bylaw.studio.session import Session, describe, read_rules
+from bylaw.studio.questions import read_rules
+from bylaw.studio.session import Session, describe
 
 _HOST = "127.0.0.1"
 _LARGEST = 1_000_000  # bytes of a body
@@ -50,6 +51,7 @@ _SCRIPTS = (  # of one duty each; together they are the one script of the page, 
     "completion",
     "combobox",
     "rule_text",
+    "words",
     "answer",
     "charts",
     "rates",

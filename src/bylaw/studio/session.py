@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -16,58 +16,30 @@ from bylaw._base.interruption import interrupting
 from bylaw._base.json_reader import format_json
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
-from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError, RuleSyntaxError
+from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError
 from bylaw.fitting.conflicts import Diagnosis
 from bylaw.fitting.frontier import frontier
 from bylaw.fitting.solve import solve
 from bylaw.formulation.row_rates import decide_baseline
 from bylaw.formulation.solution import Status
-from bylaw.language.expressions import LABEL, Band, Rule
-from bylaw.language.families import Family
-from bylaw.language.parser import Statement, describe_words, parse
+from bylaw.language.expressions import LABEL
+from bylaw.language.parser import Statement, describe_words
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.provenance import versions
 from bylaw.policy.serialization import to_dict
 from bylaw.report.document import report
-from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.report.sentences import describe_rate, write_sentence
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import picture
 from bylaw.studio.jobs import CancelledError, Job, Jobs
+from bylaw.studio.questions import Question, View, locate_mistake, parse_statement, read_place
 from bylaw.studio.saved_files import SavedFile, Source, suggest_next, write_program, write_rules
+from bylaw.studio.sliders import describe_level, relax
 
-View = Literal["predicted", "observed"]
 _POINTS = 13  # of a frontier
 _SMALL = 200_000  # rows, of which it is always said which rules too few of them show
-_ANY_LEVEL = 0.123457
-_SLIDER = ("level", "lowest", "highest", "step", "unit", "template", "parts", "loosening")
-
-
-@dataclass(frozen=True)
-class Question:
-    """A problem as a page states it: rules that are switched off are left out."""
-
-    minimize: str
-    rules: tuple[tuple[str, bool], ...]  # text, and whether it is on
-    view: View = "predicted"
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any], labelled: bool) -> Question:
-        """From what a page sent, which may be anything."""
-        minimize, rules, view = (content.get(name) for name in ("minimize", "rules", "view"))
-        view = ("observed" if labelled else "predicted") if view is None else view
-        if view not in ("predicted", "observed"):
-            raise OptionError(f"view must be 'predicted' or 'observed', not {view!r}")
-        if not isinstance(minimize, str):
-            raise OptionError("minimize must be text")
-        return cls(minimize, read_rules(rules), view)
-
-    @property
-    def places(self) -> list[int]:
-        """Of the rules that are on, among all."""
-        return [i for i, (_, on) in enumerate(self.rules) if on]
 
 
 @dataclass(eq=False)
@@ -113,10 +85,6 @@ class Session:
         """What a page shows before anything is solved."""
         evidence, seen = self.evidence, self._observe("observed")
         space = self.problem.action_space(evidence.classes, evidence.options)
-        words = [
-            {"name": word.name, "signature": word.signature, "help": word.help} for word in describe_words()
-        ]
-        families = {word.name for word in describe_words() if word.is_family}
         return {
             "title": self.title,
             "version": versions()["bylaw"],
@@ -129,8 +97,7 @@ class Session:
             "costs": list(evidence.costs),
             "labelled": LABEL in seen.observed,
             "observed_groups": sorted(seen.observed - {LABEL}),
-            "rates": [word for word in words if word["name"] not in families],
-            "families": [word for word in words if word["name"] in families],
+            "words": [word._asdict() for word in describe_words()],
             "next": suggest_next(self.source),
             "problem": {
                 "minimize": str(self.problem.minimize),
@@ -143,16 +110,16 @@ class Session:
         moves."""
         stated = minimize if minimize is not None and self.read_objective(minimize)["ok"] else None
         try:
-            statement = _parse_statement(text)
+            statement = parse_statement(text)
             problem = self._state(stated or str(self.problem.minimize), [statement])
             self._check(problem)
         except BylawError as wrong:
-            return _locate(wrong)
+            return locate_mistake(wrong)
         return {
             "ok": True,
             "text": str(statement),
             "sentence": write_sentence(statement, problem.kind),
-            **_describe_level(statement),
+            **describe_level(statement),
         }
 
     def read_objective(self, text: str, rules: Sequence[str] = ()) -> dict[str, Any]:
@@ -161,12 +128,12 @@ class Session:
         statements = []
         for rule in rules:
             with suppress(BylawError):
-                statements.append(_parse_statement(rule))
+                statements.append(parse_statement(rule))
         try:
             problem = self._state(text, statements)
             self._check(problem.with_rules(()))
         except BylawError as wrong:
-            return _locate(wrong)
+            return locate_mistake(wrong)
         minimize = problem.minimize
         return {"ok": True, "text": str(minimize), "sentence": describe_rate(minimize, problem.kind)}
 
@@ -291,7 +258,7 @@ class Session:
     def state(self, question: Question) -> Problem:
         """The problem that a page states."""
         texts = [question.rules[i][0] for i in question.places]
-        return self._state(question.minimize, [_parse_statement(text) for text in texts])
+        return self._state(question.minimize, [parse_statement(text) for text in texts])
 
     def _state(self, minimize: str, rules: Sequence[Statement]) -> Problem:
         own = self.problem
@@ -340,7 +307,7 @@ class Session:
             rules[place] = picture.describe_statement(statement, problem)
         space = problem.action_space(self.evidence.classes, self.evidence.options)
         relaxations = [
-            _relax(question.places[i], statement, diagnosis.relaxation[str(statement)])
+            relax(question.places[i], statement, diagnosis.relaxation[str(statement)])
             for i, statement in enumerate(problem.rules)
             if str(statement) in diagnosis.relaxation
         ]
@@ -368,7 +335,7 @@ class Session:
     def _trace(self, question: Question, place: int, job: Job) -> dict[str, Any]:
         problem = self.state(question)
         statement = problem.rules[question.places.index(place)]
-        slider = _describe_level(statement)
+        slider = describe_level(statement)
         if slider["level"] is None:
             raise OptionError(f"{statement} has no single level")
         levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], _POINTS), slider["level"]])
@@ -459,26 +426,6 @@ class Session:
         return self._seen[view]
 
 
-def read_place(content: Mapping[str, Any]) -> tuple[str, int]:
-    """The tab that asks, and the number of its question."""
-    tab, number = content.get("tab"), content.get("number")
-    if not isinstance(tab, str) or type(number) is not int:
-        raise OptionError("tab must be text, and number a whole number")
-    return tab, number
-
-
-def read_rules(rules: Any) -> tuple[tuple[str, bool], ...]:
-    """From what a page sent, which may be anything: the text of each, and whether it is on."""
-    if not isinstance(rules, list):
-        raise OptionError("rules must be a list of {text, on}")
-    read = []
-    for rule in rules:
-        if not isinstance(rule, dict) or not isinstance(rule.get("text"), str):
-            raise OptionError("each of the rules must be {text, on}")
-        read.append((rule["text"], bool(rule.get("on", True))))
-    return tuple(read)
-
-
 def describe(problem: object) -> str:
     """An error or a warning, with its notes."""
     return "\n".join([str(problem), *getattr(problem, "__notes__", ())])
@@ -500,70 +447,3 @@ def _catch_warnings() -> Iterator[list[Warning | str]]:
 
         warnings.showwarning = note
         yield caught
-
-
-def _locate(wrong: BylawError) -> dict[str, Any]:
-    """A mistake in a text, and where it is."""
-    if isinstance(wrong, RuleSyntaxError):
-        return {"ok": False, "error": wrong.message, "line": wrong.line, "column": wrong.column}
-    return {"ok": False, "error": str(wrong), "line": 1, "column": 0}
-
-
-def _parse_statement(text: str) -> Statement:
-    statement = parse(text)
-    if not isinstance(statement, Rule | Band | Family):
-        raise RuleSyntaxError("a rule compares a rate: write <= or >= and a number, or a family", text)
-    return statement
-
-
-def _describe_level(statement: Statement) -> dict[str, Any]:
-    """What a slider moves, from where to where; nothing for rules without a single number."""
-    try:
-        level, template = statement.level, statement.template
-        moved = str(statement.at(_ANY_LEVEL))
-    except RuleError:
-        return dict.fromkeys(_SLIDER)
-    if isinstance(level, tuple):
-        return dict.fromkeys(_SLIDER)
-    unit = find_level_unit(statement)
-    lowest, highest, step = _choose_range(level, unit)
-    return {
-        "level": level,
-        "lowest": lowest,
-        "highest": highest,
-        "step": step,
-        "unit": unit,
-        "template": template,
-        "parts": _split_template(template, moved),
-        "loosening": statement.loosening,
-    }
-
-
-def _choose_range(level: float, unit: Unit) -> tuple[float, float, float]:
-    """Of a slider."""
-    if unit == "plain":
-        size = 10.0 ** np.ceil(np.log10(2 * abs(level))) if level else 1.0
-        return (-size if level < 0 else 0.0), float(size), float(size / 200)
-    highest = next((end for end in (0.2, 0.5, 1.0) if abs(level) <= 0.8 * end), 1.0)
-    lowest = -highest if level < 0 else 0.0
-    return lowest, max(highest, level), highest / 200
-
-
-def _split_template(template: str, moved: str) -> list[str]:
-    """What is before and after the number."""
-    text = repr(_ANY_LEVEL)
-    place = template.find("level")
-    while template[:place] + text + template[place + 5 :] != moved:
-        place = template.index("level", place + 1)
-    return [template[:place], template[place + 5 :]]
-
-
-def _relax(place: int, statement: Statement, slack: float) -> dict[str, Any]:
-    """The level that lets all rules hold, rounded outwards."""
-    level = getattr(statement, "level", None)
-    if not isinstance(level, float | int):
-        return {"rule": place, "level": None, "loosened": slack}
-    digits = 10**4
-    loose = statement.loosening * (level + statement.loosening * slack * (1 + 1e-3))
-    loosest = statement.loosening * float(np.ceil(loose * digits) / digits)
-    return {"rule": place, "level": loosest, "loosened": abs(loosest - level)}

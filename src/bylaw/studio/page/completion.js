@@ -4,6 +4,7 @@ const quote = (value) => {
   if (typeof value === "string") return `'${visible(value.replace(/[\\']/g, "\\$&")).replace(/\n/g, "\\n")}'`;
   return value === true ? "True" : value === false ? "False" : String(value);
 };
+const listWords = (...kinds) => start.words.filter((word) => kinds.includes(word.kind));
 const ofClasses = ["selected", "precision", "recall", "f1"];
 const ofReferences = ["disagreement", "omits"];
 
@@ -41,7 +42,7 @@ function readContext(text) {
   };
 }
 function listValues(context) {
-  const family = start.families.some((one) => one.name === context.called);
+  const family = listWords("family").some((one) => one.name === context.called);
   if (context.called === "given") {
     if (context.named === "label") return start.classes.map((value) => [value, "class"]);
     if (context.named === "decision") return start.actions.map((value) => [value, "decision"]);
@@ -79,7 +80,7 @@ function listCompletions(text, cursor, rulesToo) {
       ["decision", "what is decided"],
     ].map(([name, help]) => ({ insert: `${name}=`, shown: `${name}=`, help }));
   } else if (!context.quoted) {
-    const sources = rulesToo ? [...start.rates, ...start.families] : start.rates;
+    const sources = rulesToo ? listWords("rate", "family") : listWords("rate", "objective");
     found = sources.map((one) => ({
       insert: `${one.name}(${/\(\s*\)/.test(one.signature) ? ")" : ""}`,
       shown: one.signature || one.name,

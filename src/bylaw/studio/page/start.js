@@ -67,7 +67,9 @@ function begin() {
     view: start.labelled ? "observed" : "predicted",
   };
   readHash();
+  recallHistory();
   commit();
+  showWords();
   showStart();
 }
 callJson("/api/start").then(

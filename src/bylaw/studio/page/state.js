@@ -52,8 +52,29 @@ function showHistory() {
   const focused = document.activeElement;
   undo.disabled = present <= 0;
   redo.disabled = present >= past.length - 1;
+  keepHistory();
   if (focused === undo && undo.disabled) redo.focus();
   if (focused === redo && redo.disabled) undo.focus();
+}
+
+// Of this tab and this run of the server, so that a reload loses no step.
+const HISTORY = `bylaw history ${token}`;
+function keepHistory() {
+  try {
+    sessionStorage.setItem(HISTORY, JSON.stringify({ past, present }));
+  } catch {
+    sessionStorage.removeItem(HISTORY); // there is no room for it
+  }
+}
+function recallHistory() {
+  try {
+    const found = JSON.parse(sessionStorage.getItem(HISTORY));
+    const steps = found.past.map(readState);
+    if (!steps.every(Boolean) || !same(steps[found.present], state)) return;
+    [past, present] = [steps, found.present];
+  } catch {
+    // none, or not ours
+  }
 }
 
 const writeState = () =>
