@@ -64,13 +64,13 @@ def written_out(distribution, labels, sex):
         - distribution[:, 1].mean(),
         "selected(1).given(sex='F') - selected(1) >= -0.06": distribution[women, 1].mean()
         - distribution[:, 1].mean(),
-        "error() <= 0.32 * accepted()": wrong.mean() - 0.32 * (1 - distribution[:, 2]).mean(),
+        "error() <= 0.32 * accepted()": wrong.sum() / (1 - distribution[:, 2]).sum(),
         "selected(1).given(label=1, sex='F') - selected(1).given(label=1) <= 0.2": distribution[
             women & positive, 1
         ].mean()
         - distribution[positive, 1].mean(),
         "selected(0).given(sex='F') >= 0.7 * selected(0).given(sex='M')": distribution[women, 0].mean()
-        - 0.7 * distribution[~women, 0].mean(),
+        / distribution[~women, 0].mean(),
     }
 
 

@@ -147,8 +147,11 @@ def test_an_estimate_on_fitted_rows_is_prediction_powered():
     found = audit(policy, evidence, labels=partly, fitted_rows="estimate")
     assert str(found.verdict) == "estimated to hold"
     rows = observe(evidence, partly)
-    rate = policy.expected(rule.excess, rows, probabilities=policy.probabilities(evidence))
-    assert found.rules[0].excess == pytest.approx(rate)
+    wrong, answered = (
+        policy.expected(rate, rows, probabilities=policy.probabilities(evidence))
+        for rate in (error(), accepted())
+    )
+    assert found.rules[0].estimate == pytest.approx(wrong / answered)
     assert "prediction-powered" in repr(found)
 
 

@@ -220,7 +220,11 @@ def test_objectives_are_saved_traced_and_reported(objective, tmp_path):
     assert traced.cost[1] == pytest.approx(policy.expected(objective, evidence), abs=5e-3)
     assert str(objective) in repr(traced)
     words = (
-        "ratio of" if objective == error() / accepted() else " mean " if "g_mean" in str(objective) else ""
+        "of those that get a wrong one"
+        if objective == error() / accepted()
+        else " mean "
+        if "g_mean" in str(objective)
+        else ""
     )
     assert words in report(loaded, evidence, levels=3).html
 

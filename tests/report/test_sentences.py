@@ -197,11 +197,14 @@ def test_rates_as_nouns():
     assert noun == (
         "the share of cases with sex “F” that are decided “yes”, less 80 % of that of cases with sex “M”"
     )
+    ratio = describe_rate(F / selected("yes").given(sex="M"))
+    assert ratio == (
+        "the ratio of the share of cases with sex “F” that are decided “yes” to that of cases with sex “M”"
+    )
     assert describe_rate(1 - g_mean()) == "one less the geometric mean of the recalls of all classes"
     assert describe_rate(1 - f1("yes")) == "one less the F1 score of “yes”"
     assert describe_rate(error() / accepted()) == (
-        "the ratio of the share of all cases that are answered wrongly to the share of all cases that get an "
-        "answer"
+        "the share, among all cases that get an answer, of those that get a wrong one"
     )
     assert describe_rate(error() + 0.2 * rejected()) == "error() + 0.2 * rejected()"
 

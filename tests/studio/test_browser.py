@@ -224,9 +224,7 @@ def test_words_to_choose_from(opened):
     names = page.locator("#words code").all_text_contents()
     assert "demographic_parity(attributes, tol, between, labels)" in names
     assert "rejected()" in names
-    assert not [
-        name for name in names if name.startswith(("worst(", "g_mean(", "custom("))
-    ]
+    assert not [name for name in names if name.startswith(("worst(", "g_mean(", "custom("))]
     page.click("#words button:has-text('rejection_parity')")
     assert page.input_value("#new-rule") == "rejection_parity("
     page.locator("#new-rule-list li").first.click()  # the group

@@ -68,7 +68,7 @@ def _describe_ratio(ratio: Ratio, kind: Kind) -> str:
         case Rate(((atom, 1.0),), 0.0), Rate(((other, 1.0),), 0.0):
             if part := _find_part_phrase(atom, other):
                 whole = f"{_write_cases(atom, kind)} that {_fill_phrase(other, kind)}"
-                return f"of {whole}, the share that {part}"
+                return f"the share, among {whole}, of those that {part}"
             return f"the ratio of {_write_noun(atom, kind)} to {_write_noun(other, kind, like=atom)}"
     parts = [describe_rate(part, kind) for part in (ratio.numerator, ratio.denominator)]
     return f"the ratio of {parts[0]} to {parts[1]}"
