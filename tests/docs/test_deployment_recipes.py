@@ -1,4 +1,4 @@
-"""The recipes for deployment run: the service always, the others where their tools are installed."""
+"""The recipes for deployment run."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_service_refuses_what_the_policy_does(client, made, changes, word):
     assert word in reply.text
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
+@pytest.mark.slow
 def test_the_model_of_mlflow(made, tmp_path):
     folder, policy, rows, table = made
     script = [sys.executable, RECIPES / "mlflow_pyfunc.py", folder / "policy.json", folder / "rows.parquet"]
