@@ -30,6 +30,7 @@ from bylaw.formulation.passes import Tally
 from bylaw.formulation.rate_response import RateResponse
 from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
+from bylaw.language.expressions import Rate
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
 from bylaw.solvers.complementarity import Complementarity, ObservedSolution, Outline
@@ -286,10 +287,11 @@ class Correction:
         options = {"rng": self.rng, "callback": self.callback, "soften": self.soften}
         found = problem.solve(begin, **options)
         steep = found.multipliers.max(initial=0.0) > _STEEP * self.dual.loss_unit
-        if found.holds and not steep and not self.dual.form.action_space.options:
+        # Rates as observed may satisfy a ratio rule at several prices. At the dearest, hardly a row is
+        # decided: the policy that satisfies it as predicted, where scores are less sure than they could be.
+        ratios = any(is_ratio(rule.excess) for rule in self.dual.form.rules)
+        if found.holds and not steep and not (ratios and self.dual.form.action_space.options):
             return found
-        # Rates as observed may satisfy a rule at several prices. At the dearest, hardly a row is decided: the
-        # policy that satisfies it as predicted, where scores are less sure than they could be.
         free = np.zeros(self.dual.n_rules)
         others = [problem.solve(Outline(free, self.dual.beta / softer), **options) for softer in _FREE_STARTS]
         return min(found, *others, key=_rank)
@@ -390,6 +392,12 @@ class Correction:
         covariance[np.diag_indices(len(rules))] += ((self.trust - self.trust**2) * errors.error**2)[rules]
         values, vectors = np.linalg.eigh(covariance)
         return vectors * np.sqrt(np.maximum(values, 0.0)) @ _draw_normal(len(rules)), rules
+
+
+def is_ratio(excess: Rate) -> bool:
+    """N - D <= 0 without a constant, where both are sums of probabilities."""
+    signs = {coefficient > 0 for _, coefficient in excess.terms}
+    return not excess.constant and excess.is_probability and len(signs) == 2
 
 
 @lru_cache(maxsize=1)

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Margin
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Margin, is_ratio
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.observed_rates import RateExcess
 from bylaw.formulation.solution import Status
@@ -42,7 +42,7 @@ class RatioRules:
         """Those of a correction; None if there are none. A rule whose opposite is a rule too is none: both
         cannot be tightened."""
         form, observed = correction.dual.form, correction.rates
-        ratios = [_is_ratio(found.excess) for found in form.rules]
+        ratios = [is_ratio(found.excess) for found in form.rules]
         chosen = np.array(ratios) & np.isinf(correction.room)
         if not chosen.any():
             return None
@@ -123,12 +123,6 @@ def _rank(correction: Correction, found: CorrectedSolution) -> tuple[bool, float
         return True, float(found.target.stated_excess(found.rates)[correction.exact].max(initial=0.0))
     total = found.dual.tally(found.solution.multipliers)
     return False, float((found.dual.form.base * total.moments).sum() / total.mass)
-
-
-def _is_ratio(excess: Rate) -> bool:
-    """N - D <= 0 without a constant, where both are sums of probabilities."""
-    signs = {coefficient > 0 for _, coefficient in excess.terms}
-    return not excess.constant and excess.is_probability and len(signs) == 2
 
 
 def _double(problem: Problem, form: LinearForm, chosen: NDArray[np.bool_]) -> Problem:
