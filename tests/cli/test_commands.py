@@ -109,6 +109,8 @@ def test_audit_exit_codes_are_a_gate(policy, folder, bylaw):
     undecided = bylaw("audit", "policy.json", "held.parquet", "--rule", "rejected() <= 0.1")
     assert [certified.code, violated.code, undecided.code] == [0, 1, 4]
     assert "all rules together: certified" in certified.out
+    assert re.search(r"about [\d,]+ rows would decide it", undecided.out)
+    assert "would decide" not in certified.out
     fitted = bylaw("audit", "policy.json", "scores.parquet")
     assert fitted.code == 2
     assert "cannot certify it" in fitted.err

@@ -18,6 +18,7 @@ from bylaw import (
     custom,
     demographic_parity,
     disagreement,
+    disparate_impact,
     error,
     error_parity,
     frontier,
@@ -587,6 +588,26 @@ def test_sets_are_counted():
 
 
 @pytest.mark.slow
+def test_ratios_are_shown_as_ratios():
+    evidence, labels, _ = people(3000, 0)
+    held, held_labels, _ = people(3000, 1)
+    rules = [disparate_impact("sex", ratio=0.8, labels=[1]), error() <= 0.3 * accepted(), rejected() <= 0.2]
+    policy = solve(Problem(error(), rules), evidence, labels=labels)
+    made = report(policy, evidence, held_out=HeldOut(held, labels=held_labels), levels=0)
+    kept = section(parsed(made.html), "kept").words().replace("\N{NO-BREAK SPACE}", " ")
+    found = {rule.rule: rule for rule in audit(policy, held, labels=held_labels).rules}
+    ratio = found["selected(1).given(sex='F') >= 0.8 * selected(1).given(sex='M')"]
+    shares = [policy.expected(selected(1).given(sex=sex), held) for sex in "FM"]
+    assert ratio.estimate == pytest.approx(shares[0] / shares[1])
+    assert (
+        "The ratio of the share of cases with sex “F” that are decided “1” to that of cases with sex “M”"
+        in kept
+    )
+    assert f"Allowed: at least 80 %. Estimate: {100 * ratio.estimate:.1f}".rstrip("0").rstrip(".") in kept
+    assert "The share, among all cases that get an answer, of those that get a wrong one" in kept
+    assert "Allowed: at most 30 %" in kept
+
+
 def test_calibration_needs_labels_and_uses_them():
     assert "the true labels of these cases were not given" in page_of("sets")
     tree = section(parsed(page_of("audited")), "calibration")

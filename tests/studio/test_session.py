@@ -16,6 +16,7 @@ from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
 from bylaw.data.outcomes import observe
 from bylaw.errors import GuaranteeWarning, OptionError
+from bylaw.language.parser import parse
 from bylaw.policy.policy import Policy
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import session as session_module
@@ -330,6 +331,30 @@ def test_a_conflict_is_explained_and_its_relaxation_ends_it():
     total = sum(one["loosened"] for one in found["conflict"]["relaxations"])
     assert total == pytest.approx(0.4, abs=2e-3)
     assert ask(session, [rule for rule in moved if rule])["status"] == "solved"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "other", "begins"),
+    [
+        (
+            "disparate_impact('sex', labels=[1])",
+            "selected(1).given(sex='F') <= 0.2",
+            "disparate_impact('sex', ratio=",
+        ),
+        ("error() <= 0.1 * accepted()", "rejected() <= 0.1", "error() <= "),
+    ],
+)
+def test_a_ratio_is_relaxed_by_its_level(ratio, other, begins):
+    evidence, _, _ = people(1000, 0)
+    session = Session(Problem("error()"), evidence)
+    rules = [ratio, "selected(1).given(sex='M') >= 0.6", other]
+    found = ask(session, rules)
+    assert found["status"] == "conflict"
+    for one in found["conflict"]["relaxations"]:
+        statement = parse(rules[one["rule"]])
+        rules[one["rule"]] = str(statement.at(one["level"]))
+    assert rules[0].startswith(begins)
+    assert ask(session, rules)["status"] == "solved"
 
 
 def test_a_failed_question_states_why_and_the_next_is_answered():
