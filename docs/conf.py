@@ -15,14 +15,16 @@ class NDArray(Generic[Scalar]):
 
 
 numpy.typing.NDArray = NDArray  # before bylaw is imported
+sys.path.insert(0, str(Path(__file__).parent))  # gallery_style, mathml
 
 project = "bylaw"
 author = "The bylaw developers"
 copyright = "2026, the bylaw developers"  # noqa: A001
 extensions = [
-    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"),
-    "sphinx_gallery.gen_gallery",
+    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"),
+    "mathml",
 ]
+html_math_renderer = "mathml"
 exclude_patterns = ["_build", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 html_theme = "furo"
 html_title = "bylaw"
@@ -45,7 +47,6 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]
 
-sys.path.insert(0, str(Path(__file__).parent))  # gallery_style
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "auto_examples",

@@ -60,6 +60,15 @@ def address(site):
         server.shutdown()
 
 
+def test_formulas_are_typeset_without_a_network(site):
+    page = (site / "method.html").read_text(encoding="utf-8")
+    assert page.count("<math") > 50
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\\\(|\\\[|\$\\", re.sub(r"(?s)<pre.*?</pre>|<script.*?</script>", "", text)), path
+        assert not re.search(r'<(script|link|img)[^>]*(src|href)="https?:', text), path
+
+
 SEARCHES = {  # what people type, and pages of which one must be among the first three
     "abstention": {"howto", "glossary"},
     "conformal": {"howto", "glossary", "showcases/sets"},
