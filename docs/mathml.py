@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers typeset by themselves: no script, and nothing is fetched from elsewhere."""
+"""Formulas as MathML, which browsers typeset by themselves: no script, and nothing fetched from elsewhere."""
 
 from typing import Any
 

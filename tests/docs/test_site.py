@@ -65,7 +65,9 @@ def test_formulas_are_typeset_without_a_network(site):
     assert page.count("<math") > 50
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
-        assert not re.search(r"\\\(|\\\[|\$\\", re.sub(r"(?s)<pre.*?</pre>|<script.*?</script>", "", text)), path
+        assert not re.search(r"\\\(|\\\[|\$\\", re.sub(r"(?s)<pre.*?</pre>|<script.*?</script>", "", text)), (
+            path
+        )
         assert not re.search(r'<(script|link|img)[^>]*(src|href)="https?:', text), path
 
 

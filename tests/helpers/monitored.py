@@ -66,6 +66,12 @@ def draw_routes(n, seed):
     return Evidence(costs={"wrong": wrong, "usd": usd}, options=("small", "mid", "large"))
 
 
+def average(weights, values):
+    """The sum of the means of all rows, one for each event."""
+    pairs = zip(np.atleast_2d(weights).astype(float), np.atleast_2d(values).astype(float), strict=True)
+    return sum(np.average(z, weights=w) for w, z in pairs)
+
+
 def pool(weights, values):
     """The pooled U-statistic: over the tuples of different rows of each round, one row for each event, the
     mean of the sum of values, weighted by the products of weights. Rows outside all events are left out."""

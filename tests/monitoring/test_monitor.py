@@ -34,9 +34,11 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.monitoring.confidence_sequences import estimate_rates
 from bylaw.monitoring.rule_watch import Watch
 from bylaw.monitoring.wealth import Wealth
 from helpers.monitored import (
+    average,
     describe,
     draw_routes,
     draw_rows,
@@ -126,9 +128,15 @@ def watch(rules, rows=ROWS, policy=POLICY, **options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_rule_by_hand(kind):
+    """The rate over all rows; and over pairs of rows of the same round, which the evidence is about."""
     rule, weights, values = KINDS[kind]
-    (found,) = watch(rule).status
-    assert found.estimate == pytest.approx(pool(weights, values), abs=1e-12)
+    monitor = watch(rule)
+    (found,) = monitor.status
+    assert found.estimate == pytest.approx(average(weights, values), abs=1e-12)
+    sums = np.array([list(vars(monitor.states[0].sums).values())]).T
+    excess = estimate_rates(sums)[0] + monitor.watched[0].constant
+    paired = found.target + (excess if rule.sense == "<=" else -excess)
+    assert paired == pytest.approx(pool(weights, values), abs=1e-12)
     assert found.lower <= found.estimate <= found.upper
     assert found.rows == (np.atleast_2d(weights) > 0).any(axis=0).sum()
     assert (found.rule, found.sense) == (str(rule), rule.sense)
@@ -163,23 +171,14 @@ def test_which_rules_have_values_that_cancel():
     assert found == {"a group and all", "at least, a group and all", "odds"}
 
 
-def test_estimates_are_near_the_rates_of_all_rows():
-    """U-statistics of many rows: a gap is the difference of the two means, a quotient that of the sums."""
-    names = ["between groups", "a group and all", "precision of a group", "predictive parity and all"]
-    found = watch([KINDS[name][0] for name in names]).status
-    for one, (_, weights, values) in zip(found, (KINDS[name] for name in names), strict=True):
-        pairs = zip(np.atleast_2d(weights), np.atleast_2d(values), strict=True)
-        assert one.estimate == pytest.approx(sum(np.average(z, weights=w) for w, z in pairs), abs=0.05)
-
-
 def test_decisions_that_were_taken_count_in_place_of_probabilities():
     taken = POLICY.decide(ROWS.evidence, rng=0)
     monitor = Monitor(POLICY, rules=[precision("yes") >= 0.5, rejected() <= 0.3])
     monitor.update(ROWS.evidence, decisions=taken, labels=ROWS.labels)
     one, two = monitor.status
-    assert one.estimate == pytest.approx(pool(taken == "yes", RIGHT))
+    assert one.estimate == pytest.approx(average(taken == "yes", RIGHT))
     assert one.rows == (taken == "yes").sum()
-    assert two.estimate == pytest.approx(pool(ALL, taken == "reject"))
+    assert two.estimate == pytest.approx(average(ALL, taken == "reject"))
 
 
 def test_sets_by_hand():
@@ -188,12 +187,12 @@ def test_sets_by_hand():
     inside = policy.probabilities(ROWS.evidence)
     monitor.update(ROWS.evidence, labels=ROWS.labels, groups={"sex": ROWS.sex})
     sizes, missed = monitor.status
-    assert sizes.estimate == pytest.approx(pool(ALL, inside.sum(axis=1)))
-    assert missed.estimate == pytest.approx(pool(F, 1 - inside[np.arange(len(ROWS)), RIGHT.astype(int)]))
+    assert sizes.estimate == pytest.approx(average(ALL, inside.sum(axis=1)))
+    assert missed.estimate == pytest.approx(average(F, 1 - inside[np.arange(len(ROWS)), RIGHT.astype(int)]))
     taken = policy.decide(ROWS.evidence, rng=0)
     monitor = Monitor(policy, rules=size() <= 1.5)
     monitor.update(ROWS.evidence, decisions=taken)
-    assert monitor.status[0].estimate == pytest.approx(pool(ALL, taken.sum(axis=1)))
+    assert monitor.status[0].estimate == pytest.approx(average(ALL, taken.sum(axis=1)))
 
 
 def test_options_by_hand():
@@ -204,9 +203,9 @@ def test_options_by_hand():
     monitor = Monitor(policy, rules=rules, limits={"usd": (0, 0.05)}, groups={"lang": ["en", "fr"]})
     monitor.update(rows, groups={"lang": lang}, outcomes={"usd": usd})
     large, all_rows, french = monitor.status
-    assert large.estimate == pytest.approx(pool(np.ones(400), chances[:, 2]))
-    assert all_rows.estimate == pytest.approx(pool(np.ones(400), (usd * chances).sum(axis=1)))
-    assert french.estimate == pytest.approx(pool(lang == "fr", (usd * chances).sum(axis=1)))
+    assert large.estimate == pytest.approx(average(np.ones(400), chances[:, 2]))
+    assert all_rows.estimate == pytest.approx(average(np.ones(400), (usd * chances).sum(axis=1)))
+    assert french.estimate == pytest.approx(average(lang == "fr", (usd * chances).sum(axis=1)))
 
 
 def test_experts_by_hand():
@@ -218,8 +217,8 @@ def test_experts_by_hand():
     monitor = Monitor(policy, rules=["selected('senior') <= 0.2", "error() <= 0.3"])
     monitor.update(ROWS.evidence, labels=ROWS.labels)
     senior, wrong = monitor.status
-    assert senior.estimate == pytest.approx(pool(ALL, chances[:, 3]))
-    assert wrong.estimate == pytest.approx(pool(ALL, np.where(RIGHT, chances[:, 0], chances[:, 1])))
+    assert senior.estimate == pytest.approx(average(ALL, chances[:, 3]))
+    assert wrong.estimate == pytest.approx(average(ALL, np.where(RIGHT, chances[:, 0], chances[:, 1])))
 
 
 def test_families_are_watched_rule_by_rule():
@@ -247,11 +246,11 @@ def test_of_two_labels_one_is_a_copy_of_the_other():
     assert len(monitor.watched) == 4
     for one in monitor.status:
         group, chance = (F if "'F'" in one.rule else M), (no if "'no'" in one.rule else yes)
-        assert one.estimate == pytest.approx(pool([group, ALL], [chance, -chance]), abs=1e-12), one.rule
+        assert one.estimate == pytest.approx(average([group, ALL], [chance, -chance]), abs=1e-12), one.rule
     levels = Monitor(BINARY, rules=["selected('yes') <= 0.6", "selected('no') >= 0.4"])
     levels.update(ROWS.evidence)
     assert len(levels.watched) == 1
-    assert [one.estimate for one in levels.status] == pytest.approx([pool(ALL, yes), pool(ALL, no)])
+    assert [one.estimate for one in levels.status] == pytest.approx([average(ALL, yes), average(ALL, no)])
     assert [one.target for one in levels.status] == [0.6, 0.4]
 
 
@@ -453,7 +452,7 @@ def test_labels_and_groups_come_later_and_in_any_order():
     assert monitor.waiting == len(ROWS)
     monitor.update(ids=order, groups={"sex": ROWS.sex[order]})
     late, now = monitor.status
-    assert late.estimate == pytest.approx(pool(F[order], WRONG[order]))
+    assert late.estimate == pytest.approx(average(F[order], WRONG[order]))
     assert (late.rows, now.rows, monitor.rows, monitor.waiting) == (F.sum(), len(ROWS), len(ROWS), 0)
 
 
@@ -466,7 +465,7 @@ def test_costs_come_later():
     monitor.update(ids=np.arange(50), outcomes={"loss": LOSS[:50]})
     assert [one.rows for one in monitor.status] == [100, 50]
     paid = (LOSS * np.column_stack([NO, YES, OUT])).sum(axis=1)[:50]
-    assert monitor.status[1].estimate == pytest.approx(pool(np.ones(50), paid))
+    assert monitor.status[1].estimate == pytest.approx(average(np.ones(50), paid))
     assert monitor.waiting == 50
 
 
@@ -480,7 +479,7 @@ def test_late_rows_may_come_with_new_ones():
     (found,) = monitor.status
     order = np.concatenate([np.arange(50, 200), np.arange(50)])
     assert found.rows == 200
-    assert found.estimate == pytest.approx(pool(ALL[:200], WRONG[order]))
+    assert found.estimate == pytest.approx(average(ALL[:200], WRONG[order]))
 
 
 def test_what_is_done_again_is_harmless():
@@ -685,7 +684,7 @@ def test_groups_that_the_policy_guesses_are_passed_later():
     for one in monitor.status:
         if one.rule.startswith("selected('yes').given(sex='F')"):
             women = rows.sex == "F"
-            assert one.estimate == pytest.approx(pool([women, np.ones(600)], [yes, -yes]))
+            assert one.estimate == pytest.approx(average([women, np.ones(600)], [yes, -yes]))
 
 
 def test_a_rate_is_not_known_before_there_are_pairs():

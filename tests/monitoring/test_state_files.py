@@ -258,7 +258,7 @@ def set_rule(name, value):
 
 DAMAGES = {
     "format": (lambda c: c.update(format="bylaw-policy"), "format must be one of"),
-    "version": (lambda c: c.update(version=99), "schema version 99, and this bylaw reads version 1; upgrade"),
+    "version": (lambda c: c.update(version=99), "schema version 99, and this bylaw reads version 2; upgrade"),
     "no ever": (lambda c: c.pop("ever"), "has no 'ever'"),
     "ever": (lambda c: c.update(ever=-1), "ever must be a positive number"),
     "ever above one": (lambda c: c.update(ever=3.0), "ever"),

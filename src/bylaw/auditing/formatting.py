@@ -95,7 +95,10 @@ def _format_subtitle(audit: Audit) -> list[str]:
     judged = sum(not rule.reason for rule in audit.rules)
     if not audit.certificate or judged < 2:
         return []
-    return [f"Each rule, with p-values adjusted for {judged} rules:"]
+    return [
+        f"Each rule: verdict and p-value are adjusted for {judged} rules (Holm), as the verdict on all together "
+        "need not be; intervals are for one rule by itself."
+    ]
 
 
 def _sort_rules(audit: Audit) -> list[RuleAudit]:
@@ -165,7 +168,7 @@ def _list_calibration(lines: Sequence[Reliability]) -> list[str]:
     notable = sorted((line for line in lines if line.is_notable), key=lambda line: -line.severity)
     if notable:
         listed = [_format_disagreement(line) for line in notable[:_SHOWN_LINES]]
-        return ["probabilities that are not calibrated:", *listed]
+        return ["probabilities that are not calibrated (calibrate='auto' in a fit may mend that):", *listed]
     if not lines:
         return []
     most = max(line.most_unevenness for line in lines if not line.among)

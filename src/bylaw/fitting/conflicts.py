@@ -73,6 +73,8 @@ class Diagnosis:
     missed: Mapping[str, float] = field(default_factory=dict)
     """As observed, where no conflict is proved: the rules that the policy of `solve` misses, and by how much.
     The scores tell too little about them."""
+    remark: str = ""
+    """Which rates the figures are about, where labels or groups were given."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -103,10 +105,12 @@ class Diagnosis:
             )
             yield from _aligned({name: reach.format(self.least[name]) for name in self.conflict})
             yield (
-                "Loosening one of them so far ends this conflict; other rules may then conflict. The "
-                "smallest change that lets all rules hold:"
+                "Loosening one of them so far ends this conflict; rules that are not listed may then "
+                "conflict. The smallest change that lets all rules of the problem hold:"
             )
             yield from _aligned({name: f"loosened by {slack:.4g}" for name, slack in self.relaxation.items()})
+        if self.remark:
+            yield self.remark
         if self.small_cells:
             yield "Too few rows to judge (give more, merge groups, or leave these out of the rules):"
             yield from _aligned({cell: f"{count:.3g} rows" for cell, count in self.small_cells.items()})

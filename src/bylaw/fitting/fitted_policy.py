@@ -113,7 +113,8 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
     chance, rows = correction.estimate_chance(found)
     rules = zip(found.dual.form.names, *(column.tolist() for column in columns), strict=True)
     softness = correction.dual.beta / found.dual.beta
-    return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness)
+    seen = bool(correction.affected.any())
+    return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness, seen)
 
 
 def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:

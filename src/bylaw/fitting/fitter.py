@@ -294,23 +294,19 @@ def _find_conflict(
         diagnosis = examine(merge_rows(correction), problem, evidence, costs=costs)
         if not diagnosis.feasible:
             few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
-            return _make_error(
-                replace(diagnosis, observed=True), f"These are the observed rates of the fitted rows{few}."
-            )
+            remark = f"These are the observed rates of the fitted rows{few}."
+            return InfeasibleRulesError(replace(diagnosis, observed=True, remark=remark))
     dual, begin = correction.dual.with_beta(found.dual.beta), correction.begin
     soft = dual.with_beta(begin.beta) if begin.beta else dual  # rules hold for soft policies or for none
     solution = correction.run(soft, begin.multipliers)
     if solution.status not in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         return None
     diagnosis = _diagnose(problem, evidence, dual, solution, correction.tol, costs)
-    note = "These are the rates that the probabilities predict; no shift of them helps."
-    return None if diagnosis is None else _make_error(diagnosis, note)
-
-
-def _make_error(diagnosis: Diagnosis, note: str) -> InfeasibleRulesError:
-    conflict = InfeasibleRulesError(diagnosis)
-    conflict.add_note(note)
-    return conflict
+    remark = (
+        "These are the rates that the probabilities predict, and no shift of them helps; as observed, a "
+        "somewhat smaller or larger change may do."
+    )
+    return None if diagnosis is None else InfeasibleRulesError(replace(diagnosis, remark=remark))
 
 
 def _diagnose(

@@ -92,6 +92,7 @@ def format_diagnosis(found: Diagnosis) -> str:
         make_table(heads, conflict, numbers=(1, 2)),
         make_table(("the smallest change that lets all rules hold", "loosen by"), changes, numbers=(1,)),
         small,
+        remarks=[found.remark] if found.remark else [],
     )
 
 

@@ -260,26 +260,29 @@ class FittedRates:
         margin.
     softness : float
         how many times smaller than asked for beta is, where no sharper policy was found to satisfy the rules.
+    observed : bool
+        whether labels or groups were given that rules refer to; otherwise rates are predicted.
 
     Examples
     --------
     >>> rates = FittedRates((FittedRate("error() <= 0.1", -0.002, 0.004, 5000.0, 1.0, 0.002),), 0.7, 33000.0)
     >>> print(rates)
-    as observed, all rules hold on the fitted rows; on new rows with a chance of 70 %, 90 % with 33,000 rows
+    as observed, all rules hold on the fitted rows; on many new rows with a chance of 70 %, 90 % with 33,000 rows
     """
 
     rules: tuple[FittedRate, ...]
     chance: float
     rows_needed: float
     softness: float = 1.0
+    observed: bool = True
 
     def describe_fitted_rows(self) -> str:
         """Whether the rules hold on the fitted rows."""
-        worst = max(self.rules, key=lambda one: one.excess)
+        worst, how = max(self.rules, key=lambda one: one.excess), "observed" if self.observed else "predicted"
         holds = (
-            "as observed, all rules hold on the fitted rows"
+            f"as {how}, all rules hold on the fitted rows"
             if worst.excess <= _ROUNDING
-            else f"as observed on the fitted rows, {worst.rule!r} is missed by {worst.excess:.3g}"
+            else f"as {how} on the fitted rows, {worst.rule!r} is missed by {worst.excess:.3g}"
         )
         softer = f"; beta is {self.softness:.3g} times smaller for it" if self.softness > 1 else ""
         return f"{holds}{softer}"
@@ -290,9 +293,11 @@ class FittedRates:
             if self.chance >= 0.9 or self.rows_needed == math.inf
             else f", 90 % with {self.rows_needed:,.0f} rows"
         )
-        return (
-            f"{self.describe_fitted_rows()}; on new rows with a chance of {100 * self.chance:.0f} %{enough}"
-        )
+        return f"{self.describe_fitted_rows()}; {self.describe_chance()}{enough}"
+
+    def describe_chance(self) -> str:
+        """That all rules hold on the population of the rows."""
+        return f"on many new rows with a chance of {100 * self.chance:.0f} %"
 
 
 class GroupRate(NamedTuple):

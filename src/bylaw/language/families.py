@@ -135,8 +135,7 @@ class Family:
         shown = [a[0] if len(a) == 1 else a for a in self.attributes]
         definition = self.definition
         parts = [repr(shown[0] if len(shown) == 1 else shown)]
-        if self.level != definition.default_level or level == "level":
-            parts.append(f"{definition.level_name}={level}")
+        parts.append(f"{definition.level_name}={level}")
         if self.between != definition.default_between:
             parts.append(f"between={self.between!r}")
         if self.labels is not None:

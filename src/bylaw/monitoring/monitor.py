@@ -385,7 +385,8 @@ class Monitor:
     def _describe(self, one: ExpandedRule) -> RuleWatch:
         place = next(i for i, rule in enumerate(self.watched) if str(one.rule) in rule.copies)
         watched, state = self.watched[place], self.states[place]
-        sums = np.array([list(vars(state.sums).values())]).T
+        totals = state.totals if state.totals.size else np.zeros(2 * watched.events.number)
+        sums = np.array([*vars(state.sums).values(), *totals])[:, None]
         (estimate,), (lower,), (upper,) = watched.measure(sums, self.alarm_limits.level)
         target, sign = one.rule.bound, 1.0 if one.rule.sense == "<=" else -1.0
 

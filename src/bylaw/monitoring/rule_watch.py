@@ -74,3 +74,8 @@ class RuleWatch:
     since: int | None
     reason: str
     history: tuple[Point, ...]
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the rate so far is beyond the bound, which may be chance."""
+        return self.estimate > self.target if self.sense == "<=" else self.estimate < self.target

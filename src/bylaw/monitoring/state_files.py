@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bylaw.monitoring.monitor import Monitor, Update
 
 FORMAT = "bylaw-monitor"
-VERSION = 1
+VERSION = 2
 
 
 def save_state(monitor: Monitor, path: Path) -> None:
@@ -88,6 +88,7 @@ def _state_to_dict(rule: WatchedRule, state: RuleState) -> dict[str, Any]:
         "rounds": state.wealth.rounds,
         **({name: array.tolist() for name, array in wealth.items()} if begun else {}),
         "sums": list(asdict(state.sums).values()),
+        "totals": state.totals.tolist(),
         "log_ever": state.log_ever,
         "log_change": state.log_change if math.isfinite(state.log_change) else None,
         "broken_at": state.broken_at,
@@ -165,6 +166,7 @@ def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
         rows=node["rows"].count(),
         wealth=Wealth(rounds, *arrays),
         sums=RateSums(*node["sums"].vector(5).tolist()),
+        totals=node["totals"].vector(n_columns if node["totals"].list() else 0),
         log_ever=node["log_ever"].number(),
         log_change=-math.inf if node["log_change"].value is None else node["log_change"].number(),
         broken_at=_read_time(node["broken_at"]),

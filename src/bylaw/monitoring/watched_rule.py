@@ -14,7 +14,7 @@ from bylaw._base.typing import Floats
 from bylaw.auditing.hypotheses import HeldOutSample, are_disjoint, drop_conditions, list_names
 from bylaw.errors import RuleError
 from bylaw.language.expressions import Event, Rate, Rule
-from bylaw.monitoring.confidence_sequences import estimate_rates, find_interval
+from bylaw.monitoring.confidence_sequences import find_interval
 from bylaw.monitoring.rounds import Events, RateSums
 from bylaw.monitoring.wealth import EPOCH, Course, Wealth
 
@@ -81,20 +81,26 @@ class WatchedRule:
         waiting = np.column_stack([state.waiting.reshape(-1, waited), columns]) if waited else columns
         n_rounds = waiting.shape[1] // self.events.rows
         whole, counted = n_rounds * self.events.rows, state.rows + len(rows)
+        totals = state.totals if state.totals.size else np.zeros(len(columns))
+        running = np.add.accumulate(np.column_stack([totals, columns]), axis=1)
+        totals = running[:, -1].copy()
         if not n_rounds:
-            return replace(state, waiting=waiting, rows=counted)
+            return replace(state, waiting=waiting, rows=counted, totals=totals)
         sums = self.events.sum_rounds(waiting[:, :whole])
         most = self.events.find_largest_loss(self.constant)
         wealth, course = state.wealth.bet((sums.amounts + self.constant * sums.weights) / most)
-        ends = rows[self.events.rows - waited - 1 :: self.events.rows]  # of each round
-        followed = state.sums.follow(sums, self.events.most_tuples)
+        last = slice(self.events.rows - waited - 1, None, self.events.rows)  # rows of each round
+        ends, followed = rows[last], state.sums.follow(sums, self.events.most_tuples)
         numbers = (state.rows - waited) // self.events.rows + 1 + np.arange(n_rounds)  # also before a restart
-        every, history = _note(state, numbers, course, followed[:, 1:], ends)
+        every, history = _note(
+            state, numbers, course, np.vstack([followed[:, 1:], running[:, 1:][:, last]]), ends
+        )
         return RuleState(
             waiting=waiting[:, whole:].copy(),
             rows=counted,
             wealth=wealth,
             sums=RateSums(*followed[:, -1].tolist()),
+            totals=totals,
             log_ever=float(course.ever[-1]),
             log_change=float(course.change[-1]),
             broken_at=_find_first(course.ever, limits.log_ever, ends, state.broken_at),
@@ -121,10 +127,14 @@ class WatchedRule:
         )
 
     def measure(self, sums: Floats, level: float) -> tuple[Floats, Floats, Floats]:
-        """The estimate of the excess, which is at most zero where the rule holds, and its bounds, of sums
-        (5, n_times)."""
-        least, most = find_interval(sums, self.events, level)
-        return estimate_rates(sums) + self.constant, least + self.constant, most + self.constant
+        """The estimate of the excess, which is at most zero where the rule holds, and bounds around it, of
+        sums over rounds and totals of rows (5 + 2 * n_events, n_times)."""
+        least, most = find_interval(sums[:5], self.events, level)
+        weights, amounts = np.split(sums[5:], 2)
+        means = np.divide(amounts, weights, out=np.full(weights.shape, np.nan), where=weights > 0)
+        estimate = means.sum(axis=0)
+        bounds = np.fmin(least, estimate) + self.constant, np.fmax(most, estimate) + self.constant
+        return estimate + self.constant, *bounds
 
 
 class AlarmLimits(NamedTuple):
@@ -150,6 +160,9 @@ class RuleState:
     rows: int = 0
     wealth: Wealth = field(default_factory=Wealth)
     sums: RateSums = field(default_factory=RateSums)
+    totals: Floats = field(
+        default_factory=lambda: np.empty(0)
+    )  # (2 * n_events,): weights, amounts of all rows
     log_ever: float = 0.0
     log_change: float = -math.inf
     broken_at: int | None = None  # the number of rows that the monitor had seen
@@ -159,8 +172,8 @@ class RuleState:
 
     def restart(self) -> RuleState:
         """Without alarms and with new wealth; rates and history stay."""
-        kept = {"rows": self.rows, "sums": self.sums, "every": self.every, "history": self.history}
-        return RuleState(waiting=self.waiting, **kept)
+        kept = {"rows": self.rows, "sums": self.sums, "totals": self.totals}
+        return RuleState(waiting=self.waiting, every=self.every, history=self.history, **kept)
 
 
 def _note(

@@ -21,6 +21,7 @@ from bylaw.calibration.calibration import Calibration
 from bylaw.data.arrays import check_alignment, own
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence, RowData, as_evidence
+from bylaw.data.outcomes import observe
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
 from bylaw.formulation.row_rates import compute_group_rates, measure_rate, warn_of_missing_groups
@@ -434,7 +435,15 @@ class Policy:
             return lambda parts, _: (sample_pivotal(part, generator) for part in parts)
         return lambda parts, _: (sample_actions(part, generator.random(part.shape[1])) for part in parts)
 
-    def expected(self, rate: Objective, evidence: RowData, *, probabilities: Floats | None = None) -> float:
+    def expected(
+        self,
+        rate: Objective,
+        evidence: RowData,
+        *,
+        labels: Any = None,
+        groups: Any = None,
+        probabilities: Floats | None = None,
+    ) -> float:
         """The expected rate of this policy on these rows, with the randomness integrated out.
 
         Parameters
@@ -443,6 +452,8 @@ class Policy:
             such as `error()`; of `worst(error(), by="race")`, the rate of the worst group that has rows.
         evidence : Evidence or ObservedRows
             the rate is the one that the evidence predicts, or the observed one.
+        labels, groups : optional
+            true labels (n_rows,) and groups {name: values}; with them, the rate as observed.
         probabilities : array of shape (n_rows, n_actions), optional
             of each action, where they are at hand or those of other decisions; needed for `ObservedRows`.
 
@@ -459,14 +470,19 @@ class Policy:
         >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
         >>> round(policy.expected(rejected(), evidence), 4)
         0.1
+        >>> round(policy.expected(error(), evidence, labels=(scores > 0.5).astype(int)), 4)
+        0.0
         """
         if not isinstance(rate, Rate | Ratio | Worst):
             raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
-        check_alignment({"probabilities": probabilities}, evidence.index)
+        given = {"probabilities": probabilities, "labels": labels, "groups": groups}
+        check_alignment(given, evidence.index)
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
+        if labels is not None or groups is not None:
+            evidence = observe(self.feature_map.admit(as_evidence(evidence)), labels, groups)
         if isinstance(rate, Worst):
             rates = compute_group_rates(rate, evidence, chances, self.action_space)
             warn_of_missing_groups(rate, rates, self.feature_map)

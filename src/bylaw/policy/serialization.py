@@ -122,6 +122,7 @@ def _fitted_rates_to_dict(rates: FittedRates) -> dict[str, Any]:
         "chance": rates.chance,
         "rows_needed": rows,
         "softness": rates.softness,
+        "observed": rates.observed,
         "rules": [one._asdict() for one in rates.rules],
     }
 
@@ -308,7 +309,9 @@ def _fitted_rates(node: Node) -> FittedRates:
     )
     needed = node["rows_needed"]
     rows = math.inf if needed.value is None else needed.positive(zero=True)
-    return FittedRates(rules, node["chance"].positive(zero=True), rows, node["softness"].positive())
+    observed = node["observed"].one_of([True, False]) if "observed" in node.value else True
+    chance, softness = node["chance"].positive(zero=True), node["softness"].positive()
+    return FittedRates(rules, chance, rows, softness, observed)
 
 
 def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:

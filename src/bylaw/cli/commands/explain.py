@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bylaw.policy.explanation import Explanation
     from bylaw.policy.policy import Policy
 
+_SHOWN_CLASSES = 5
 _NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
 
 
@@ -71,8 +72,9 @@ def run_explain(
         best = {"before": before, "after": after}
         show_json({"id": row_id, "decision": drawn, **best, "actions": _list_actions(why)})
         return
+    _show_row(evidence)
     _show_why(why, chosen)
-    changed = f"changed the best decision from {before} to {after}"
+    changed = f"changed the best decision from {before} to {after}{_name_reason(why, chosen)}"
     same = f"did not change the best decision, {after}"
     tell(f"The rules {changed if why.moved[0] else same}.")
     if has_id:
@@ -190,6 +192,25 @@ def _show_why(why: Explanation, policy: Policy) -> None:
         )
     for i, rule in enumerate(pulls, 1):
         tell(f"({i}) {rule}")
+
+
+def _show_row(evidence: Evidence) -> None:
+    """What the policy knows of the row: its groups, and what the model says."""
+    groups = [f"{name} is {group.values[group.codes[0]]}" for name, group in evidence.known_groups.items()]
+    pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)
+    likeliest = sorted(pairs, key=lambda pair: -pair[1])[:_SHOWN_CLASSES]
+    scores = [f"{chance:.1%} {label}" for label, chance in likeliest]
+    tell("; ".join([*groups, *([f"the model says {', '.join(scores)}"] if scores else [])]))
+
+
+def _name_reason(why: Explanation, policy: Policy) -> str:
+    """The rule that pulled most from the one decision to the other."""
+    if why.before.ndim > 1 or not why.moved[0] or not len(why.rules):
+        return ""
+    pulls = why.pulls[0, :, int(why.after[0])] - why.pulls[0, :, int(why.before[0])]
+    if pulls.max() <= 0:
+        return ""
+    return f", most of all {why.rules[int(pulls.argmax())]}"
 
 
 def _add_pulls(why: Explanation, policy: Policy) -> dict[str, Any]:

@@ -243,6 +243,7 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
 def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, report: Path | None) -> None:
     from bylaw.auditing.costs import format_referred
     from bylaw.cli.price_words import word_saving
+    from bylaw.report.sentences import write_sentence
 
     (before, after), what = measured.costs, policy.problem.minimize
     how = "observed" if measured.observed else "predicted"
@@ -255,9 +256,19 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
     for found in policy.group_rates:
         tell(f"  {found}")
+    if not (measured.observed or rows.roles.label):
+        tell(
+            "There are no labels: rates are those that the scores predict. With --label COLUMN, rules hold as "
+            "observed."
+        )
     if policy.prices:
+        tell("In words:")
+        for rule in policy.problem.rules:
+            tell(f"  {write_sentence(rule, policy.problem.kind)}")
         prices = [(rule, f"{price:.4g}", word_saving(policy, rule)) for rule, price in policy.prices.items()]
         show_table("", ("rule", "shadow price", "one more point saves"), prices)
+    if policy.fitted_rates is not None and policy.certificate is None:
+        tell(f"The rules hold {policy.fitted_rates.describe_chance()}.")
     if policy.hard is not None:
         tell(str(policy.hard))
     if policy.calibration is not None:

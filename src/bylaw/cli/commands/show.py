@@ -43,8 +43,8 @@ def _word_facts(policy: Policy) -> dict[str, str]:
     """For people."""
     from bylaw.language.expressions import shorten
 
-    counts = [f"{part.rows:,}" for part in policy.fingerprints]
-    rows = " + ".join(counts) + " rows" if counts else "an unknown number of rows"
+    counts = [f"{part.rows:,} rows" for part in policy.fingerprints]
+    rows = ", and tested on ".join(counts) if counts else "an unknown number of rows"
     return {
         "minimize": str(policy.problem.minimize),
         **({"groups": "; ".join(map(str, policy.group_rates))} if policy.group_rates else {}),
@@ -63,7 +63,9 @@ def _word_facts(policy: Policy) -> dict[str, str]:
 
 def _word_sampling(policy: Policy) -> str:
     sampling = policy.guarantee.sampling
-    return "" if math.isnan(sampling) else f"; on new rows, about {sampling:.2g} more by their sampling"
+    if math.isnan(sampling):
+        return ""
+    return f"; the paper's bound for new rows, of all rules together, adds {sampling:.2g}"
 
 
 def _word_looks(policy: Policy) -> list[str]:

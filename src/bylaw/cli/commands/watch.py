@@ -354,14 +354,18 @@ def _show_text(monitor: Monitor, state: Path) -> None:
         )
         for statement, one in worst.items()
     ]
-    show_table("", ("status", "rule", "so far", "bound", "rows", "evidence"), lines)
+    show_table("", ("status", "rule", "so far", "bound", "its rows", "evidence"), lines)
     for statement, one in worst.items():
-        part = "" if one.rule == statement else f"; worst in {one.rule}"
         if one.reason:
             tell(f"{statement}: {one.reason}")
-        elif one.since is not None:
+            continue
+        if one.rule != statement:
+            tell(f"{statement}: most evidence against {one.rule}")
+        if one.since is not None:
             sure = f"the rate is always within {one.lower:.4f} to {one.upper:.4f}"
-            tell(f"{statement}: {one.status}, alarm at row {one.since:,}{part}; {sure}")
-    tell(f"{format_headline(monitor)}; an alarm is 100 % of evidence", style="bold")
+            tell(f"{statement}: {one.status}, alarm at row {one.since:,}; {sure}")
+    beyond = any(one.since is None and one.is_beyond for one in worst.values())
+    aside = " (a rate beyond its bound may be chance until then)" if beyond else ""
+    tell(f"{format_headline(monitor)}; an alarm is 100 % of evidence{aside}", style="bold")
     remark(format_terms(monitor))
     tell(f"state: {state}")
