@@ -5,7 +5,9 @@
 # watch.json and log/DAY.txt are written there.
 # Exit codes: 0 quiet, 1 alarm, 2 or 3 trouble, 75 another run is at work.
 # NOTIFY is a command that reads a message, such as NOTIFY='mail -s bylaw team@example.org'.
+# ID and LABEL name columns; RUN_LENGTH is how many rows pass between false alarms, on average at least.
 set -u
+id=${ID:-id} label=${LABEL:-y} run_length=${RUN_LENGTH:-219000} # a year of 600 rows a day
 day=${2:-$(date -u -d yesterday +%F)}
 cd "${1:?the folder with policy.json}" || exit 2
 mkdir -p log
@@ -14,15 +16,15 @@ exec 9> watch.lock
 flock --nonblock 9 || { echo "another run is at work" >&2; exit 75; }
 
 settings=() # of a new state
-[ -e watch.json ] || settings=(--rules watched.toml --run-length 219000) # a year of 600 rows a day
+[ -e watch.json ] || settings=(--rules watched.toml --run-length "$run_length")
 
 : > "log/$day.txt"
-bylaw watch policy.json "rows/$day.parquet" --state watch.json --batch "$day" --id-column id \
+bylaw watch policy.json "rows/$day.parquet" --state watch.json --batch "$day" --id-column "$id" \
     "${settings[@]}" >> "log/$day.txt" 2>&1
 code=$?
 if [ $code -le 1 ] && [ -e "labels/$day.parquet" ]; then
     bylaw watch policy.json "labels/$day.parquet" --state watch.json --batch "labels $day" --late \
-        --id-column id --label y >> "log/$day.txt" 2>&1
+        --id-column "$id" --label "$label" >> "log/$day.txt" 2>&1
     code=$?
 fi
 

@@ -96,8 +96,8 @@ def _format_subtitle(audit: Audit) -> list[str]:
     if not audit.certificate or judged < 2:
         return []
     return [
-        f"Each rule: verdict and p-value are adjusted for {judged} rules (Holm), as the verdict on all together "
-        "need not be; intervals are for one rule by itself."
+        f"Each rule: verdict and p-value are adjusted for {judged} rules (Holm), as the verdict on all "
+        "together need not be; intervals are for one rule by itself."
     ]
 
 

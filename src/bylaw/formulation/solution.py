@@ -261,13 +261,15 @@ class FittedRates:
     softness : float
         how many times smaller than asked for beta is, where no sharper policy was found to satisfy the rules.
     observed : bool
-        whether labels or groups were given that rules refer to; otherwise rates are predicted.
+        whether labels or groups were given on which some rule depends.
 
     Examples
     --------
     >>> rates = FittedRates((FittedRate("error() <= 0.1", -0.002, 0.004, 5000.0, 1.0, 0.002),), 0.7, 33000.0)
-    >>> print(rates)
-    as observed, all rules hold on the fitted rows; on many new rows with a chance of 70 %, 90 % with 33,000 rows
+    >>> print(rates.describe_fitted_rows())
+    as observed, all rules hold on the fitted rows
+    >>> print(rates.describe_chance())
+    on many new rows with a chance of 70 %
     """
 
     rules: tuple[FittedRate, ...]
@@ -278,11 +280,11 @@ class FittedRates:
 
     def describe_fitted_rows(self) -> str:
         """Whether the rules hold on the fitted rows."""
-        worst, how = max(self.rules, key=lambda one: one.excess), "observed" if self.observed else "predicted"
+        worst, how = max(self.rules, key=lambda one: one.excess), "as observed, " if self.observed else ""
         holds = (
-            f"as {how}, all rules hold on the fitted rows"
+            f"{how}all rules hold on the fitted rows"
             if worst.excess <= _ROUNDING
-            else f"as {how} on the fitted rows, {worst.rule!r} is missed by {worst.excess:.3g}"
+            else f"{how}{worst.rule!r} is missed by {worst.excess:.3g} on the fitted rows"
         )
         softer = f"; beta is {self.softness:.3g} times smaller for it" if self.softness > 1 else ""
         return f"{holds}{softer}"

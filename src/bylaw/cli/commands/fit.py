@@ -258,8 +258,8 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
         tell(f"  {found}")
     if not (measured.observed or rows.roles.label):
         tell(
-            "There are no labels: rates are those that the scores predict. With --label COLUMN, rules hold as "
-            "observed."
+            "There are no labels: rates are those that the scores predict. With --label COLUMN, rules hold "
+            "as observed."
         )
     if policy.prices:
         tell("In words:")
