@@ -315,7 +315,7 @@ def test_explain_asks_for_a_row(arguments, message, policy, bylaw):
 
 def test_show_is_the_card(policy, bylaw):
     text, found = bylaw("show", "policy.json").out, json.loads(bylaw("show", "policy.json", "--json").out)
-    assert f"on the fitted rows; on new rows, about {found['sampling']:.2g} more by their sampling" in text
+    assert f"the paper's bound for new rows, of all rules together, adds {found['sampling']:.2g}" in text
     assert 0 < found["sampling"] < 1
     assert found["hash"] == Policy.load(policy).digest
     assert (found["source"], found["rows"]) == ("scores.parquet", [3000])
@@ -506,7 +506,15 @@ def test_explain_tells_whether_the_rules_changed_the_decision(policy, bylaw):
     changed, same = int(np.flatnonzero(why.moved)[0]), int(np.flatnonzero(~why.moved)[0])
     before, after = (why.actions[part[changed]] for part in (why.before, why.after))
     text = bylaw("explain", "policy.json", "new.parquet", "--row", changed).out
-    assert f"The rules changed the best decision from {before} to {after}." in text
+    shares = why.pulls[changed, :, why.after[changed]] - why.pulls[changed, :, why.before[changed]]
+    parity = sum(share for rule, share in zip(why.rules, shares, strict=True) if "sex" in rule)
+    most = f", most of all ({1 if parity > 0 else 2})" if parity > 0 or shares.max() > 0 else ""
+    assert f"The rules changed the best decision from {before} to {after}{most}." in text
+    value, chance = (
+        rows.groups["sex"].values[rows.groups["sex"].codes[changed]],
+        rows.probabilities[changed].max(),
+    )
+    assert f"sex is {value}; the model says {chance:.1%} " in text
     assert "The rules did not change" in bylaw("explain", "policy.json", "new.parquet", "--row", same).out
 
 

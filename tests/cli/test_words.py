@@ -116,7 +116,7 @@ def test_the_table_of_an_explanation_fits_80_columns(folder, bylaw, monkeypatch)
         told = json.loads(bylaw("explain", "p.json", "many.parquet", "--row", row, "--json").out)
         assert told["before"] != "reject"
         assert told["before"] == names[int(np.argmax([rows[f"p_{n}"][row] for n in names]))]
-        head = text.splitlines()[0]
+        head = text.splitlines()[1]
         assert str(told["before"]) in head
         assert str(told["after"]) in head
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bylaw.policy.explanation import Explanation
     from bylaw.policy.policy import Policy
 
-_SHOWN_CLASSES = 5
+_SHOWN_CLASSES = 3  # of what the model says
 _NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
 
 
@@ -204,13 +204,13 @@ def _show_row(evidence: Evidence) -> None:
 
 
 def _name_reason(why: Explanation, policy: Policy) -> str:
-    """The rule that pulled most from the one decision to the other."""
-    if why.before.ndim > 1 or not why.moved[0] or not len(why.rules):
+    """The rule that pulled most from the one decision to the other, by its number."""
+    if why.before.ndim > 1 or not why.moved[0]:
         return ""
-    pulls = why.pulls[0, :, int(why.after[0])] - why.pulls[0, :, int(why.before[0])]
-    if pulls.max() <= 0:
-        return ""
-    return f", most of all {why.rules[int(pulls.argmax())]}"
+    before, after = int(why.before[0]), int(why.after[0])
+    pulls = [float(pull[after] - pull[before]) for pull in _add_pulls(why, policy).values()]
+    most = max(pulls, default=0.0)
+    return f", most of all ({pulls.index(most) + 1})" if most > 0 else ""
 
 
 def _add_pulls(why: Explanation, policy: Policy) -> dict[str, Any]:
