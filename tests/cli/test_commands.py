@@ -508,8 +508,8 @@ def test_explain_tells_whether_the_rules_changed_the_decision(policy, bylaw):
     text = bylaw("explain", "policy.json", "new.parquet", "--row", changed).out
     shares = why.pulls[changed, :, why.after[changed]] - why.pulls[changed, :, why.before[changed]]
     parity = sum(share for rule, share in zip(why.rules, shares, strict=True) if "sex" in rule)
-    most = f", most of all ({1 if parity > 0 else 2})" if parity > 0 or shares.max() > 0 else ""
-    assert f"The rules changed the best decision from {before} to {after}{most}." in text
+    most = f"Most of that is ({1 if parity > 0 else 2}).\n" if parity > 0 or shares.max() > 0 else ""
+    assert f"The rules changed the best decision from {before} to {after}.\n{most}" in text
     value, chance = (
         rows.groups["sex"].values[rows.groups["sex"].codes[changed]],
         rows.probabilities[changed].max(),

@@ -135,10 +135,13 @@ def fail(text: str) -> None:
 @contextlib.contextmanager
 def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on standard error, if that is a terminal; call what it gives with the work done since."""
+    if not _aside.is_terminal:
+        yield lambda done: None
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=_aside, transient=True, disable=not _aside.is_terminal) as bar:
+    with Progress(*columns, console=_aside, transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
 

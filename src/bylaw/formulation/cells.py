@@ -133,7 +133,7 @@ class Layout:
     @cached_property
     def own_cells(self) -> NDArray[np.integer]:
         """(F,): the cell of a feature that is a column in no other one; C of any other feature."""
-        first = np.asarray(self.embedding.argmax(axis=1)) // len(self.columns)
+        first = np.asarray(self.embedding.argmax(axis=1)).ravel() // len(self.columns)
         return np.where(self._spans == 1, first, len(self.cells))
 
     def spread(self, matrix: Floats) -> Sequence[Weights | OwnWeights]:

@@ -195,7 +195,7 @@ def _pack_rows(memory: RowMemory) -> bytes:
         for table in ("groups", "references", "costs"):
             arrays |= {f"{table}/{name}": column for name, column in getattr(memory.waiting, table).items()}
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 

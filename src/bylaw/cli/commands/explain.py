@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bylaw.policy.explanation import Explanation
     from bylaw.policy.policy import Policy
 
-_SHOWN_CLASSES = 3  # of what the model says
+_SHOWN_CLASSES = 2  # of what the model says
 _NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
 
 
@@ -74,9 +74,11 @@ def run_explain(
         return
     _show_row(evidence)
     _show_why(why, chosen)
-    changed = f"changed the best decision from {before} to {after}{_name_reason(why, chosen)}"
+    changed = f"changed the best decision from {before} to {after}"
     same = f"did not change the best decision, {after}"
     tell(f"The rules {changed if why.moved[0] else same}.")
+    if reason := _name_reason(why, chosen):
+        tell(reason)
     if has_id:
         tell(f"The id {row_id} draws: {drawn}")
 
@@ -210,7 +212,7 @@ def _name_reason(why: Explanation, policy: Policy) -> str:
     before, after = int(why.before[0]), int(why.after[0])
     pulls = [float(pull[after] - pull[before]) for pull in _add_pulls(why, policy).values()]
     most = max(pulls, default=0.0)
-    return f", most of all ({pulls.index(most) + 1})" if most > 0 else ""
+    return f"Most of that is ({pulls.index(most) + 1})." if most > 0 else ""
 
 
 def _add_pulls(why: Explanation, policy: Policy) -> dict[str, Any]:
