@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Several test processes, each with one thread of linear algebra.
+# Several test processes, each with one thread of linear algebra; one more than cores, as some wait for browsers and clusters.
 export OPENBLAS_NUM_THREADS ?= 1
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
 .PHONY: help setup demo test quick lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs outputs clean
 
@@ -55,10 +56,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/pyright
 
 test: lint $(VENV)/.installed-docs
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 quick: lint
-	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not slow"
 
 bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
