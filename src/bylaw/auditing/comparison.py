@@ -14,7 +14,7 @@ from bylaw.auditing.verdicts import RuleAudit, describe_rule
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import EvidenceError
-from bylaw.formulation.row_rates import has_rows, measure_rate
+from bylaw.formulation.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.language.expressions import CHANGED, Rule
 from bylaw.language.problem import ExpandedRule
 from bylaw.policy.policy import Policy
@@ -165,7 +165,7 @@ def _measure(
 
     def describe(decided: Floats) -> tuple[RuleAudit, float]:
         excess = measure_rate(rule.excess, seen, decided, space)
-        factor = math.nan if rule.factor is None else measure_rate(rule.factor, seen, decided, space)
+        factor = measure_factor(rule, seen, decided, space)
         return describe_rule(rule, excess, factor=factor), excess
 
     (before, excess_before), (after, excess_after) = map(describe, chances)

@@ -20,7 +20,7 @@ from bylaw.auditing.hypotheses import (
 from bylaw.auditing.ratio_bounds import bound_ratio
 from bylaw.auditing.verdicts import RuleAudit, Verdict, describe_rule, judge_estimate
 from bylaw.errors import Remedy
-from bylaw.formulation.row_rates import has_rows, measure_rate
+from bylaw.formulation.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.language.expressions import Rule
 from bylaw.policy.policy import Policy
 
@@ -86,9 +86,7 @@ def _pose(rule: Rule, rows: HeldOutSample, method: str) -> _Posed:
             remedy=Remedy("choose_method", "betting"),
         )
         return _Posed(rule, described)
-    factor = math.nan
-    if rule.factor is not None:
-        factor = measure_rate(rule.factor, shown.seen, shown.probabilities, shown.space)
+    factor = measure_factor(rule, shown.seen, shown.probabilities, shown.space)
     described = describe_rule(rule, test.estimate, hypothesis.rows, factor)
     return _Posed(rule, replace(described, judged_rows=judged_rows), test, factor)
 
@@ -137,11 +135,8 @@ def _leave_unjudged(rule: Rule, rows: HeldOutSample, why: Untestable) -> RuleAud
     lacking = [a for a, _ in rate.terms if a.function is None and a.reads("cost") not in (None, *seen.costs)]
     if not described.is_predicted or lacking or not has_rows(rate, seen):
         return described
-    measured = [
-        measure_rate(one, seen, rows.probabilities, rows.space) if one is not None else math.nan
-        for one in (rate, rule.factor)
-    ]
-    predicted = describe_rule(rule, measured[0], factor=measured[1])
+    excess = measure_rate(rate, seen, rows.probabilities, rows.space)
+    predicted = describe_rule(rule, excess, factor=measure_factor(rule, seen, rows.probabilities, rows.space))
     return replace(described, estimate=predicted.estimate)
 
 

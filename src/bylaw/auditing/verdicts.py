@@ -12,6 +12,7 @@ from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.errors import Remedy
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.row_rates import measure_factor
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.problem import Problem
@@ -167,9 +168,7 @@ def judge_estimate(
     wholes = [Rate(((event.whole, 1.0),)) for event in rule.excess.by_event() if event.whole is not None]
     limit /= min((policy.expected(whole, rows, probabilities=probabilities) for whole in wholes), default=1.0)
     verdict = Verdict.HOLDS if excess <= limit else Verdict.BROKEN
-    factor = (
-        math.nan if rule.factor is None else policy.expected(rule.factor, rows, probabilities=probabilities)
-    )
+    factor = measure_factor(rule, rows, probabilities, policy.action_space)
     return replace(describe_rule(rule, excess, effective_rows, factor), verdict=verdict)
 
 

@@ -32,6 +32,7 @@ from bylaw.language.expressions import (
     Meaning,
     Rate,
     Ratio,
+    Rule,
     Source,
     format_conditions,
 )
@@ -65,6 +66,11 @@ def measure_rate(rate: Rate | Ratio, rows: RowData, probabilities: Floats, space
     for atom, c in products:
         total += c * compute_geometric_mean([mean(factor) for factor in atom.list_factors(space.classes)])
     return total
+
+
+def measure_factor(rule: Rule, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
+    """What the level of a rule on a ratio multiplies, on these rows; nan for other rules."""
+    return math.nan if rule.factor is None else measure_rate(rule.factor, rows, probabilities, space)
 
 
 def compute_geometric_mean(values: Sequence[float]) -> float:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Rows = InputRows | ScannedRows
 
+_MOST_SENTENCES = 20
+
 
 @takes_columns(*ALL_FLAGS)
 def run_fit(
@@ -256,14 +258,14 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
     for found in policy.group_rates:
         tell(f"  {found}")
-    if not (measured.observed or rows.roles.label):
+    if policy.action_space.classes and not (measured.observed or rows.roles.label):
         tell(
             "There are no labels: rates are those that the scores predict. With --label COLUMN, rules hold "
             "as observed."
         )
     if policy.prices:
         tell("In words:")
-        for rule in policy.problem.rules:
+        for rule in policy.problem.rules[:_MOST_SENTENCES]:
             tell(f"  {write_sentence(rule, policy.problem.kind)}")
         prices = [(rule, f"{price:.4g}", word_saving(policy, rule)) for rule, price in policy.prices.items()]
         show_table("", ("rule", "shadow price", "one more point saves"), prices)
