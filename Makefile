@@ -2,9 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Several test processes, each with one thread of linear algebra; one more than cores, as some wait for browsers and clusters.
+# Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
 .PHONY: help setup demo test quick lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs outputs clean
 
@@ -56,10 +55,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/pyright
 
 test: lint $(VENV)/.installed-docs
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -n auto --dist loadgroup
 
 quick: lint
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
 bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py

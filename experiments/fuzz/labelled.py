@@ -271,7 +271,7 @@ def judge_conflict(given: LabelledProblem, conflict: InfeasibleRulesError) -> tu
     feasible = is_feasible(given)
     if feasible is False:
         return "infeasible", ""
-    if "probabilities predict" in conflict.diagnosis.remark:
+    if "predict" in conflict.diagnosis.remark:
         return "predicted conflict", "the observed rates do not conflict"
     if feasible is None or len(given.observed_rules()) < everything:
         return "unjudged", "not every rule was observed"

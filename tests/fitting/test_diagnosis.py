@@ -31,6 +31,7 @@ from bylaw import (
     solve,
 )
 from bylaw.fitting.diagnosis import diagnose
+from bylaw.language.parser import parse
 from bylaw.solvers.column_generation import MixtureProgram
 from bylaw.solvers.full_batch import FullBatch
 from helpers.generated_rows import Rows
@@ -530,3 +531,38 @@ def test_loosened_by_what_is_said_rules_with_quotients_hold_together():
     assert diagnose(Problem(error(), [loosened, *others]), evidence).feasible
     tighter = precise.at(loosened.level + 2e-4)
     assert not diagnose(Problem(error(), [tighter, *others]), evidence).feasible
+
+
+def test_ratios_of_sets_are_relaxed_by_their_level():
+    """Miscoverage is one less a sum over decisions, so that its bound moves with the level."""
+    P, codes = scores(*[0.3, 0.8] * 6), np.repeat([0, 1], 6)
+    first, second = (miscoverage().given(g=g) for g in (0, 1))
+    rules = [first >= 3 * second, second >= 0.2, first <= 0.4]
+    evidence = Evidence(P, groups={"g": codes})
+    found = diagnose(Problem(size(), rules), evidence)
+    # At best 0.4 / 0.2.
+    assert found.least[str(rules[0])] == pytest.approx(2, abs=1.1e-4)
+    for name, level in found.levels.items():
+        rules[[str(rule) for rule in rules].index(name)] = parse(name).at(level)
+    assert diagnose(Problem(size(), rules), evidence).feasible
+
+
+def test_ratios_as_observed_are_relaxed_by_what_was_observed():
+    """Scores that are far too sure: the level at which the rules can hold is that of the outcomes."""
+    rng = np.random.default_rng(0)
+    chance = rng.choice([0.3, 0.4, 0.6, 0.7], 800)
+    labels = (rng.random(800) < chance).astype(int)
+    sure = np.where(chance > 0.5, 0.9 + 0.1 * (chance - 0.5), 0.1 + 0.1 * (chance - 0.5))
+    ratio, budget = error() <= 0.05 * accepted(), rejected() <= 0.1
+    evidence = Evidence(scores(*sure))
+    found = diagnose(Problem(error(), [ratio, budget]), evidence, labels=labels)
+    assert found.observed
+    # A tenth is rejected where errors are most frequent; the others get the more frequent label.
+    groups = {one: labels[chance == one].mean() for one in np.unique(chance)}
+    wrong = sorted(((min(p, 1 - p), np.mean(chance == one)) for one, p in groups.items()), reverse=True)
+    left, errors = 0.1, 0.0
+    for rate, share in wrong:
+        errors += rate * max(share - left, 0.0)
+        left = max(left - share, 0.0)
+    assert found.least[str(ratio)] == pytest.approx(errors / 0.9, abs=2e-4)
+    assert found.levels[str(ratio)] == pytest.approx(errors / 0.9, abs=2e-4)

@@ -357,6 +357,16 @@ def test_a_ratio_is_relaxed_by_its_level(ratio, other, begins):
     assert ask(session, rules)["status"] == "solved"
 
 
+def test_a_factor_that_may_be_below_zero_has_no_level_to_relax():
+    rng = np.random.default_rng(0)
+    costs = {"u": rng.uniform(1, 2, (300, 2)), "v": rng.uniform(0, 1, (300, 2))}
+    session = Session(Problem("error()"), Evidence(np.full((300, 2), 0.5), costs=costs))
+    rules = ["custom('u') <= 0.5 * custom('v')", "selected(0) <= 0.2 * selected(1) - 0.1"]
+    found = ask(session, rules)
+    assert found["status"] == "conflict"
+    assert {one["level"] for one in found["conflict"]["relaxations"]} == {None}
+
+
 def test_a_failed_question_states_why_and_the_next_is_answered():
     evidence, _, _ = people(500, 0)
     session = Session(Problem("error()"), evidence)

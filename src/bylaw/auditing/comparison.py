@@ -15,7 +15,7 @@ from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import EvidenceError
 from bylaw.formulation.row_rates import has_rows, measure_factor, measure_rate
-from bylaw.language.expressions import CHANGED, Rule
+from bylaw.language.expressions import CHANGED
 from bylaw.language.problem import ExpandedRule
 from bylaw.policy.policy import Policy
 
@@ -163,21 +163,20 @@ def _measure(
     one."""
     rule, space = found.rule, policy.action_space
 
-    def describe(decided: Floats) -> tuple[RuleAudit, float]:
+    def describe(decided: Floats) -> RuleAudit:
         excess = measure_rate(rule.excess, seen, decided, space)
-        factor = measure_factor(rule, seen, decided, space)
-        return describe_rule(rule, excess, factor=factor), excess
+        return describe_rule(rule, excess, factor=measure_factor(rule, seen, decided, space))
 
-    (before, excess_before), (after, excess_after) = map(describe, chances)
-    mirrored = rule.sense == ">=" and rule.factor is None and not isinstance(found.statement, Rule)
-    sign = -1.0 if mirrored else 1.0
-    return _Measured(
-        sign * before.target, (sign * before.estimate, sign * after.estimate), (excess_before, excess_after)
-    )
+    before, after = map(describe, chances)
+    sign = -1.0 if rule.sense == ">=" and found.statement.is_band else 1.0
+    rates = sign * before.estimate, sign * after.estimate
+    return _Measured(sign * before.target, rates, (before.excess, after.excess))
 
 
 def _worst(lines: list[_Measured], place: int) -> float:
-    return max(lines, key=lambda line: line.excesses[place]).rates[place]
+    """Of those that have a rate."""
+    known = [line for line in lines if not math.isnan(line.excesses[place])]
+    return max(known or lines, key=lambda line: line.excesses[place]).rates[place]
 
 
 def _group_changes(seen: ObservedRows, changed: Floats) -> tuple[GroupChange, ...]:

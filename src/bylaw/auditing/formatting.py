@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bylaw._base.markup import Html
@@ -113,13 +113,23 @@ def _format_finding(rule: RuleAudit, audit: Audit) -> str:
             else ""
         )
         return shown + join_remedy(rule.reason, rule.remedy)
-    text = "what it divides by is zero" if math.isnan(rule.estimate) else f"{rule.estimate:.4g}"
-    if math.isfinite(rule.lower):
-        text += f" [{rule.lower:.4g}, {rule.upper:.4g}]"
+    text = "what it divides by is zero"
+    if not math.isnan(rule.estimate):
+        bounds = describe_bounds(rule.lower, rule.upper, "{:.4g}".format, ", ")
+        text = f"{rule.estimate:.4g}{bounds and f' [{bounds}]'}"
     if not math.isnan(rule.p_holm):
         text += f"  p {rule.p_holm:.2g}"
     needed = describe_need(rule.rows_needed, audit.rows)
     return f"{text}  ({needed})" if needed else text
+
+
+def describe_bounds(lower: float, upper: float, write: Callable[[float], str], between: str = " to ") -> str:
+    """An interval, of which an end may be open; empty if both are, or there is none."""
+    if math.isfinite(lower) and math.isfinite(upper):
+        return f"{write(lower)}{between}{write(upper)}"
+    if math.isfinite(lower):
+        return f"at least {write(lower)}"
+    return f"at most {write(upper)}" if math.isfinite(upper) else ""
 
 
 def describe_need(rows_needed: float, rows: int, what: str = "it") -> str:

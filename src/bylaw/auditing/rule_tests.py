@@ -58,7 +58,8 @@ class _Posed(NamedTuple):
             assert isinstance(hypothesis, Hypothesis)
             return HypothesisTest(hypothesis, method).bounds(delta)
 
-        return bound_ratio(self.rule, self.described.estimate, self.factor, bound_excess)
+        lower, upper = bound_ratio(self.rule, self.described.estimate, self.factor, bound_excess)
+        return (max(lower, 0.0) if self.rule.left.lowest >= 0 else lower), upper
 
 
 class _Tested(NamedTuple):

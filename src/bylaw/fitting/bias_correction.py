@@ -24,7 +24,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm
+from bylaw.formulation.linear_form import LevelSlopes, LinearForm, scale_rows
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
 from bylaw.formulation.passes import Tally
 from bylaw.formulation.rate_response import RateResponse
@@ -457,13 +457,26 @@ def merge_rows(correction: Correction) -> Dual:
     mass = np.bincount(places, weights).astype(np.float64)
     means = np.array([np.bincount(places, weights * row) / mass for row in observed])
     form, n_actions = dual.form, dual.form.base.shape[1]
-    kept, seen = (sparse.diags_array(mask.astype(float)) for mask in (~exact, exact))
     merged = replace(
         form,
         base=np.vstack([form.base, np.zeros((len(observed), n_actions))]),
-        couplings=sparse.csr_array(
-            sparse.hstack([kept @ form.couplings, seen @ correction.rates.couplings], format="csr")
-        ),
+        couplings=_join(form.couplings, correction.rates.couplings, exact),
     )
     block = Block(np.vstack([distinct, means]), mass)
     return Dual(merged, [block], dual.beta)
+
+
+def merge_slopes(correction: Correction) -> LevelSlopes:
+    """Of the rules of merged rows."""
+    exact, form, seen = correction.exact & correction.affected, correction.dual.form, correction.rates.form
+    predicted, observed = (LevelSlopes.of(one, form.scales) for one in (form, seen))
+    couplings = _join(predicted.couplings, observed.couplings, exact)
+    return LevelSlopes(couplings, np.where(exact, observed.bounds, predicted.bounds))
+
+
+def _join(
+    predicted: sparse.csr_array, observed: sparse.csr_array, exact: NDArray[np.bool_]
+) -> sparse.csr_array:
+    """Couplings with the features as predicted and, beside them, as observed, which count in exact rules."""
+    parts = [scale_rows(predicted, (~exact).astype(float)), scale_rows(observed, exact.astype(float))]
+    return sparse.csr_array(sparse.hstack(parts, format="csr"))

@@ -17,11 +17,13 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence
+from bylaw.errors import RuleError
 from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.fitting.notebook_views import format_diagnosis
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm, move_levels
-from bylaw.language.expressions import LABEL, Conditions, Rule, format_conditions
+from bylaw.formulation.linear_form import LevelSlopes, LinearForm
+from bylaw.language.expressions import LABEL, Conditions, format_conditions
+from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
 
@@ -54,6 +56,8 @@ class Diagnosis:
     statement, as written. One number serves all single rules of a band or a family: it raises tol or
     lowers the ratio of disparate_impact. Where no level of a ratio would do, it is added to the larger
     side."""
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """The levels that the relaxation makes, of statements with a single level in whose unit it is."""
     least_relaxation: float = 0.0
     """No relaxation, times its costs, totals less. Some 1e-4 of it may be lacking; more for many rules."""
     small_cells: Mapping[str, float] = field(default_factory=dict)
@@ -136,8 +140,10 @@ def examine(
     *,
     costs: Mapping[Any, float] | None = None,
     multipliers: Floats | None = None,
+    slopes: LevelSlopes | None = None,
 ) -> Diagnosis:
-    """Whether the rules of a dual conflict, and how; a solver's `multipliers`, (M,), speed it up."""
+    """Whether the rules of a dual conflict, and how; a solver's `multipliers`, (M,), speed it up. `slopes`
+    are those of the dual's rules, where its form does not tell them."""
     prices = _relaxation_costs(problem, costs)
     cells = list_small_cells(dual.form, evidence)
     healthy = Diagnosis(feasible=True, small_cells=cells)
@@ -151,7 +157,9 @@ def examine(
     relaxed = analysis.solve(cheapest, lambda a: a.within(_GAP_OF_SUMS * a.upper), proof)
     conflict, proof = analysis.reduce_conflict(analysis.choose_shorter(proof, relaxed.multipliers))
     scales, names = dual.form.scales, dual.form.names
-    reached = {names[j]: _find_reach(analysis, int(j), conflict) for j in conflict}
+    slopes = slopes or LevelSlopes.of(dual.form, scales)
+    reached = {names[j]: _find_reach(analysis, int(j), conflict, slopes) for j in conflict}
+    relaxation, levels = _find_slacks(dual, relaxed.violations, slopes)
     weight = proof.multipliers / scales
     return replace(
         healthy,
@@ -159,20 +167,23 @@ def examine(
         conflict=tuple(names[j] for j in conflict),
         least={name: level for name, (level, _) in reached.items()},
         violations={name: miss for name, (_, miss) in reached.items()},
-        relaxation=_slacks(dual, relaxed.violations),
+        relaxation=relaxation,
+        levels=levels,
         least_relaxation=max(relaxed.lower, 0.0) * unit,
         multipliers={names[j]: float(weight[j] / weight.sum()) for j in conflict},
         least_violation=float(proof.lower / weight.sum()),
     )
 
 
-def _find_reach(analysis: _ConflictAnalysis, place: int, conflict: NDArray[np.int64]) -> tuple[float, float]:
+def _find_reach(
+    analysis: _ConflictAnalysis, place: int, conflict: NDArray[np.int64], slopes: LevelSlopes
+) -> tuple[float, float]:
     """How near a rule's rate comes to its bound while the others of the conflict hold, and how far it is off;
     of a ratio, in its own unit, if it can get near at all."""
     dual, rule = analysis.dual, analysis.dual.form.rules[place].rule
-    if _is_about_ratio(rule):
+    if rule.is_about_ratio:
         shift, _ = _search_shift(
-            dual, np.array([place]), lambda moved: moved.min_violation(place, conflict) <= ROUNDING
+            dual, np.array([place]), slopes, lambda moved: moved.min_violation(place, conflict) <= ROUNDING
         )
         if math.isfinite(shift):
             return rule.level + rule.loosening * shift, shift
@@ -221,44 +232,58 @@ def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
     return MixtureProgram(rules, np.zeros(dual.n_rules), price / unit, loosening), unit
 
 
-def _slacks(dual: Dual, violations: Floats) -> dict[str, float]:
+def _find_slacks(
+    dual: Dual, violations: Floats, slopes: LevelSlopes
+) -> tuple[dict[str, float], dict[str, float]]:
     """What each statement must be loosened by for these violations, (M,), to be none; one on ratios, by as
-    much as lets all rules hold while the others are loosened so."""
+    much as lets all rules hold while the others are loosened so. And the levels that this makes, where it is
+    in their unit."""
     form, every = dual.form, np.arange(dual.n_rules)
     misses = violations * form.scales
     loosened = dual.with_bounds(form.bounds + np.maximum(violations, 0.0))
-    slacks: dict[str, float] = {}
+    slacks, levels = dict[str, float](), dict[str, float]()
     for place in dict.fromkeys(form.places[misses > ROUNDING].tolist()):
         own = np.flatnonzero(form.places == place)
-        text = str(form.rules[own[0]].statement)
-        slacks[text] = float(misses[own].max())
-        if _is_about_ratio(form.rules[own[0]].rule):
+        _, statement, *_ = found = form.rules[own[0]]
+        slack, in_levels = float(misses[own].max()), not found.rule.right.terms
+        if found.rule.is_about_ratio:
             kept = np.where(form.places == place, form.bounds, loosened.form.bounds)
             shift, moved = _search_shift(
-                loosened.with_bounds(kept), own, lambda moved: moved.prove_conflict(every) is None
+                loosened.with_bounds(kept), own, slopes, lambda moved: moved.prove_conflict(every) is None
             )
-            if math.isfinite(shift):
-                slacks[text], loosened = shift, moved
-    return slacks
+            if in_levels := math.isfinite(shift):
+                slack, loosened = shift, moved
+        slacks[str(statement)] = slack
+        if in_levels and (level := _find_level(statement)) is not None:
+            levels[str(statement)] = level + statement.loosening * slack
+    return slacks, levels
 
 
-def _is_about_ratio(rule: Rule) -> bool:
-    """Whether the level of a rule is that of a quotient or a ratio: what is compiled is not in its unit."""
-    return rule.factor is not None or not (rule.excess.is_linear or rule.right.terms)
+def _find_level(statement: Statement) -> float | None:
+    """If it has a single one."""
+    try:
+        level = statement.level
+    except RuleError:
+        return None
+    return None if isinstance(level, tuple) else level
 
 
 def _search_shift(
-    dual: Dual, rules: NDArray[np.int64], holds: Callable[[_ConflictAnalysis], bool]
+    dual: Dual,
+    rules: NDArray[np.int64],
+    slopes: LevelSlopes,
+    holds: Callable[[_ConflictAnalysis], bool],
 ) -> tuple[float, Dual]:
     """By how much the levels of these rules, all of them ratios, must be loosened; infinite if that does not
     help."""
-    stated = {int(j): dual.form.rules[j].rule for j in rules}
+    stated = [dual.form.rules[j].rule for j in rules]
+    ways = np.zeros(dual.n_rules)
+    ways[rules] = [rule.loosening for rule in stated]
 
     def move(shift: float) -> Dual:
-        levels = {j: rule.level + rule.loosening * shift for j, rule in stated.items()}
-        return dual.with_form(move_levels(dual.form, levels))
+        return dual.with_form(slopes.move(dual.form, shift * ways))
 
-    near, far = 0.0, max(1.0, *(abs(rule.level) for rule in stated.values()))
+    near, far = 0.0, max(1.0, *(abs(rule.level) for rule in stated))
     while not holds(_ConflictAnalysis(move(far), None)):
         near, far = far, 4 * far
         if far > _FARTHEST:

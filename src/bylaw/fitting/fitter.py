@@ -16,7 +16,7 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import InfeasibleRulesError, OptionError, Remedy
 from bylaw.fitting.alike_actions import warn_of_alike_actions
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows, merge_slopes
 from bylaw.fitting.certification import Finish, certify
 from bylaw.fitting.conflicts import Diagnosis, examine, list_small_cells, measure_slack
 from bylaw.fitting.fitted_policy import (
@@ -291,7 +291,8 @@ def _find_conflict(
     """Where no policy satisfies the rules as observed, or even as predicted."""
     problem, evidence = correction.problem, correction.evidence
     if correction.dual.source is None:  # the proof takes all rows at once
-        diagnosis = examine(merge_rows(correction), problem, evidence, costs=costs)
+        slopes = merge_slopes(correction)
+        diagnosis = examine(merge_rows(correction), problem, evidence, costs=costs, slopes=slopes)
         if not diagnosis.feasible:
             few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
             remark = f"These are the observed rates of the fitted rows{few}."

@@ -322,15 +322,32 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
     return wholes
 
 
-def move_levels(form: LinearForm, levels: Mapping[int, float]) -> LinearForm:
-    """With other levels, by the places of rules on quotients and ratios."""
-    couplings = form.couplings.tolil()
-    for place, level in levels.items():
-        found = form.rules[place]
-        moved = found._replace(rule=found.rule.at(level))
-        entries, _ = _compiler_of(form).rate(moved.excess)
-        couplings[place] = _stack([entries], form.base.shape).toarray() / form.scales[place]
-    return replace(form, couplings=sparse.csr_array(couplings))
+@dataclass(frozen=True)
+class LevelSlopes:
+    """How M rules change with their levels, where these are levels of ratios: what is compiled is affine in
+    them. Zero for other rules."""
+
+    couplings: sparse.csr_array  # (M, F * A)
+    bounds: Floats  # (M,)
+
+    @classmethod
+    def of(cls, form: LinearForm, scales: Floats) -> LevelSlopes:
+        """Of the rules of a form, in these units (M,)."""
+        compiler, rows, constants = _compiler_of(form), list[Entries](), np.zeros(len(form.rules))
+        for j, found in enumerate(form.rules):
+            rows.append({})
+            if found.rule.is_about_ratio:
+                further = found._replace(rule=found.rule.at(found.rule.level + 1.0))
+                (entries, constant), (others, other) = (compiler.rate(one.excess) for one in (found, further))
+                keys = {**entries, **others}
+                rows[-1] = {key: others.get(key, 0.0) - entries.get(key, 0.0) for key in keys}
+                constants[j] = other - constant
+        return cls(scale_rows(_stack(rows, form.base.shape), 1 / scales), -constants / scales)
+
+    def move(self, form: LinearForm, shifts: Floats) -> LinearForm:
+        """With levels that are larger by these shifts (M,)."""
+        couplings = form.couplings + scale_rows(self.couplings, shifts)
+        return replace(form, couplings=sparse.csr_array(couplings), bounds=form.bounds + shifts * self.bounds)
 
 
 def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_number
@@ -529,6 +529,8 @@ def as_rate(value: Rate | float) -> Rate:
 class Rule:
     """One linear rule, kept as it was written."""
 
+    is_band: ClassVar = False  # whether it bounds a difference on both sides
+
     left: Rate
     sense: Literal["<=", ">="]
     right: Rate
@@ -555,6 +557,11 @@ class Rule:
         if len(side.terms) != 1 or side.constant or not (side.is_probability and self.is_linear):
             return None
         return Rate(((side.terms[0][0], 1.0),))
+
+    @property
+    def is_about_ratio(self) -> bool:
+        """Whether its level is that of a ratio or a quotient: what is multiplied out is not in its unit."""
+        return self.factor is not None or not (self.excess.is_linear or self.right.terms)
 
     @property
     def bounded(self) -> Rate | Ratio:
@@ -661,6 +668,8 @@ class Magnitude:
 @dataclass(frozen=True, repr=False)
 class Band:
     """abs(rate) <= limit: two rules."""
+
+    is_band: ClassVar = True
 
     rate: Rate
     limit: Rate

@@ -49,6 +49,11 @@ class Family:
         return FAMILIES[self.name]
 
     @property
+    def is_band(self) -> bool:
+        """Whether its rules bound differences on both sides."""
+        return not self.definition.ratio
+
+    @property
     def loosening(self) -> Literal[-1, 1]:
         """The direction in which the level loosens the rules."""
         return -1 if self.definition.ratio else 1
@@ -315,7 +320,7 @@ def disparate_impact(
     Examples
     --------
     >>> disparate_impact('sex', labels=['hire'])
-    disparate_impact('sex', labels=['hire'])
+    disparate_impact('sex', ratio=0.8, labels=['hire'])
     """
     return _family("disparate_impact", attributes, ratio, between, labels)
 

@@ -58,7 +58,7 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
         bounded = _make_bounded_rate(place, rate, found, predicted)
         key: Hashable = rate if isinstance(rate, Ratio) else frozenset(rate.terms)
         mirrored = frozenset((atom, -c) for atom, c in rate.terms)
-        if mirrored in rates:  # a - b and b - a are one
+        if isinstance(rate, Rate) and mirrored in rates:  # a - b and b - a are one
             key, bounded = mirrored, _mirror(bounded)
         rates[key] = _merge(rates[key], bounded) if key in rates else bounded
     return tuple(sorted(rates.values(), key=lambda one: (one.verdict.severity, one.slack)))

@@ -101,9 +101,11 @@ def describe_statement(statement: Statement, problem: Problem) -> dict[str, Any]
 
 
 def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, float]) -> tuple[Rule, float]:
-    """The rule that is exceeded most, and by how much."""
+    """The rule that is exceeded most in the unit of its level, and its excess."""
     excesses = [known[str(rule)] if str(rule) in known else rows.measure(rule.excess) for rule in rules]
-    place = int(np.argmax([-math.inf if math.isnan(excess) else excess for excess in excesses]))
+    factors = [1.0 if rule.factor is None else rows.measure(rule.factor) for rule in rules]
+    ratios = [e / f if f and not math.isnan(e) else -math.inf for e, f in zip(excesses, factors, strict=True)]
+    place = int(np.argmax(ratios))
     return rules[place], excesses[place]
 
 
@@ -126,7 +128,7 @@ def _draw_rate(
     wide = _find_error(rule, rows, fitted) / factor if fitted is not None and factor else math.nan
     found = describe_rule(rule, excess, factor=factor)
     rate, bound, sense = found.estimate, found.target, rule.sense
-    band = _is_difference(statement)
+    band = statement.is_band
     if band and sense == ">=":  # the other side of it
         rate, bound, sense = -rate, -bound, "<="
     several = isinstance(statement, Family | Band)
@@ -139,12 +141,6 @@ def _draw_rate(
         "upper": found.estimate + _NORMAL * wide,
         "worst": describe_rate(rule.bounded, rows.policy.action_space.kind) if several else None,
     }
-
-
-def _is_difference(statement: Statement) -> bool:
-    if isinstance(statement, Family):
-        return not statement.definition.ratio
-    return isinstance(statement, Band)
 
 
 @dataclass(frozen=True, eq=False)

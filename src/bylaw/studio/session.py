@@ -307,7 +307,7 @@ class Session:
             rules[place] = picture.describe_statement(statement, problem)
         space = problem.action_space(self.evidence.classes, self.evidence.options)
         relaxations = [
-            relax(question.places[i], statement, diagnosis.relaxation[str(statement)])
+            relax(question.places[i], statement, diagnosis)
             for i, statement in enumerate(problem.rules)
             if str(statement) in diagnosis.relaxation
         ]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bylaw.errors import RuleError
+from bylaw.fitting.conflicts import Diagnosis
 from bylaw.language.parser import Statement
 from bylaw.report.number_format import Unit, find_level_unit
 
@@ -56,12 +57,12 @@ def _split_template(template: str, moved: str) -> list[str]:
     return [template[:place], template[place + 5 :]]
 
 
-def relax(place: int, statement: Statement, slack: float) -> dict[str, Any]:
-    """The level that lets all rules hold, rounded outwards."""
-    level = getattr(statement, "level", None)
-    if not isinstance(level, float | int):
+def relax(place: int, statement: Statement, diagnosis: Diagnosis) -> dict[str, Any]:
+    """The level that lets all rules hold, rounded outwards; None where no level tells it."""
+    slack, level = diagnosis.relaxation[str(statement)], diagnosis.levels.get(str(statement))
+    if level is None:
         return {"rule": place, "level": None, "loosened": slack}
     digits = 10**4
-    loose = statement.loosening * (level + statement.loosening * slack * (1 + 1e-3))
+    loose = statement.loosening * level + slack * 1e-3
     loosest = statement.loosening * float(np.ceil(loose * digits) / digits)
-    return {"rule": place, "level": loosest, "loosened": abs(loosest - level)}
+    return {"rule": place, "level": loosest, "loosened": abs(loosest - level) + slack}

@@ -166,7 +166,7 @@ def _check_judging(confidence: float | None, method: str | None, fitted_rows: st
 def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     """Each rule or family as it was stated, with its worst member."""
     from bylaw.auditing.costs import format_referred
-    from bylaw.auditing.formatting import describe_cost, describe_need
+    from bylaw.auditing.formatting import describe_bounds, describe_cost, describe_need
 
     families: dict[str, list[RuleAudit]] = {}
     for rule in found.rules:
@@ -177,9 +177,9 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
         if worst.rule != statement:
             tell(f"  worst: {worst.rule}")
         if not math.isnan(worst.estimate):
-            sure = f"{100 * found.confidence:g} % bounds {worst.lower:.4f} to {worst.upper:.4f}"
+            bounds = describe_bounds(worst.lower, worst.upper, "{:.4f}".format)
             shown = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
-            tell(f"  estimate {shown}{'' if math.isnan(worst.lower) else f', {sure}'}")
+            tell(f"  estimate {shown}{bounds and f', {100 * found.confidence:g} % bounds {bounds}'}")
         if needs := [rule.rows_needed for rule in members if not math.isnan(rule.rows_needed)]:
             what = "it" if len(needs) == 1 else f"all {len(needs)}"
             tell(f"  {describe_need(max(needs), found.rows, what)}")

@@ -202,7 +202,9 @@ def _show_row(evidence: Evidence) -> None:
     pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)
     likeliest = sorted(pairs, key=lambda pair: -pair[1])[:_SHOWN_CLASSES]
     scores = [f"{chance:.1%} {label}" for label, chance in likeliest]
-    tell("; ".join([*groups, *([f"the model says {', '.join(scores)}"] if scores else [])]))
+    known = [*groups, *([f"the model says {', '.join(scores)}"] if scores else [])]
+    if known:
+        tell("; ".join(known))
 
 
 def _name_reason(why: Explanation, policy: Policy) -> str:

@@ -359,7 +359,7 @@ def _show_text(monitor: Monitor, state: Path) -> None:
         if one.reason:
             tell(f"{statement}: {one.reason}")
             continue
-        if one.rule != statement:
+        if one.rule != statement and one.evidence > 0:
             tell(f"{statement}: most evidence against {one.rule}")
         if one.since is not None:
             sure = f"the rate is always within {one.lower:.4f} to {one.upper:.4f}"

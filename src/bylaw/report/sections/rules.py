@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bylaw._base.scales import Scale, fit_scale
+from bylaw.auditing.formatting import describe_bounds
 from bylaw.auditing.verdicts import Verdict, is_out_of_reach
 from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.language.worst import Worst
@@ -153,8 +154,8 @@ def _write_numbers(bounded: BoundedRate, context: ReportContext) -> str:
         shown = f" Allowed: {_write_range(bounded)}. Estimate: {_write_estimate(bounded)}."
         return f"Not judged: {bounded.reason}.{shown if bounded.is_predicted else ''}"
     said = f"Allowed: {_write_range(bounded)}. Estimate: {_write_estimate(bounded)}"
-    if math.isfinite(bounded.lower):
-        said += f", between {' and '.join(_write_interval(bounded))}"
+    if interval := _write_interval(bounded):
+        said += f", {interval}"
     weighted = context.judged.evidence.weights is not None
     rows = pluralize(round(bounded.rows), "case")
     said += f", with an effective sample size of {rows}." if weighted else f", from {rows}."
@@ -180,8 +181,8 @@ def _write_estimate(bounded: BoundedRate) -> str:
     )
 
 
-def _write_interval(bounded: BoundedRate) -> list[str]:
-    return [format_amount(end, bounded.unit) for end in (bounded.lower, bounded.upper)]
+def _write_interval(bounded: BoundedRate) -> str:
+    return describe_bounds(bounded.lower, bounded.upper, lambda end: format_amount(end, bounded.unit))
 
 
 def _tabulate_rates(context: ReportContext) -> list[Html]:
@@ -190,7 +191,7 @@ def _tabulate_rates(context: ReportContext) -> list[Html]:
             join([capitalize(context.describe_rate(bounded.rate)), tag("code", str(bounded.rate))], " "),
             _write_range(bounded),
             _write_estimate(bounded),
-            "—" if math.isnan(bounded.lower) else " to ".join(_write_interval(bounded)),
+            _write_interval(bounded) or "—",
             make_badge(bounded.verdict),
         ]
         for bounded in context.bounded_rates[:_MOST_ROWS]

@@ -61,9 +61,10 @@ function showHistory() {
 const HISTORY = `bylaw history ${token}`;
 function keepHistory() {
   try {
+    sessionStorage.removeItem(HISTORY);
     sessionStorage.setItem(HISTORY, JSON.stringify({ past, present }));
   } catch {
-    sessionStorage.removeItem(HISTORY); // there is no room for it
+    // no room for it, or no storage at all
   }
 }
 function recallHistory() {
