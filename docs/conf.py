@@ -45,7 +45,6 @@ python_trailing_comma_in_multi_line_signatures = False
 toc_object_entries_show_parents = "hide"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = ["myst.xref_missing"]
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
