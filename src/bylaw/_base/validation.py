@@ -10,6 +10,8 @@ from typing import Any
 from bylaw._base.typing import Value
 from bylaw.errors import BylawError, OptionError, RuleError
 
+CONFIDENCE = 0.95  # of bounds and certificates, unless stated
+
 
 def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
     """A finite float."""

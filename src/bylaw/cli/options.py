@@ -84,14 +84,13 @@ Margin = Annotated[
         show_default="0",
     ),
 ]
-_CONFIDENCE = 0.95
 
 
 def check_confidence(confidence: float | None) -> float:
     """The confidence that was asked for, or the default."""
-    from bylaw._base.validation import check_fraction
+    from bylaw._base.validation import CONFIDENCE, check_fraction
 
-    return _CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
+    return CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
 
 
 def parse_margin(text: str) -> float | str:

@@ -18,7 +18,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
-from bylaw._base.validation import check_choice, check_fraction, check_margin, check_positive, check_whole
+from bylaw._base.validation import (
+    CONFIDENCE,
+    check_choice,
+    check_fraction,
+    check_margin,
+    check_positive,
+    check_whole,
+)
 from bylaw.auditing.audit import Audit, audit
 from bylaw.calibration.maps import METHODS
 from bylaw.data.arrays import check_alignment
@@ -65,7 +72,6 @@ from bylaw.policy.policy import Policy
 if TYPE_CHECKING:
     from bylaw.report import Report
 
-_CONFIDENCE = 0.95
 _HELD_OUT = 0.3
 
 
@@ -412,7 +418,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             evidence,
             **self._state_outcomes(fitted),
             guarantee=self.guarantee,  # type: ignore[arg-type]
-            confidence=_CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
+            confidence=CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
             held_out=held_out,
             solver=self.solver,
             beta=self.beta,
@@ -504,7 +510,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if not _is_auto(self.margin):
             check_margin(self.margin)
         if not _is_auto(self.confidence):
-            check_fraction(self.confidence, "confidence", example=_CONFIDENCE)
+            check_fraction(self.confidence, "confidence", example=CONFIDENCE)
         if not _is_auto(self.held_out):
             check_fraction(self.held_out, "held_out", example=_HELD_OUT)
         if self.largest_weight is not None:

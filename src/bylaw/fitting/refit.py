@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.validation import check_fraction
+from bylaw._base.validation import CONFIDENCE, check_fraction
 from bylaw.auditing.costs import add_changes
 from bylaw.auditing.hypotheses import HeldOutSample, HypothesisTest, Untestable
 from bylaw.calibration.calibration import calibrate_held_out
@@ -21,8 +21,6 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.rates import custom
 from bylaw.policy.policy import Policy
-
-_CONFIDENCE = 0.95  # of a certificate, unless stated
 
 
 def refit(
@@ -167,7 +165,7 @@ class _Refitting:
             largest_weight=held_out.largest_weight,
         )
         hypothesis = sample.make_hypothesis(custom(CHANGED) <= churn)
-        level = 1 - self.options.get("confidence", _CONFIDENCE)
+        level = 1 - self.options.get("confidence", CONFIDENCE)
         if isinstance(hypothesis, Untestable):
             return False
         return HypothesisTest(hypothesis, "betting").p_value(level) <= level

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bylaw._base.validation import check_fraction, check_margin, check_positive
+from bylaw._base.validation import CONFIDENCE, check_fraction, check_margin, check_positive
 from bylaw.backends.database import PULL
 from bylaw.backends.databases import DatabaseScan
 from bylaw.backends.scan import Scan, read_rows
@@ -38,7 +38,6 @@ SOLVERS: Mapping[str, Solver] = {
     "acsa": Stochastic(ACSA()),
     "sgd": Stochastic(SGD()),
 }
-_CONFIDENCE = 0.95
 
 
 def solve(
@@ -54,7 +53,7 @@ def solve(
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
-    confidence: float = _CONFIDENCE,
+    confidence: float = 0.95,
     held_out: Evidence | HeldOut | Scan | None = None,
     lottery: bool = True,
     rng: np.random.Generator | int | None = None,
@@ -187,7 +186,7 @@ def make_fitter(
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
-    confidence: float = _CONFIDENCE,
+    confidence: float = 0.95,
     held_out: Evidence | HeldOut | Scan | None = None,
     lottery: bool = True,
     rng: np.random.Generator | int | None = None,
@@ -285,7 +284,7 @@ def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any
             "guarantee='high_probability' and held_out= go together: pass evidence of rows that were held out"
         )
     if guarantee is None:
-        if confidence != _CONFIDENCE:
+        if confidence != CONFIDENCE:
             raise OptionError(f"confidence={confidence:g} has no effect without a guarantee: leave it out")
         return None
     if margin:
