@@ -32,7 +32,7 @@ ROLES = (
 _OBVIOUS = {
     "probabilities": ("p_*", "prob_*", "proba_*", "probability_*"),
     "positive": ("score", "probability", "proba", "prob", "p"),  # one column for two classes
-    "label": ("label", "y", "target", "outcome", "truth"),
+    "label": ("label", "y", "target", "outcome"),
     "weight": ("weight", "weights", "sample_weight"),
     "seen_weights": (),  # never obvious
     "id": ("id",),
