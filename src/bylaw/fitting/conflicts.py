@@ -244,7 +244,8 @@ def _find_slacks(
     slacks, levels = dict[str, float](), dict[str, float]()
     for place in dict.fromkeys(form.places[misses > ROUNDING].tolist()):
         own = np.flatnonzero(form.places == place)
-        _, statement, *_ = found = form.rules[own[0]]
+        found = form.rules[own[0]]
+        statement = found.statement
         slack, in_levels = float(misses[own].max()), not found.rule.right.terms
         if found.rule.is_about_ratio:
             kept = np.where(form.places == place, form.bounds, loosened.form.bounds)

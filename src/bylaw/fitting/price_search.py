@@ -26,7 +26,7 @@ _IDLE = 2.0  # of those of zero, about as many at most
 
 
 class Look(Protocol):
-    """What is seen of a policy at some prices."""
+    """What a policy at some prices attains."""
 
     @property
     def multipliers(self) -> Floats: ...
