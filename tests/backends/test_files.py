@@ -205,6 +205,31 @@ def test_sets_hold_as_observed_on_all_rows(table, tmp_path):
     )
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_sets_as_observed_cost_what_they_cost_in_memory(seed, tmp_path):
+    """Also with scores that are far from calibrated, each label with a rule of its own."""
+    rng = np.random.default_rng(seed)
+    n, names = 2000, list("abc")
+    chances = rng.dirichlet(np.full(3, 0.2), n)
+    labels = np.array(names)[(rng.random(n)[:, None] > chances.cumsum(axis=1)[:, :2]).sum(axis=1)]
+    scores = chances ** rng.choice([0.3, 3.0]) * np.exp(rng.normal(size=3)) + 1e-12
+    scores /= scores.sum(axis=1, keepdims=True)
+    evidence = Evidence(scores, classes=names)
+    columns = Columns(names, label="label")
+    rows = pa.table({**dict(zip(names, scores.T, strict=True)), "label": labels})
+    pa.parquet.write_table(rows, tmp_path / "rows.parquet")
+    for rules in ([miscoverage() <= 0.2], [miscoverage().given(label=label) <= 0.1 for label in names]):
+        problem = Problem(size(), rules)
+        scanned = solve(problem, scan(tmp_path / "rows.parquet", columns))
+        expected = solve(problem, evidence, labels=labels)
+        inclusions = scanned.probabilities(evidence)
+        missed = 1 - inclusions[np.arange(n), [names.index(label) for label in labels]]
+        worst = max(missed[labels == label].mean() for label in names) if len(rules) > 1 else missed.mean()
+        assert worst <= (0.1 if len(rules) > 1 else 0.2) + 1e-6
+        cost = expected.expected(size(), evidence)
+        assert scanned.expected(size(), evidence) == pytest.approx(cost, rel=1e-3)
+
+
 @pytest.mark.usefixtures("small_sample")
 def test_rules_that_no_policy_satisfies_as_observed_do_not_pass_in_silence(table, tmp_path):
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, label="label")

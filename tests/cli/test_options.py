@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import numpy as np
 import pyarrow
@@ -200,3 +201,40 @@ def test_idle_flags_and_defaults():
             refuse_idle({"--json": None, "--key": value}, "more")
     assert check_confidence(None) == 0.95
     assert check_confidence(0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            ["report", "policy.json", "scores.parquet", "-o", "scores.parquet"],
+            "is an input or another output",
+        ),
+        (["report", "policy.json", "scores.parquet", "-o", "none/r.html"], "there is no folder none"),
+        (
+            ["report", "policy.json", "scores.parquet", "-o", "r.html", "--largest-weight", "2"],
+            "--largest-weight has no effect without --held-out",
+        ),
+        (
+            ["report", "policy.json", "scores.parquet", "-o", "r.html", "--seen-weights", "p_no"],
+            "--seen-weights has no effect",
+        ),
+        (
+            ["diagnose", "scores.parquet", "--rules", "rules.toml", "--seen-weights", "p_no"],
+            "--seen-weights has no effect",
+        ),
+    ],
+)
+def test_commands_refuse_what_they_would_ignore_or_overwrite(policy, folder, bylaw, command, message):
+    before = (folder / "scores.parquet").read_bytes()
+    answer = bylaw(*command)
+    assert answer.code == 2
+    assert message in " ".join(answer.err.split())
+    assert (folder / "scores.parquet").read_bytes() == before
+
+
+def test_rules_prints_a_file_alone_or_the_language_before_it(bylaw):
+    alone, whole = bylaw("rules", "--example"), bylaw("rules")
+    assert tomllib.loads(alone.out)["minimize"] == "error()"
+    assert whole.out.rstrip().endswith(alone.out.rstrip())
+    assert "precision('fraud')" in whole.out

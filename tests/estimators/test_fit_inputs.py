@@ -120,3 +120,12 @@ def test_weights_reach_the_calibrator(routing):
             means.append(fitted._make_evidence(X, None, None).probabilities[:, 1].mean())
     assert means == pytest.approx([means[0]] * 3, abs=0.02)
     assert means[0] > 0.8  # without weights it is about a half
+
+
+def test_weights_reach_the_last_step_of_a_pipeline():
+    weights = np.where(Y == "yes", 20.0, 1.0)
+    piped = classifier((), make_pipeline(StandardScaler(), LogisticRegression(C=1e6)))
+    found = piped.fit(X, Y, sample_weight=weights).estimator_
+    alone = LogisticRegression(C=1e6).fit(X, Y, sample_weight=weights)
+    assert found.predict_proba(X) == pytest.approx(alone.predict_proba(X), abs=1e-3)
+    assert found[0].mean_ == pytest.approx(X.mean().to_numpy())  # the scaler gets none of them

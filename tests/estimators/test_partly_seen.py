@@ -250,3 +250,23 @@ def test_few_labels_and_many_rows_miss_a_rule_hardly_more_than_all_labels():
             excess[name].append(max(missed.values()))
     gap = np.subtract(excess["tenth"], excess["all"])
     assert abs(gap.mean()) < 2 * gap.std(ddof=1) / np.sqrt(len(gap)), (excess, gap.mean())
+
+
+def test_unlabelled_rows_that_show_their_group_have_the_weight_of_one_row():
+    order, weights = np.concatenate([FEW, MORE]), 1.0 + np.arange(len(FEW)) % 3
+    rules, sex = [PARITY, error() <= 0.35], np.where(np.arange(len(X)) % 3, SEX, None)
+    joined = unaware(rules).fit(
+        X.iloc[order],
+        partly()[order],
+        sensitive_features=sex[order],
+        seen_weights=np.concatenate([weights, np.ones(len(MORE))]),
+    )
+    separate = unaware(rules).fit(
+        X.iloc[FEW],
+        Y[FEW],
+        sensitive_features=sex[FEW],
+        seen_weights=weights,
+        unlabelled=X.iloc[MORE],
+        unlabelled_sensitive_features=sex[MORE],
+    )
+    assert separate.multipliers_ == joined.multipliers_

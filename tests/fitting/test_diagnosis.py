@@ -3,6 +3,7 @@ knows nothing of bylaw's compiled form."""
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -566,3 +567,29 @@ def test_ratios_as_observed_are_relaxed_by_what_was_observed():
         left = max(left - share, 0.0)
     assert found.least[str(ratio)] == pytest.approx(errors / 0.9, abs=2e-4)
     assert found.levels[str(ratio)] == pytest.approx(errors / 0.9, abs=2e-4)
+
+
+def test_weighted_rows_conflict_as_observed_like_repeated_ones():
+    rng = np.random.default_rng(11)
+    P = rng.dirichlet([1, 1], 40).round(1)  # rows of equal scores decide alike
+    labels, times = rng.integers(0, 2, 40), rng.integers(1, 6, 40)
+    problem = Problem(error(), [error() <= 0.1])
+    weighted = diagnose(problem, Evidence(P, weights=times.astype(float)), labels=labels)
+    repeated = diagnose(problem, Evidence(np.repeat(P, times, axis=0)), labels=np.repeat(labels, times))
+    assert weighted.least == pytest.approx(repeated.least, abs=1e-6)
+    plain = diagnose(problem, Evidence(P), labels=labels)
+    assert abs(plain.least["error() <= 0.1"] - weighted.least["error() <= 0.1"]) > 1e-3
+
+
+def test_many_classes_are_examined_in_the_memory_that_their_scores_take():
+    """Feasible or not: no array of classes x classes x classes is made."""
+    rng = np.random.default_rng(0)
+    evidence = Evidence(rng.dirichlet(np.full(600, 0.05), 300))
+    tracemalloc.start()
+    found = [
+        diagnose(Problem(error(), [rejected() <= 0.1, error() <= level]), evidence) for level in (0.9, 0.01)
+    ]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [one.feasible for one in found] == [True, False]
+    assert peak < 300e6  # a matrix of classes x classes takes 3 MB

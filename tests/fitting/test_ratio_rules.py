@@ -12,6 +12,7 @@ from bylaw import (
     accepted,
     disparate_impact,
     error,
+    precision,
     rejected,
     selected,
     solve,
@@ -115,3 +116,27 @@ def test_other_rules_keep_their_margins(rules):
     assert (
         RatioRules.find(make_correction(Problem(error() + 0.2 * rejected(), rules), evidence, labels)) is None
     )
+
+
+@pytest.mark.parametrize("guarantee", [None, "high_probability"])
+@pytest.mark.parametrize(
+    "rules",
+    [[precision(1) >= 0.9], [error().given(decision=1) <= 0.1], [SELECTIVE, rejected() <= 0.9]],
+    ids=["precision", "error given the decision", "selective error"],
+)
+def test_deterministic_decisions_hold_ratios_by_hand_count(rules, guarantee):
+    """Also where the objective does not begin with the feature that breaks ties."""
+    fit, labels = scored(3000, 0, sharpness=2.0)
+    held, held_labels = scored(3000, 1, sharpness=2.0)
+    options = {} if guarantee is None else {"held_out": HeldOut(held, held_labels), "guarantee": guarantee}
+    problem = Problem(error().given(label=1) + 0.3 * rejected(), rules)
+    policy = solve(problem, fit, labels=labels, lottery=False, **options)
+    decisions = policy.probabilities(fit)
+    assert set(decisions.ravel()) == {0.0, 1.0}
+    actions = decisions.argmax(axis=1)
+    judged = actions < 2 if SELECTIVE in rules else actions == 1
+    assert judged.sum() > 300
+    excess = (actions != labels)[judged].mean() - 0.1
+    assert excess <= 1e-6
+    unit = judged.mean() if SELECTIVE in rules else 1.0
+    assert policy.fitted_rates.rules[0].excess == pytest.approx(excess * unit, abs=1e-9)

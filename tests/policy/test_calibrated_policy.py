@@ -136,7 +136,7 @@ def test_held_out_rows_are_calibrated_by_the_same_map():
     )
     assert policy.calibration is not None
     assert policy.certificate is not None
-    alone = fit_calibration(EVIDENCE, LABELS, by=["sex"])  # by the fitted rows, and no others
+    alone = fit_calibration(EVIDENCE, LABELS, attributes=["sex"])  # by the fitted rows, and no others
     assert alone is not None
     assert policy.calibration.to_dict() == alone.to_dict()
     with pytest.raises(EvidenceError, match="rows on which the policy was chosen"):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -901,3 +903,36 @@ def test_a_monitor_of_another_policy_is_refused():
     other = solve(Problem(error(), [rejected() <= 0.2]), evidence)
     with pytest.raises(OptionError, match="watches another policy"):
         report(other, evidence, levels=0, monitor=watched())
+
+
+def test_sizes_of_sets_are_those_of_every_possible_set():
+    rng = np.random.default_rng(7)
+    evidence = Evidence(rng.dirichlet(np.full(7, 2.0), 60))
+    policy = solve(Problem(size(), [miscoverage() <= 0.1]), evidence, beta=5.0)
+    rows = make_report_rows(policy, HeldOut(evidence), held_out=False)
+    expected = np.zeros(6)
+    for members in itertools.product([0, 1], repeat=7):
+        chances = np.where(members, rows.probabilities, 1 - rows.probabilities)
+        expected[min(sum(members), 5)] += chances.prod(axis=1).mean()  # the last is of five labels or more
+    assert rows.set_sizes == pytest.approx(expected)
+
+
+def test_rates_are_listed_from_the_most_violated_to_the_safest():
+    policy, evidence, labels, _ = referring()
+    rules = [error() <= level for level in (0.9, 0.01, 0.2)] + [rejected() <= 0.99, selected(1) >= 0.9]
+    stated = replace(policy, problem=Problem(error(), rules))
+    bars = bound_rates(make_report_rows(stated, HeldOut(evidence, labels), held_out=False), None)
+    slack = {"error()": 0.01 - policy.expected(error(), evidence, labels=labels)}
+    slack["rejected()"] = 0.99 - policy.expected(rejected(), evidence)
+    slack["selected(1)"] = policy.expected(selected(1), evidence) - 0.9
+    assert [str(bar.rate) for bar in bars] == sorted(slack, key=lambda name: slack[name])
+
+
+def test_prices_are_listed_from_the_dearest_to_the_cheapest():
+    _, evidence, *_ = referring()
+    for rules in ([rejected() <= 0.9, selected(1) <= 0.2], [selected(1) <= 0.2, rejected() <= 0.9]):
+        policy = solve(Problem(error() + 0.3 * rejected(), rules), evidence)
+        assert policy.prices["selected(1) <= 0.2"] > 0 == policy.prices.get("rejected() <= 0.9", 0)
+        first, last = section(parsed(report(policy, evidence).html), "prices").all("li")
+        assert "20" in first.words()
+        assert "90" in last.words()

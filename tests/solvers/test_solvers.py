@@ -8,11 +8,13 @@ from scipy import sparse
 
 from bylaw import (
     Evidence,
+    EvidenceError,
     InfeasibleRulesError,
     Problem,
     Status,
     accepted,
     coverage_parity,
+    custom,
     demographic_parity,
     disagreement,
     disparate_impact,
@@ -202,6 +204,33 @@ def test_a_matrix_that_rounding_made_indefinite_has_a_root():
     flat = np.outer(np.arange(1.0, 5), np.arange(1.0, 5)) - 1e-13 * np.eye(4)
     root = _root(flat)
     np.testing.assert_allclose(root.T @ root, flat, atol=1e-11)
+
+
+@pytest.mark.parametrize("entry", [0.0, -1e-17, -1.0, 1e300])
+def test_any_finite_matrix_has_a_root_of_its_size(entry):
+    """Curvature is zero where every row is decided, and may be below zero by rounding errors."""
+    matrix = np.full((3, 3), entry)
+    root = _root(matrix)
+    assert np.isfinite(root).all()
+    np.testing.assert_allclose(root.T @ root, matrix, atol=40 * abs(entry) + 1e-280)
+
+
+@pytest.mark.parametrize("place", ["curvature", "target"])
+def test_a_quadratic_that_is_not_a_number_ends(place):
+    curvature, target = np.zeros((2, 2)), np.ones(2)
+    (curvature if place == "curvature" else target)[0] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        minimize_quadratic(Hessian(np.eye(2), curvature, 0.1), target, np.ones(2, bool))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which overflows
+@pytest.mark.parametrize("magnitude", [1e200, 1e300])
+def test_costs_whose_squares_overflow_are_refused(magnitude):
+    rng = np.random.default_rng(0)
+    costs = {"visit": magnitude * rng.random((50, 2))}
+    evidence = Evidence(rng.dirichlet([1, 1], 50), costs=costs)
+    with pytest.raises(EvidenceError, match="must be finite"):
+        solve(Problem(error(), [custom("visit") <= 0.3 * magnitude]), evidence)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])

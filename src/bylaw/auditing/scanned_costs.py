@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -14,7 +14,9 @@ from bylaw._base.typing import Floats
 from bylaw.auditing.costs import Costs, measure_referred
 from bylaw.backends.scan import SurveyedRows
 from bylaw.data.evidence import RowData
-from bylaw.formulation.row_rates import decide_baseline
+from bylaw.formulation.row_rates import combine_means, compute_row_rates, decide_baseline, list_group_rates
+from bylaw.language.expressions import Rate
+from bylaw.language.worst import Worst
 from bylaw.policy.policy import Policy
 
 
@@ -24,10 +26,16 @@ class CostSums:
 
     n_rows: int
     mass: float  # of their weights
-    costs: Floats  # (3,): of the baseline, of the policy, and its cases referred, times the weights
+    rates: Floats  # (2, n_rates): linear rates of the baseline and of the policy, times the weights
+    referred: float  # cases that the policy refers, times the weights
 
     def __add__(self, other: CostSums) -> CostSums:
-        return CostSums(self.n_rows + other.n_rows, self.mass + other.mass, self.costs + other.costs)
+        return CostSums(
+            self.n_rows + other.n_rows,
+            self.mass + other.mass,
+            self.rates + other.rates,
+            self.referred + other.referred,
+        )
 
 
 class ScannedCosts(NamedTuple):
@@ -51,10 +59,28 @@ def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
     -------
     ScannedCosts
     """
-    parts = rows.scan.walk(_CostTask(policy, rows), rows.reader.names, lambda found: found.n_rows)
-    total = reduce(add, parts)
-    before, after, referred = (total.costs / total.mass).tolist()
-    return ScannedCosts(total.n_rows, Costs(before, after), referred)
+    classes, objective = policy.action_space.classes, policy.problem.minimize
+    seen: RowData = rows.evidence if rows.observed is None else rows.observed
+    measured = (
+        list(list_group_rates(objective, seen).values()) if isinstance(objective, Worst) else [objective]
+    )
+    # Note the linear rates that are asked for: their sums over batches add up.
+    places: dict[Rate, int] = {}
+
+    def note(linear: Rate) -> float:
+        places.setdefault(linear, len(places))
+        return 1.0
+
+    for rate in measured:
+        combine_means(rate, classes, note)
+    task = _CostTask(policy, rows, tuple(places))
+    total = reduce(add, rows.scan.walk(task, rows.reader.names, lambda found: found.n_rows))
+
+    def measure(means: Floats) -> float:
+        return max(combine_means(rate, classes, lambda linear: means[places[linear]]) for rate in measured)
+
+    costs = Costs(*map(measure, total.rates / total.mass))
+    return ScannedCosts(total.n_rows, costs, total.referred / total.mass)
 
 
 @dataclass(frozen=True)
@@ -63,6 +89,7 @@ class _CostTask:
 
     policy: Policy
     rows: SurveyedRows
+    rates: Sequence[Rate]
 
     def __call__(self, partition: int, batches: Iterator[Any]) -> CostSums | None:
         found = [self._add_up(batch) for batch in batches if len(batch)]
@@ -73,11 +100,17 @@ class _CostTask:
         evidence = reader.read(batch).with_columns(margins=self.rows.margins)
         mass = float(evidence.row_weights.sum())
         if not mass:
-            return CostSums(len(batch), 0.0, np.zeros(3))
+            return CostSums(len(batch), 0.0, np.zeros((2, len(self.rates))), 0.0)
         seen: RowData = evidence
         if reader.observes:
             seen = reader.observe(batch, evidence).with_columns(margins=self.rows.observed_margins)
         decisions = decide_baseline(policy.problem, evidence), policy.probabilities(evidence)
-        means = [policy.expected(policy.problem.minimize, seen, probabilities=part) for part in decisions]
-        means.append(measure_referred(decisions[1], policy.action_space, evidence))
-        return CostSums(len(batch), mass, mass * np.array(means))
+        sums = [
+            [
+                evidence.row_weights @ compute_row_rates(rate, seen, part, policy.action_space)
+                for rate in self.rates
+            ]
+            for part in decisions
+        ]
+        referred = mass * measure_referred(decisions[1], policy.action_space, evidence)
+        return CostSums(len(batch), mass, np.array(sums), referred)

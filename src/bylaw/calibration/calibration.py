@@ -277,7 +277,7 @@ def fit_calibration(
     labels: Any = None,
     groups: Any = None,
     method: Calibrate | None = "auto",
-    by: Sequence[str] = (),
+    attributes: Sequence[str] | None = None,
     seen_weights: Any = None,
 ) -> Calibration | None:
     """Learn what the probabilities of these rows are worth from what was observed of them.
@@ -293,8 +293,9 @@ def fit_calibration(
         probabilities.
     method : "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
         "auto" compares all of them, and no calibration, by cross-validated log loss.
-    by : sequence of str
-        known attributes whose values may have maps of their own, where that is significantly better.
+    attributes : sequence of str, optional
+        the groups that rules refer to: only these are calibrated and, where their values are known, may have
+        maps of their own if that is significantly better. By default, all groups as observed are calibrated.
     seen_weights : array of shape (n_rows,), optional
         where labels or groups are missing, 1 / P(seen | x) of the rows that show them.
 
@@ -333,7 +334,10 @@ def fit_calibration(
     weights = evidence.row_weights
     if seen.partly is not None and seen.partly.weights is not None:
         weights = weights * seen.partly.weights
-    return _fit(evidence, *_read_codes(evidence, seen, labels is not None), weights, method, by)
+    label_codes, codes = _read_codes(evidence, seen, labels is not None)
+    if attributes is not None:
+        codes = {name: found for name, found in codes.items() if name in attributes}
+    return _fit(evidence, label_codes, codes, weights, method, attributes or ())
 
 
 def _read_codes(

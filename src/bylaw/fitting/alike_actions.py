@@ -26,6 +26,7 @@ _SAMPLE = 1000  # rows that show how large features are
 _LARGE = 1e100
 _LISTED = 4  # actions in the warning
 _SLACK = 0.005  # relative, of a rule on what was minimised
+_ROUNDING = 1e-12  # relative error of a projection
 
 
 def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
@@ -59,11 +60,15 @@ def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
     losses = np.vstack([_compile(policy, rate, evidence) for rate in rates])  # (F', A)
     weights = policy.score_matrix * _measure_features(policy, evidence)[:, None]  # (F, A)
     tolerance = max(_ODDS / policy.beta, 0.0 if policy.lottery else _TIE * policy.guarantee.alpha)
+    # Projections with factors of at most one are no further apart than columns are: few need be compared.
+    shadows = np.array([np.cos(np.arange(len(part))) @ part for part in (losses, weights)])  # (2, A)
+    slack = tolerance + _ROUNDING * abs(shadows).max()
     for k, action in enumerate(policy.action_space.rivals):
-        same = (losses == losses[:, [k]]).all(axis=0)
-        same &= abs(weights - weights[:, [k]]).sum(axis=0) <= tolerance
+        near = np.flatnonzero((abs(shadows - shadows[:, [k]]) <= slack).all(axis=0))
+        same = (losses[:, near] == losses[:, [k]]).all(axis=0)
+        same &= abs(weights[:, near] - weights[:, [k]]).sum(axis=0) <= tolerance
         if same.sum() > 1:
-            return (action, *(policy.actions[j] for j in np.flatnonzero(same) if j != k))
+            return (action, *(policy.actions[j] for j in near[same] if j != k))
     return ()
 
 

@@ -117,6 +117,14 @@ class CorrectedSolution:
         return self.target(self.rates) - self.rates.predicted
 
 
+Restate = Callable[[CorrectedSolution], CorrectedSolution]  # in terms of the rules as they are stated
+
+
+def as_stated(found: CorrectedSolution) -> CorrectedSolution:
+    """Return a solution of the rules as they are stated: a `Restate` that changes nothing."""
+    return found
+
+
 @dataclass(frozen=True)
 class Correction:
     """A problem on rows of which labels or groups are known, to be fitted with one margin or another."""

@@ -29,7 +29,7 @@ from bylaw.auditing.hypotheses import (
 from bylaw.auditing.looks import warn_of_copies
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.fitting.certification_failure import CLEAR, PROBED, find_culprit
 from bylaw.fitting.fitted_policy import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.fitting.ratio_rules import RatioRules
@@ -47,13 +47,15 @@ _TIGHTEST = 0.9  # of its level is taken from a ratio rule at most
 _METHOD = "betting"
 
 
-Finish = Callable[[Correction, CorrectedSolution], CorrectedSolution]
+# From a correction, its solution and, where it tightens rules, `Restate`, to what is tested.
+Finish = Callable[..., CorrectedSolution]
 
 
 class _Candidate(NamedTuple):
     margin: float
     correction: Correction  # whose policies `found` is one of
     found: CorrectedSolution
+    restate: Restate = as_stated
 
 
 class _Failure(NamedTuple):
@@ -82,8 +84,8 @@ def certify(
     expanded = correction.problem.expand(outcome.classes, outcome.group_values, options)
     rules = [found.rule for found in expanded]
     for tried, candidate in enumerate(_list_candidates(correction, begin, len(outcome), delta)):
-        candidate = candidate._replace(found=finish(candidate.correction, candidate.found))
-        found = candidate.found
+        found = finish(candidate.correction, candidate.found, candidate.restate)
+        candidate = candidate._replace(found=found)
         sample = HeldOutSample(
             outcome,
             predict_actions(found.dual, found.solution.multipliers, held_out.evidence),
@@ -98,8 +100,8 @@ def certify(
         certificate = Certificate(confidence, len(outcome), candidate.margin, tried + 1, p_value)
         accepted = candidate, certificate
     if accepted is not None:
-        (_, correction, found), certificate = accepted
-        policy = make_corrected_policy(correction, found)
+        candidate, certificate = accepted
+        policy = make_corrected_policy(candidate.correction, candidate.found)
         return replace(
             policy, certificate=certificate, fingerprints=(*policy.fingerprints, hashed.make_fingerprint())
         )
@@ -174,9 +176,9 @@ def _list_levels(
         tightening = np.minimum(margin * shares, _TIGHTEST)
         tightened = ratios.tighten(correction, tightening)
         target = correction.make_target(margin, noise).cut(others)
-        found = ratios.restate(tightened, tightened.hold(target, begin), tightening)
-        begin, clearness = _outline(found), _predict_clearness(tightened, found, noise, delta)
-        listed.append(_Candidate(margin, tightened, found))
+        found, restate = tightened.hold(target, begin), partial(ratios.restate, tightened, tightening)
+        begin, clearness = _outline(found), _predict_clearness(tightened, restate(found), noise, delta)
+        listed.append(_Candidate(margin, tightened, found, restate))
         if clearness > best:
             best, kept = clearness, len(listed)
         elif len(listed) - kept >= _PATIENCE:

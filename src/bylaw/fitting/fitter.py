@@ -16,7 +16,15 @@ from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import InfeasibleRulesError, OptionError, Remedy
 from bylaw.fitting.alike_actions import warn_of_alike_actions
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Resolve, merge_rows, merge_slopes
+from bylaw.fitting.bias_correction import (
+    CorrectedSolution,
+    Correction,
+    Resolve,
+    Restate,
+    as_stated,
+    merge_rows,
+    merge_slopes,
+)
 from bylaw.fitting.certification import Finish, certify
 from bylaw.fitting.conflicts import Diagnosis, examine, list_small_cells, measure_slack
 from bylaw.fitting.fitted_policy import (
@@ -244,9 +252,11 @@ def _hold(correction: Correction, margin: float | Literal["auto"]) -> CorrectedS
     return found if ratios is None else ratios.hold_as_observed(correction, margin)
 
 
-def _keep(correction: Correction, found: CorrectedSolution) -> CorrectedSolution:
-    """Randomised, as it was found."""
-    return found
+def _keep(
+    correction: Correction, found: CorrectedSolution, restate: Restate = as_stated
+) -> CorrectedSolution:
+    """Return the randomized solution, stated in terms of the rules."""
+    return restate(found)
 
 
 def _solve_as_predicted(

@@ -24,7 +24,7 @@ from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import GuaranteeWarning
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.fitting.fitted_policy import add_hard, make_guarantee, make_policy
 from bylaw.fitting.price_search import PriceSearch, count_looks
 from bylaw.formulation.blocks import make_block
@@ -279,16 +279,19 @@ def make_hard_policy(
     return add_hard(policy, describe_hard(found, randomised))
 
 
-def harden(correction: Correction, solved: CorrectedSolution) -> CorrectedSolution:
-    """Without chance, from a randomised solution for rates as observed; warns of rules that it misses."""
+def harden(
+    correction: Correction, solved: CorrectedSolution, restate: Restate = as_stated
+) -> CorrectedSolution:
+    """Without chance, from a randomised solution for rates as observed; warns of rules that it misses as
+    they are stated."""
     rates, target = correction.rates, solved.target
     hardening = Hardening(solved.dual, lambda dual, total: target(rates.measure(dual, total)), correction.tol)
     randomised = hardening.tally(solved.dual, solved.solution.multipliers)
     found = hardening.find(solved.solution.multipliers, solved.shift)
-    measured = rates.measure(found.dual, found.total)
-    stated = replace(found, excess=target.stated_excess(measured))
-    warn_of_ties(stated, randomised, correction.evidence)
-    hard = describe_hard(found, randomised)
-    return correction.conclude(
-        CorrectedSolution(found.dual, found.solution(solved.solution), measured, target, hard)
-    )
+    measured, hard = rates.measure(found.dual, found.total), describe_hard(found, randomised)
+    solution = found.solution(solved.solution)
+    corrected = CorrectedSolution(found.dual, solution, measured, target, hard)
+    stated = restate(correction.conclude(corrected))
+    excess = stated.target.stated_excess(stated.rates)
+    warn_of_ties(replace(found, excess=excess), randomised, correction.evidence)
+    return stated

@@ -9,6 +9,7 @@ predicted one does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Margin, is_ratio
-from bylaw.formulation.linear_form import LinearForm, compile_problem
+from bylaw.formulation.linear_form import Feature, LinearForm, compile_problem
 from bylaw.formulation.observed_rates import RateExcess
 from bylaw.formulation.solution import Status
 from bylaw.language.expressions import Rate, Rule
@@ -103,7 +104,7 @@ class RatioRules:
         rates = RateExcess(found.rates.predicted - moved, found.rates.observed)
         return correction.conclude(replace(found, rates=rates))
 
-    def restate(self, tightened: Correction, found: CorrectedSolution, shares: Floats) -> CorrectedSolution:
+    def restate(self, tightened: Correction, shares: Floats, found: CorrectedSolution) -> CorrectedSolution:
         """A solution of the tightened rules with its rates and margins in terms of the stated ones."""
         predicted, observed = (shares * part for part in self.measure(tightened, found))
         rates = RateExcess(found.rates.predicted - predicted, found.rates.observed - observed)
@@ -140,8 +141,9 @@ def _double_rule(excess: Rate) -> Rule:
     return Rule(Rate(terms), "<=", Rate(()))
 
 
-def _compile(problem: Problem, rows: RowData, features: object, scales: Floats) -> sparse.csr_array:
-    """(M, F * A): the coefficients of its rules in these units."""
-    form = compile_problem(problem, rows)
-    assert form.feature_map.features == features  # they do not depend on the level
+def _compile(
+    problem: Problem, rows: RowData, features: Sequence[Feature], scales: Floats
+) -> sparse.csr_array:
+    """Return the coefficients (M, F * A) of its rules at these features, in these units."""
+    form = compile_problem(problem, rows, features=features)
     return sparse.csr_array(form.couplings * (form.scales / scales)[:, None])

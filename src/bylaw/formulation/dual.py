@@ -68,10 +68,10 @@ class Hessian:
 
     @cached_property
     def trace(self) -> float:
-        gram = self.couplings.T @ self.couplings
-        if isinstance(gram, np.ndarray) and isinstance(self.curvature, np.ndarray):
-            return float((gram * self.curvature).sum()) + self.ridge * self.n_rules
-        return float(sparse.csr_array(gram).multiply(self.curvature).sum()) + self.ridge * self.n_rules
+        half = self.couplings @ self.curvature
+        if isinstance(half, np.ndarray) and isinstance(self.couplings, np.ndarray):
+            return float((half * self.couplings).sum()) + self.ridge * self.n_rules
+        return float(sparse.csr_array(half).multiply(self.couplings).sum()) + self.ridge * self.n_rules
 
     @property
     def n_rules(self) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -58,14 +59,27 @@ def measure_rate(rate: Rate | Ratio, rows: RowData, probabilities: Floats, space
     def mean(linear: Rate) -> float:
         return float(np.average(compute_row_rates(linear, rows, probabilities, space), weights=rows.weights))
 
+    return combine_means(rate, space.classes, mean)
+
+
+def combine_means(rate: Rate | Ratio, classes: Sequence[Value], mean: Callable[[Rate], float]) -> float:
+    """Compute a rate from the means of linear ones, of which it may be a quotient or a product; nan for 0/0.
+
+    Means over all rows are sums over parts of them; quotients are not.
+    """
+    combine = partial(combine_means, classes=classes, mean=mean)
     if isinstance(rate, Ratio):
-        return mean(rate.numerator) / (mean(rate.denominator) or math.nan)
-    products = [(atom, c) for atom, c in rate.terms if atom.definition.factors is not None]
-    rest = Rate(tuple(term for term in rate.terms if term not in products), rate.constant)
-    total = mean(rest)
-    for atom, c in products:
-        total += c * compute_geometric_mean([mean(factor) for factor in atom.list_factors(space.classes)])
-    return total
+        return combine(rate.numerator) / (combine(rate.denominator) or math.nan)
+    rate, total, linear = rate.resolve(classes), 0.0, []
+    for atom, c in rate.terms:
+        if atom.definition.factors is not None:
+            total += c * compute_geometric_mean([combine(factor) for factor in atom.list_factors(classes)])
+        elif atom.is_quotient:
+            part, whole = (mean(Rate(((share, 1.0),))) for share in (atom.part, atom.whole))
+            total += c * part / (whole or math.nan)
+        else:
+            linear.append((atom, c))
+    return total + mean(Rate(tuple(linear), rate.constant))
 
 
 def measure_factor(rule: Rule, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
@@ -226,14 +240,15 @@ def compute_group_rates(
     objective: Worst, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> dict[Conditions, float]:
     """The rate of each group that has rows."""
-    rates = {
-        group: objective.given(group) for group in objective.list_groups(rows.classes, rows.group_values)
-    }
-    return {
-        group: measure_rate(rate, rows, probabilities, space)
-        for group, rate in rates.items()
-        if has_rows(rate, rows)
-    }
+    rates = list_group_rates(objective, rows)
+    return {group: measure_rate(rate, rows, probabilities, space) for group, rate in rates.items()}
+
+
+def list_group_rates(objective: Worst, rows: RowData) -> dict[Conditions, Rate]:
+    """Return the rate of each group that has rows, to be measured."""
+    groups = objective.list_groups(rows.classes, rows.group_values)
+    rates = {group: objective.given(group) for group in groups}
+    return {group: rate for group, rate in rates.items() if has_rows(rate, rows)}
 
 
 def warn_of_missing_groups(
@@ -258,8 +273,7 @@ def warn_of_missing_groups(
 def has_rows(rate: Rate | Ratio, evidence: RowData) -> bool:
     """Whether some row has weight for each of the rate's conditions."""
     terms = rate.resolve(evidence.classes).terms
-    chances = [evidence.event_probability(atom.conditions) for atom, _ in terms if atom.conditions]
-    return all(np.average(chance, weights=evidence.weights) > 0 for chance in chances)
+    return all(evidence.frequency(atom.conditions) > 0 for atom, _ in terms if atom.conditions)
 
 
 def standard_error(rate: Rate, evidence: RowData, probabilities: Floats, space: ActionSpace) -> float:

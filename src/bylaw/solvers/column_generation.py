@@ -132,10 +132,13 @@ class ColumnGeneration:
         """With the policies that come to mind: the same answer for every row, the best for one rule, and
         what a solver arrived at."""
         self.dual = dual
-        mean = dual.total(sum_features)[0] / dual.mass
-        constant = dual.form.action_space.constant_decisions()
-        moments = [np.outer(mean, decision).ravel() for decision in constant]
-        self.known = [dual.form.couplings @ moment - dual.form.bounds for moment in moments]  # (M,) each
+        form, mean = dual.form, dual.total(sum_features)[0] / dual.mass
+        rules, places = form.couplings.tocoo().coords
+        features, actions = np.divmod(places, form.base.shape[1])
+        costs = form.couplings.data * mean[features]  # of each rule, by action; (M, A) when they are added up
+        by_action = sparse.csr_array((costs, (rules, actions)), (dual.n_rules, form.base.shape[1]))
+        constant = form.action_space.constant_decisions()
+        self.known = [by_action @ decision - form.bounds for decision in constant]  # (M,) each
         first = np.unique(np.linspace(0, dual.n_rules - 1, _MOST_FIRST).astype(int))
         self.known += dual.best_responses([np.eye(1, dual.n_rules, j)[0] for j in first])
         if multipliers is not None:

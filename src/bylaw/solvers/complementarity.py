@@ -63,7 +63,8 @@ _STUCK = 1.0  # damping, of the trace of the curvature
 _BISECTIONS = 30
 _CLOSE = 0.1  # of the way inside the bounds that steps aim at: bisection comes closer
 _NARROW = 3e-3  # of a multiplier: where few rows show a rule, all of a wide bracket misses alike
-_EXPANSION = 4.0  # of multipliers, in search of a bracket
+_FIRST_EXPANSION = 1.1  # of multipliers, in search of a bracket near those of a sample
+_EXPANSION = 4.0  # of multipliers, further away
 _AHEAD = _EXPANSION**3  # times that labels are sorted out for, in that search
 _GAINS = (0.1, 20.0)  # the least and the most that a secant may state
 _SOFT_CHANGE = 5.0  # times that one secant may change a gain, where rates are smooth
@@ -181,9 +182,9 @@ class Complementarity:
 
     @cached_property
     def _apart(self) -> bool:
-        """Whether all rows are in memory and no rule's rate depends on another rule's multiplier: sets, and
-        each label's inclusion is touched by one rule at most."""
-        return self.dual.source is None and find_separate_rules(self.dual.form) is not None
+        """Whether no rule's rate depends on another rule's multiplier: sets, and each label's inclusion is
+        touched by one rule at most."""
+        return find_separate_rules(self.dual.form) is not None
 
     def _stages(self, above: float, rng: np.random.Generator | None) -> Iterator[_Stage]:
         """Softer policies than the last one on fewer rows, no softer than `above`."""
@@ -410,7 +411,7 @@ class _Items:
     def __init__(self, problem: Complementarity) -> None:
         self.problem = problem
         form, observed = problem.dual.form, problem.rates.couplings
-        rules = find_separate_rules(form, observed)
+        rules = find_separate_rules(form, observed) if problem.dual.source is None else None
         self.items = None if rules is None else LabelItems(problem.dual, rules, observed, keep=True)
         self.near: NearItems | None = None
 
@@ -516,7 +517,7 @@ class _Walk:
         answer is the end at which each rule holds."""
         unit, items = problem.dual.loss_unit, _Items(problem)
         low, high = np.zeros(problem.dual.n_rules), np.full(problem.dual.n_rules, np.inf)
-        trial = np.maximum(near, PRICED * unit)
+        trial, expansion = np.maximum(near, PRICED * unit), _FIRST_EXPANSION
         for _ in range(_BISECTIONS):
             point = items.look(trial, low, high)
             self._record(point)
@@ -526,8 +527,9 @@ class _Walk:
             settled = held & close | (high <= PRICED * unit)
             if (settled | (trial > _LARGEST * unit)).all():
                 break
-            middle = np.where(low > 0, np.sqrt(low * high), high / _EXPANSION)
-            trial = np.where(settled, high, np.where(np.isinf(high), low * _EXPANSION, middle))
+            middle = np.where(low > 0, np.sqrt(low * high), high / expansion)
+            trial = np.where(settled, high, np.where(np.isinf(high), low * expansion, middle))
+            expansion = min(expansion**3, _EXPANSION)
         ends = np.where(np.isinf(high), low, np.where(high <= PRICED * unit, 0.0, high))
         return items.look(ends, ends, ends)
 

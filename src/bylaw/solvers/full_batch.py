@@ -18,6 +18,7 @@ from scipy.linalg import LinAlgError, cholesky, get_lapack_funcs, solve_triangul
 from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
+from bylaw.errors import EvidenceError
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.passes import Tally, UnseenRows
@@ -46,9 +47,12 @@ _SHARP = 100.0  # beta in units of the loss, at which few rows are undecided
 _OUTLINED = 1e-3  # precision of the last of these
 _OUTLINE_STEPS = 300
 _MEMORY = 20  # steps that tell them of the curvature
+_FIRST_DAMPING = 1e-3  # of the mean curvature
 _NEARLY_NONE = 1e-8  # of the mean curvature: damping of a step that begins near the optimum
+_NO_CURVATURE = 1e-9  # in units of the loss: less is rounding errors
 _NO_DAMPING = 1e-12  # in units of the loss
 _ROUNDING = 1e-13  # relative precision of the dual's value
+_TINIEST = 1e-290  # what a matrix of zeros is lifted by; its root is far from underflow
 (_solve_definite,) = get_lapack_funcs(("posv",), dtype=np.float64)
 
 
@@ -184,6 +188,11 @@ class FullBatch:
                 conflict = dual.conflict(state.multipliers) > 0
                 return state, Status.INFEASIBLE if conflict else Status.STALLED
             state = state.with_curvature(dual)
+            if not math.isfinite(state.norm + state.hessian.trace):
+                raise EvidenceError(
+                    "the rates and their squares must be finite numbers, but they overflow on these rows: "
+                    "divide the costs, or the coefficients of the objective and the rules, by a large number"
+                )
             if math.isnan(damping):
                 damping = first_damping(state.hessian, dual.loss_unit)
             trial = state.step(dual, damping, curvature=not self.look_first)
@@ -310,7 +319,9 @@ class _State:
 
     def gain_ratio(self, trial: _State) -> float:
         """The actual decrease over the predicted one. Near the optimum, where values
-        drown in rounding, the gradient mapping decides."""
+        drown in rounding, the gradient mapping decides. A trial whose value overflows gains nothing."""
+        if not math.isfinite(trial.value):
+            return -math.inf
         if trial.predicted_decrease <= _ROUNDING * (1 + abs(self.value)):
             return float(trial.norm < self.norm)
         return (self.value - trial.value) / trial.predicted_decrease
@@ -320,16 +331,17 @@ def take_newton_step(dual: Dual, multipliers: Floats, total: Tally) -> Floats:
     """Where a step leads from multipliers near the optimum, whose tally is known."""
     _, gradient = dual.first_order(total, multipliers)
     hessian = dual.second_order(total)
-    model = replace(hessian, ridge=hessian.ridge + _NEARLY_NONE * hessian.trace / hessian.n_rules)
+    damping = first_damping(hessian, dual.loss_unit, _NEARLY_NONE)
+    model = replace(hessian, ridge=hessian.ridge + damping)
     guess = (multipliers > 0) | (gradient < 0)
     return minimize_quadratic(model, model @ multipliers - gradient, guess)
 
 
-def first_damping(hessian: Hessian, loss_unit: float) -> float:
-    """A small part of the curvature, unless there is none but rounding errors: then every row is
-    decided, and one is as good as any of the right size, a gradient for a multiplier."""
-    typical = 1e-3 * hessian.trace / max(hessian.n_rules, 1)
-    return typical if typical > _NO_DAMPING / loss_unit else 1 / loss_unit
+def first_damping(hessian: Hessian, loss_unit: float, share: float = _FIRST_DAMPING) -> float:
+    """Return a share of the mean curvature, or one of the right size if the curvature is zero but for
+    rounding errors because every row is decided: then a step is as long as the gradient."""
+    curvature = hessian.trace / max(hessian.n_rules, 1)
+    return share * curvature if curvature > _NO_CURVATURE / loss_unit else 1 / loss_unit
 
 
 def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
@@ -376,8 +388,10 @@ def _minimize_free(matrix: Floats, target: Floats, simplex: Simplex | None) -> F
 
 
 def _root(matrix: Floats) -> Floats:
-    """R with R'R = matrix, but for what it takes, of the size of rounding errors, to make it definite."""
-    lift = 1e-14 * float(np.trace(matrix))
+    """Return R with R'R = matrix, but for what it takes, of the size of rounding errors, to make it definite.
+
+    The loop ends: a lift beyond the sum of all entries makes any finite matrix definite."""
+    lift = max(1e-14 * float(np.abs(matrix).max()), _TINIEST)
     while True:
         try:
             return cholesky(matrix)
