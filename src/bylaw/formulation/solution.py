@@ -311,10 +311,12 @@ class GroupRate(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {**self._asdict(), "group": dict(self.group)}
+        rate = None if math.isnan(self.rate) else self.rate
+        return {**self._asdict(), "group": dict(self.group), "rate": rate}
 
     def __str__(self) -> str:
-        return f"{format_conditions(self.group)}: {self.rate:.4g}, weight {self.weight:.3g}"
+        rate = "too few rows to show its rate" if math.isnan(self.rate) else f"{self.rate:.4g}"
+        return f"{format_conditions(self.group)}: {rate}, weight {self.weight:.3g}"
 
 
 class HardDecisions(NamedTuple):

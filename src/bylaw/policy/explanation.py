@@ -23,7 +23,7 @@ from bylaw.language.problem import ExpandedRule
 from bylaw.policy.explanation_view import format_html
 from bylaw.policy.policy import Policy
 
-_SAME = 1e-6  # relative: what quotients explain of a matrix of scores
+_SAME = 0.05  # relative: what quotients leave of a matrix of scores; prices in files have two digits or more
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +156,6 @@ def _share_scores(policy: Policy) -> _Shares:
         feature_map, policy.frequencies, [expanded[price.rule].excess for price in linear]
     )
     pulls = [-price.multiplier * coupling for price, coupling in zip(linear, couplings, strict=True)]
-    rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
     minimize = policy.linear_problem.minimize
     if not isinstance(minimize, Rate) or not minimize.resolve(space.classes).is_linear:
         if others:
@@ -164,12 +163,38 @@ def _share_scores(policy: Policy) -> _Shares:
                 f"the shares of {_join(others)} and of minimize={minimize} cannot be told apart: both are "
                 "quotients, solved together. Explain a policy that minimises a rate such as error()"
             )
+        rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
         return _Shares(rest, tuple(price.rule for price in linear), pulls)
     baseline = -compile_rates(feature_map, policy.frequencies, [minimize])[0]
+    if not others:
+        baseline, *pulls = _match_scores(policy, [baseline, *pulls])
+    rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
     named = dict(zip((price.rule for price in linear), pulls, strict=True))
     named |= _share_quotients(policy, [expanded.get(price.rule) for price in others], others, rest - baseline)
     order = sorted(named, key=[*(price.rule for price in priced), *named].index)
     return _Shares(baseline, tuple(order), [named[rule] for rule in order])
+
+
+def _match_scores(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
+    """Return the shares, (F, A) each, so that their sum is the matrix of scores: of a policy from a file, prices
+    and frequencies are rounded. A feature's scores are divided by the frequency of its condition, so that one
+    factor corrects it; what the rounded prices then leave is divided among the rules by size."""
+    events = [feature.event for feature in policy.feature_map.features]
+    shares, scores = [share.copy() for share in shares], policy.score_matrix
+    for event in dict.fromkeys(events):
+        rows = [k for k, other in enumerate(events) if other == event]
+        total = sum(share[rows] for share in shares)
+        if event and (size := np.square(total).sum()):
+            factor = float((total * scores[rows]).sum() / size)
+            for share in shares:
+                share[rows] *= factor
+        moved = shares if event else shares[1:]  # the objective over all rows is exact
+        left = scores[rows] - sum(share[rows] for share in shares)
+        sizes = sum((abs(share[rows]) for share in moved), np.zeros(left.shape))
+        part = np.divide(left, sizes, out=np.zeros(left.shape), where=sizes > 0)
+        for share in moved:
+            share[rows] += part * abs(share[rows])
+    return shares
 
 
 def _share_quotients(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from bylaw._base.markup import Content, Html
@@ -43,7 +44,7 @@ def _describe_worst(policy: Policy) -> str:
     """The worst group, where its rate is minimised, and the weights of the groups that have one."""
     if not policy.group_rates:
         return ""
-    worst = max(policy.group_rates, key=lambda found: found.rate)
+    worst = max(policy.group_rates, key=lambda found: -math.inf if math.isnan(found.rate) else found.rate)
     weighed = sorted(policy.group_rates, key=lambda found: -found.weight)
     shown = [f"{format_conditions(one.group)} {one.weight:.3g}" for one in weighed if one.weight > _NOTABLE]
     return f"worst group {format_conditions(worst.group)}, {worst.rate:.4g}; weights {', '.join(shown)}"

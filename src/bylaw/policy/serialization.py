@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bylaw._base.small_cells import MIN_CELL
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw.calibration.calibration import Calibration
@@ -84,9 +85,82 @@ def compute_digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class _Rounding:
+    """How many digits of a sum over the fitted rows a file states. Exact sums in two files whose rows differ by
+    one would give away that row, and an exact frequency the score of somebody who is alone in a group."""
+
+    digits: int  # significant digits of prices, costs and terms of guarantees
+    decimals: int  # of frequencies: a step is at least ten rows, where there are a hundred or more
+
+    @classmethod
+    def of_rows(cls, fingerprints: Fingerprints) -> _Rounding:
+        """Return the rounding for as many rows as the file states, so that saving again changes nothing."""
+        rows = fingerprints[0].rows if fingerprints else 0
+        magnitude = math.floor(math.log10(max(rows, 1))) - 1
+        return cls(digits=min(max(magnitude, 2), 3), decimals=min(max(magnitude, 1), 3))
+
+    def round_digits(self, value: float) -> float:
+        """Round to the significant digits."""
+        return float(f"{value:.{self.digits}g}")
+
+    def round_share(self, share: float) -> float:
+        """Round a share of the rows, which stays above zero."""
+        return max(round(share, self.decimals), 10.0**-self.decimals)
+
+    def round_price(self, price: float, few_rows: bool) -> float:
+        """Round a price; of rules about few rows, to a power of ten, since a weight divided by the price of a
+        rule is one over the frequency of its condition."""
+        return round_magnitude(price) if few_rows else self.round_digits(price)
+
+    def round_to_error(self, excess: float, error: float) -> float:
+        """Round what a rule is off by to the digits that its standard error leaves; what is above zero stays
+        there."""
+        step = round_magnitude(self.round_digits(error), math.floor)
+        if abs(excess) < step:
+            return round_magnitude(excess, math.ceil) if excess > 0 else 0.0
+        return self.round_digits(round(excess / step) * step if step else excess)
+
+
+def round_magnitude(value: float, towards: Callable[[float], int] = round) -> float:
+    """Return a power of ten near a number, or zero for zero."""
+    return float(f"1e{towards(math.log10(value))}") if value > 0 else 0.0
+
+
+def _list_rules_on_few_rows(policy: Policy) -> set[str]:
+    """Return the single rules that refer to fewer than `MIN_CELL` of the fitted rows; of fewer than a hundred
+    rows, all that refer to a condition."""
+    rows = policy.fingerprints[0].rows if policy.fingerprints else math.inf
+    few = {
+        condition
+        for condition, share in policy.frequencies.items()
+        if condition and (share * rows < MIN_CELL or rows < 10 * MIN_CELL)
+    }
+    if not few:
+        return set()
+    space, attributes = policy.action_space, policy.feature_map.attributes
+    values = {name: attribute.values for name, attribute in attributes.items()}
+    expanded = policy.problem.expand(space.classes, values, space.options)
+    return {str(one.rule) for one in expanded if few & {atom.conditions for atom in one.rule.atoms()}}
+
+
 def to_dict(policy: Policy) -> dict[str, Any]:
-    """The policy as plain values. Floats are written so that they read back to the last bit."""
-    solution = policy.solution
+    """Return the policy as plain values. What decides is written so that it reads back to the last bit; what
+    else was measured on the fitted rows is rounded, so that a file tells little of any one of them."""
+    solution, rounding, few = (
+        policy.solution,
+        _Rounding.of_rows(policy.fingerprints),
+        _list_rules_on_few_rows(policy),
+    )
+    round_digits = rounding.round_digits
+    errors = {} if policy.fitted_rates is None else {one.rule: one.standard_error for one in policy.fitted_rates.rules}
+    prices = [
+        price._replace(
+            multiplier=rounding.round_price(price.multiplier, price.rule in few),
+            tightened=rounding.round_to_error(price.tightened, errors.get(price.rule, 0.0)),
+        )
+        for price in policy.rule_prices
+    ]
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -94,36 +168,68 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "card": policy.card.to_dict(),
         **problem_to_dict(policy.problem),
         **decision_rule_to_dict(policy.feature_map, policy.score_matrix, policy.beta, policy.calibration),
-        "guarantee": guarantee_to_dict(policy.guarantee),
-        "multipliers": [price._asdict() for price in policy.rule_prices],
-        "frequencies": frequencies_to_list(policy.frequencies),
+        "guarantee": _round_guarantee(policy.guarantee, rounding, bool(few)),
+        "multipliers": [price._asdict() for price in prices],
+        "frequencies": frequencies_to_list(
+            {event: rounding.round_share(share) for event, share in policy.frequencies.items()}
+        ),
         "fingerprints": [part.to_dict() for part in policy.fingerprints],
-        "certificate": policy.certificate and asdict(policy.certificate),
+        "certificate": policy.certificate
+        and {**asdict(policy.certificate), "p_value": round_digits(policy.certificate.p_value)},
         "solution": {
             "status": solution.status.name,
-            "gradient_mapping": solution.gradient_mapping,
-            "value": solution.value,
+            "gradient_mapping": round_digits(solution.gradient_mapping),
+            "value": round_digits(solution.value),
             "steps": solution.steps,
             **({"passes": solution.passes} if solution.passes else {}),
         },
     }
     if policy.hard is not None:
-        content["hard"] = policy.hard._asdict()
+        content["hard"] = {name: round_digits(value) for name, value in policy.hard._asdict().items()}
     if policy.group_rates:
-        content["group_rates"] = [one.to_dict() for one in policy.group_rates]
+        content["group_rates"] = [_round_group(one, policy, rounding) for one in policy.group_rates]
     if policy.fitted_rates is not None:
-        content["fitted_rates"] = _fitted_rates_to_dict(policy.fitted_rates)
+        content["fitted_rates"] = _fitted_rates_to_dict(policy.fitted_rates, rounding)
     return {**content, "checksum": compute_digest(content)}
 
 
-def _fitted_rates_to_dict(rates: FittedRates) -> dict[str, Any]:
-    rows = None if math.isinf(rates.rows_needed) else rates.rows_needed
+def _round_guarantee(guarantee: Guarantee, rounding: _Rounding, few_rows: bool) -> dict[str, Any]:
+    """Return the terms rounded, but for beta and the entropy, which are not sums over rows."""
+    prices = ("multiplier_norm", "most_slack")
     return {
-        "chance": rates.chance,
-        "rows_needed": rows,
-        "softness": rates.softness,
+        name: value
+        if name in ("beta", "entropy")
+        else rounding.round_price(value, few_rows and name in prices)
+        for name, value in guarantee_to_dict(guarantee).items()
+    }
+
+
+def _round_group(one: GroupRate, policy: Policy, rounding: _Rounding) -> dict[str, Any]:
+    """Return a group of an objective that is the worst group's rate; of few rows, without its rate."""
+    rows = policy.fingerprints[0].rows if policy.fingerprints else math.inf
+    few = policy.frequencies.get(one.group, 1.0) * rows < MIN_CELL or math.isnan(one.rate)
+    weight, rate = rounding.round_digits(one.weight), None if few else rounding.round_digits(one.rate)
+    return {**one.to_dict(), "weight": weight, "rate": rate}
+
+
+def _fitted_rates_to_dict(rates: FittedRates, rounding: _Rounding) -> dict[str, Any]:
+    round_digits = rounding.round_digits
+    return {
+        "chance": round_digits(rates.chance),
+        "rows_needed": None if math.isinf(rates.rows_needed) else round_digits(rates.rows_needed),
+        "softness": round_digits(rates.softness),
         "observed": rates.observed,
-        "rules": [one._asdict() for one in rates.rules],
+        "rules": [
+            {
+                "rule": one.rule,
+                "excess": rounding.round_to_error(one.excess, one.standard_error),
+                "standard_error": round_digits(one.standard_error),
+                "rows": round(one.rows, -1),
+                "trust": round_digits(one.trust),
+                "margin": round_digits(one.margin),
+            }
+            for one in rates.rules
+        ],
     }
 
 
@@ -285,7 +391,7 @@ def _group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple
         GroupRate(
             tuple((name, node["group"][name].scalar()) for name in problem.minimize.by),
             node["weight"].positive(zero=True),
-            node["rate"].number(),
+            math.nan if node["rate"].value is None else node["rate"].number(),
         )
         for node in nodes
     ]
