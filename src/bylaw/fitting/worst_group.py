@@ -213,4 +213,6 @@ def add_groups(policy: Policy, search: GroupSearch, found: GroupWeights, rows: O
     chances = policy.probabilities(search.evidence)
     rates = compute_group_rates(search.objective, rows, chances, policy.action_space)
     groups = tuple(GroupRate(group, found.weights[group], rates[group]) for group in search.groups)
-    return replace(policy, problem=search.problem, group_rates=groups)
+    shares = {group: search.evidence.frequency(group) for group in search.groups}  # files hide small groups
+    frequencies = {**shares, **policy.frequencies}
+    return replace(policy, problem=search.problem, group_rates=groups, frequencies=frequencies)

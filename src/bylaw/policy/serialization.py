@@ -185,7 +185,12 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         },
     }
     if policy.hard is not None:
-        content["hard"] = {name: round_digits(value) for name, value in policy.hard._asdict().items()}
+        cost, price = round_digits(policy.hard.cost), round_digits(policy.hard.price)
+        content["hard"] = {
+            "cost": cost,
+            "randomised_cost": cost - price,  # so that the difference, which is small, stays
+            "randomised_excess": round_digits(policy.hard.randomised_excess),
+        }
     if policy.group_rates:
         content["group_rates"] = [_round_group(one, policy, rounding) for one in policy.group_rates]
     if policy.fitted_rates is not None:
