@@ -60,7 +60,7 @@ from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
 from bylaw.estimators.violations import Violations
 from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.fitting.frontier import Frontier, Progress, frontier
-from bylaw.fitting.solve import as_solver, solve
+from bylaw.fitting.solve import as_solver, make_fitter
 from bylaw.formulation.linear_form import admit_values
 from bylaw.formulation.row_rates import has_rows
 from bylaw.language.expressions import LABEL, Rate, format_conditions
@@ -413,7 +413,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             others = {name: column[certifying] for name, column in references.items()}
             held_out = trained.make_held_out(all_rows.select_rows(certifying), others, self.largest_weight)
         fitted = FittedRows(evidence, **training.outcomes)
-        policy = solve(
+        fitter = make_fitter(
             problem,
             evidence,
             **self._state_outcomes(fitted),
@@ -426,6 +426,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             lottery=self.lottery,
             rng=None if self.random_state is None else make_generator(self.random_state),
         )
+        policy = fitter.fit(problem)
         if not self.correction:
             self._warn_about_small_groups(policy, training)
         prints = training.fingerprint_rows(trained, policy, known)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.callers import find_stack_level
+from bylaw._base.small_cells import MIN_CELL
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
@@ -22,6 +23,7 @@ from bylaw.formulation.linear_form import LinearForm, measure_wholes
 from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
+from bylaw.language.expressions import LABEL, format_conditions
 from bylaw.language.families import FamilyAtLevels
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
@@ -146,6 +148,29 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             f"too few rows show {int(named.sum())} of the rules to tell whether they hold on others, and "
             f"predicted rates count more there: {_list_rules(fitted, named, coarse)}. Merge small groups, "
             "loosen these rules, or add rows"
+        )
+        warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
+
+
+def warn_of_small_groups(policy: Policy, evidence: Evidence) -> None:
+    """Warn once of all groups with few rows that rules refer to. Where rates were observed, `_warn_if_missed`
+    has listed their rules; in tables of fewer than a hundred rows every group is small."""
+    rows = policy.guarantee.rows
+    if policy.fitted_rates is not None or not rows >= 10 * MIN_CELL:
+        return
+    counts = {}
+    for event, share in policy.frequencies.items():
+        if group := tuple(condition for condition in event if condition[0] != LABEL):
+            in_memory = evidence.margins is None
+            counts[group] = evidence.count_effective(group) if in_memory else share * rows
+    small = sorted((count, format_conditions(group)) for group, count in counts.items() if count < MIN_CELL)
+    if small:
+        named = "; ".join(f"{group} has {count:,.0f} rows" for count, group in small[:_LISTED])
+        more = f"; and {len(small) - _LISTED} more" if len(small) > _LISTED else ""
+        message = (
+            f"rules refer to groups with fewer than {MIN_CELL} rows ({named}{more}): whether rules hold there "
+            "cannot be assessed, and the weights of the policy, which its file states exactly, can tell about "
+            "single rows of such groups. Merge them with others, or leave them out of the rules"
         )
         warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 

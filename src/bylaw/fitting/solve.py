@@ -16,6 +16,7 @@ from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import OptionError, Remedy
+from bylaw.fitting.fitted_policy import warn_of_small_groups
 from bylaw.fitting.fitter import Fitter
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
@@ -170,7 +171,9 @@ def solve(
         rng=rng,
         callback=callback,
     )
-    return fitter.fit(problem)
+    policy = fitter.fit(problem)
+    warn_of_small_groups(policy, fitter.evidence)
+    return policy
 
 
 def make_fitter(

@@ -7,17 +7,23 @@ own page. The page loads nothing from elsewhere, and no path from a browser is e
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import math
+import os
 import re
 import secrets
+import shutil
 import socket
+import tempfile
 import threading
 import traceback
+import webbrowser
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -68,6 +74,11 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_LAUNCHER = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}"><title>bylaw studio</title>
+<p>The studio is at <a href="{address}">this address</a>.</p></html>
+"""
 
 
 class TooLargeError(BylawError):
@@ -312,6 +323,7 @@ class StudioServer(uvicorn.Server):
 
     def __init__(self, session: Session, *, port: int = 0, framed: bool = False) -> None:
         self.session, self.workers = session, Workers()
+        self._launcher: Path | None = None  # the folder of the file that leads a browser to the page
         self.socket = _listen(port)
         self.door = Door(self.socket.getsockname()[1], framed=framed)
         config = uvicorn.Config(
@@ -330,6 +342,16 @@ class StudioServer(uvicorn.Server):
     def url(self) -> str:
         """Of the page, with the token."""
         return self.door.url
+
+    def open_browser(self) -> None:
+        """Open the page in a browser. Its address holds the token, and every user of the machine can read the
+        arguments of a process: the browser is given a file that only this user can read, which leads there."""
+        self._launcher = Path(tempfile.mkdtemp(prefix="bylaw-studio-"))  # of mode 700
+        page = self._launcher / "open.html"
+        address = html.escape(self.url)
+        with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(_LAUNCHER.format(address=address))
+        webbrowser.open(page.as_uri())
 
     def serve_here(self) -> None:
         """In this thread, until control-C or `stop`."""
@@ -353,6 +375,8 @@ class StudioServer(uvicorn.Server):
     def _dismiss(self) -> None:
         self.session.jobs.cancel()
         self.workers.dismiss()
+        if self._launcher is not None:
+            shutil.rmtree(self._launcher, ignore_errors=True)
 
 
 def _listen(port: int) -> socket.socket:

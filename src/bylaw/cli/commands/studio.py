@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,7 +78,7 @@ def run_studio(
     tell(f"studio: {server.url}")
     remark("control-C ends it")
     if not no_browser:
-        webbrowser.open(server.url)
+        server.open_browser()
     server.serve_here()
 
 
