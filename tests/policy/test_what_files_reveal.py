@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from bylaw import Evidence, Policy, Problem, error, explain, equal_opportunity, selected, solve, worst
+from bylaw import Evidence, Policy, Problem, equal_opportunity, error, explain, selected, solve, worst
 
 N = 400
 PLACES = [{"label": 1, "sex": "F"}, {"label": 1, "sex": "M"}]
@@ -34,9 +34,7 @@ def save(policy, path):
 def list_frequencies(frequencies):
     """Those of label 1 in each group, of a policy in memory or of a file."""
     if isinstance(frequencies, list):
-        return [
-            next(item["frequency"] for item in frequencies if item["event"] == place) for place in PLACES
-        ]
+        return [next(item["frequency"] for item in frequencies if item["event"] == place) for place in PLACES]
     return [frequencies[tuple(sorted(place.items()))] for place in PLACES]
 
 
@@ -83,7 +81,9 @@ def test_a_weight_divided_by_its_price_tells_little_of_a_row(tmp_path):
         )
         weight = file["weights"][place][1]
         exact = policy.rule_prices[0].multiplier / weight
-        assert exact == pytest.approx(list_frequencies({**policy.frequencies, (("label", 1), ("sex", "M")): 0})[0])
+        assert exact == pytest.approx(
+            list_frequencies({**policy.frequencies, (("label", 1), ("sex", "M")): 0})[0]
+        )
         return file["multipliers"][0]["multiplier"] / weight
 
     errors = []
@@ -117,7 +117,9 @@ def test_the_rate_of_a_small_group_is_left_out_of_the_file(tmp_path):
     policy, _ = fit(scores, {"race": races}, [], worst(error(), by="race"))
     rates = {one["group"]["race"]: one["rate"] for one in save(policy, tmp_path / "p.json")["group_rates"]}
     assert rates["x"] is None
-    assert rates["y"] == pytest.approx({one.group: one.rate for one in policy.group_rates}[("race", "y"),], rel=0.05)
+    assert rates["y"] == pytest.approx(
+        {one.group: one.rate for one in policy.group_rates}[("race", "y"),], rel=0.05
+    )
     loaded = Policy.load(tmp_path / "p.json")
     assert "race='x'" not in str(loaded).split("weights")[0]
 

@@ -59,7 +59,9 @@ def test_a_browser_is_given_a_file_that_leads_to_the_page(monkeypatch):
 @pytest.mark.slow
 def test_the_command_gives_no_token_to_a_browser_and_leaves_no_file(tmp_path):
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/part && mv {tmp_path}/part {tmp_path}/arguments\n')
+    browser.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/part && mv {tmp_path}/part {tmp_path}/arguments\n'
+    )
     browser.chmod(0o755)
     (tmp_path / "rows.csv").write_text("p_no,p_yes\n" + "0.4,0.6\n0.7,0.3\n" * 20)
     path = os.pathsep.join([str(Path(bylaw.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])

@@ -11,6 +11,7 @@ from bylaw._base.typing import Value
 from bylaw.errors import BylawError, OptionError, RuleError
 
 CONFIDENCE = 0.95  # of bounds and certificates, unless stated
+MIN_CELL = 10  # rows: rates and counts of smaller groups are not shown, unless a caller asks for them
 
 
 def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
@@ -56,6 +57,13 @@ def check_whole(value: Any, what: str) -> int:
     """A whole number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise OptionError(f"{what} must be a whole number, not {value!r}")
+    return int(value)
+
+
+def check_min_cell(value: Any) -> int:
+    """Return the number of rows from which cells are shown; 0 and 1 show all."""
+    if check_whole(value, "min_cell") < 0:
+        raise OptionError(f"min_cell must be 0 or more, got {value}; 0 shows all cells")
     return int(value)
 
 

@@ -10,15 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw._base.validation import check_fraction
+from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
 from bylaw.auditing.confidence_bounds import METHODS
 from bylaw.auditing.costs import add_changes, compare_costs, is_observed, list_costs
 from bylaw.auditing.formatting import format_html, format_text
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits, check_weight
 from bylaw.auditing.looks import name_question, record_look, warn_of_copies
-from bylaw.auditing.reliability import Reliability, compute_reliability
+from bylaw.auditing.reliability import Reliability, choose_shown_lines, compute_reliability
 from bylaw.auditing.rule_tests import estimate_rule, judge_rules
-from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst
+from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, hide_numbers, list_hidden_rules
 from bylaw.backends.scan import Scan, read_rows
 from bylaw.data.arrays import as_matrix, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
@@ -72,6 +72,11 @@ class Audit:
         confidence is that of a single look.
     group_rates : dict
         where the worst group's rate is minimised: the rate of each group that has rows, for these decisions.
+    min_cell : int
+        the number of rows from which text, HTML and `to_dict` show numbers of a group.
+    hidden : frozenset of str
+        the single rules and groups that are about smaller ones, or beside one. Their numbers are in `rules`
+        and `to_frame`, for whoever has the rows anyway.
 
     Examples
     --------
@@ -103,6 +108,18 @@ class Audit:
     seen_at_random: bool = True
     looks: int = 0
     group_rates: Mapping[str, float] = field(default_factory=dict)
+    min_cell: int = MIN_CELL
+    hidden: frozenset[str] = frozenset()
+
+    @property
+    def shown(self) -> Audit:
+        """The audit without numbers about small groups, as it may be passed on."""
+        rules = tuple(
+            hide_numbers(rule, self.min_cell) if rule.rule in self.hidden else rule for rule in self.rules
+        )
+        rates = {group: rate for group, rate in self.group_rates.items() if group not in self.hidden}
+        lines = choose_shown_lines(self.reliability, self.min_cell)
+        return replace(self, rules=rules, reliability=lines, group_rates=rates)
 
     @property
     def verdict(self) -> Verdict:
@@ -133,14 +150,15 @@ class Audit:
         return make_frame({**columns, "verdict": [str(rule.verdict) for rule in self.rules]}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; unknown numbers are None."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("rules", "reliability")}
+        """Plain values for JSON; unknown numbers are None, and so are those about small groups."""
+        left_out, shown = ("rules", "reliability", "hidden"), self.shown
+        fields = {name: value for name, value in vars(self).items() if name not in left_out}
         rules = [
             {**vars(rule), "verdict": str(rule.verdict), "remedy": rule.remedy and asdict(rule.remedy)}
-            for rule in self.rules
+            for rule in shown.rules
         ]
-        lines = [line._asdict() for line in self.reliability]
-        fields["seen_rows"], fields["group_rates"] = dict(self.seen_rows), dict(self.group_rates)
+        lines = [line._asdict() for line in shown.reliability]
+        fields["seen_rows"], fields["group_rates"] = dict(self.seen_rows), dict(shown.group_rates)
         return _to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
     def __repr__(self) -> str:
@@ -174,6 +192,7 @@ def audit(
     confidence: float = 0.95,
     method: Literal["betting", "hoeffding_bentkus", "clopper_pearson"] = "betting",
     fitted_rows: Literal["refuse", "estimate"] = "refuse",
+    min_cell: int = MIN_CELL,
 ) -> Audit:
     """Test the rules of a policy on held-out rows, a random sample of those that it will decide.
 
@@ -224,6 +243,9 @@ def audit(
         whether rows on which the policy was chosen are refused, or give an estimate without a certificate:
         a rule then is estimated to hold if it is missed by at most `policy.guarantee.violation` plus 1e-6,
         in the unit of its rate.
+    min_cell : int
+        the number of rows that a group must have for its rates to appear in the audit's text, HTML and
+        `to_dict`; 0 shows all. Where one group is hidden, the next smallest is, too.
 
     Returns
     -------
@@ -253,7 +275,7 @@ def audit(
     >>> str(audit(policy, fitted, fitted_rows="estimate").verdict)
     'estimated to hold'
     """
-    delta = 1 - _check_options(policy, confidence, method)
+    delta, min_cell = 1 - _check_options(policy, confidence, method), check_min_cell(min_cell)
     evidence, labels, groups, seen_weights = _unpack(policy, evidence, labels, groups, seen_weights)
     hashed, certificate = _check_held_out(policy, [evidence, unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
@@ -278,6 +300,10 @@ def audit(
         found = judge_rules(stated, rows, method, delta)
     else:
         found = [estimate_rule(rule, rows, policy) for rule in stated]
+    minimize = policy.problem.minimize
+    groups_compared = (
+        minimize.list_groups(seen.classes, seen.group_values) if isinstance(minimize, Worst) else ()
+    )
     costs = compare_costs(policy, seen, probabilities=rows.probabilities)
     lost = taken is not None and _has_gaps(outcomes, policy.problem.minimize)
     result = Audit(
@@ -296,6 +322,8 @@ def audit(
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
         group_rates=_measure_groups(policy, seen, rows.probabilities),
+        min_cell=min_cell,
+        hidden=list_hidden_rules(stated, seen, min_cell, groups_compared),
     )
     if not certificate:
         return result

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
+from bylaw._base.validation import MIN_CELL
 from bylaw.auditing.costs import is_observed, measure_referred
 from bylaw.auditing.verdicts import RuleAudit, describe_rule
 from bylaw.data.evidence import Evidence, as_evidence
@@ -61,8 +64,16 @@ class Comparison:
     def rows(self) -> int:
         return len(self.evidence)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; unknown numbers are None."""
+    def list_shown_groups(self, min_cell: int = MIN_CELL) -> list[GroupChange]:
+        """Return the groups that have enough rows to be shown."""
+        shown: list[GroupChange] = []
+        for attribute in dict.fromkeys(one.attribute for one in self.by_group):
+            own = [one for one in self.by_group if one.attribute == attribute]
+            shown += itertools.compress(own, choose_shown([one.rows * self.rows for one in own], min_cell))
+        return shown
+
+    def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
+        """Plain values for JSON, without groups of fewer than `min_cell` rows; unknown numbers are None."""
         rules = [{k: _to_plain(v) for k, v in one._asdict().items()} for one in self.rules]
         return {
             "rows": self.rows,
@@ -73,7 +84,7 @@ class Comparison:
             "referred_before": _to_plain(self.referred_before),
             "referred_after": _to_plain(self.referred_after),
             "changed": self.changed,
-            "by_group": [one._asdict() for one in self.by_group],
+            "by_group": [one._asdict() for one in self.list_shown_groups(min_cell)],
             "rules": rules,
         }
 

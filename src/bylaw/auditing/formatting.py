@@ -102,7 +102,7 @@ def _format_subtitle(audit: Audit) -> list[str]:
 
 
 def _sort_rules(audit: Audit) -> list[RuleAudit]:
-    return sorted(audit.rules, key=lambda rule: rule.verdict.severity)[:_SHOWN_RULES]
+    return sorted(audit.shown.rules, key=lambda rule: rule.verdict.severity)[:_SHOWN_RULES]
 
 
 def _format_finding(rule: RuleAudit, audit: Audit) -> str:
@@ -147,19 +147,24 @@ def _format_raw(line: Reliability) -> str:
 
 
 def _list_remarks(audit: Audit) -> list[str]:
-    by = describe_cost(audit)
+    by, shown = describe_cost(audit), audit.shown
     rejected = "" if math.isnan(audit.rejected) else f" with {100 * audit.rejected:.3g} % rejected"
     remarks = [
         f"{audit.objective}: {_format_cost(audit.cost_before)} for the baseline, "
         f"{audit.cost_after:.4g} for these decisions{rejected}, {by}",
         f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
-    remarks += [f"  {group}: {rate:.4g}" for group, rate in audit.group_rates.items()][:_SHOWN_RULES]
+    remarks += [f"  {group}: {rate:.4g}" for group, rate in shown.group_rates.items()][:_SHOWN_RULES]
     if audit.looks:
         again = "" if audit.looks == 1 else ": the confidence is that of a single look"
         remarks.append(f"look {audit.looks:,} at this policy on held-out rows{again}")
     remarks += _list_seen(audit)
-    return remarks + _list_calibration(audit.reliability)
+    if hidden := len(audit.hidden):
+        remarks.append(
+            f"{hidden} rules and groups are without numbers: they are about a group of fewer than "
+            f"{audit.min_cell} rows, or beside one (min_cell=0 shows all)"
+        )
+    return remarks + _list_calibration(shown.reliability)
 
 
 def describe_cost(audit: Audit) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.data.evidence import Evidence
@@ -107,6 +108,21 @@ def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) 
         line._replace(raw_predicted=before.predicted, raw_unevenness=before.unevenness)
         for line, before in zip(lines, raw, strict=True)
     )
+
+
+def choose_shown_lines(lines: Sequence[Reliability], min_cell: int) -> tuple[Reliability, ...]:
+    """Return the lines without those of groups that are too small to be shown."""
+    counts: dict[str, dict[Conditions, float]] = {}
+    for line in lines:
+        for name, _ in line.group:
+            counts.setdefault(name, {})[line.group] = line.rows
+    hidden = {
+        group
+        for cells in counts.values()
+        for group, shown in zip(cells, choose_shown(list(cells.values()), min_cell), strict=True)
+        if not shown
+    }
+    return tuple(line for line in lines if line.group not in hidden)
 
 
 def _list_lines(evidence: Evidence, seen: ObservedRows, labelled: bool) -> list[Reliability]:

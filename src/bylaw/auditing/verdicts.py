@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
+import numpy as np
+
+from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
+from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import Remedy
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.row_rates import measure_factor
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import Rate, Rule
+from bylaw.language.expressions import LABEL, Conditions, Rate, Rule, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 
@@ -183,6 +187,46 @@ def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
     rate = rate.multiply_out()
     alone = Problem(rate, [rule], decisions=space.decisions, reject=space.reject)
     return float(compile_problem(alone, rows).scales[0])
+
+
+def list_hidden_rules(
+    rules: Iterable[Rule], rows: ObservedRows, min_cell: int, others: Iterable[Conditions] = ()
+) -> frozenset[str]:
+    """Return the texts of the single rules, and of the `others`, that are about cells too small to be shown.
+
+    Cells are the groups that rules refer to, those of one attribute and true label together."""
+    conditions = {rule: {atom.conditions for atom in rule.atoms()} for rule in rules}
+    others = list(others)
+    named = {cell for cells in (*conditions.values(), others) for cell in cells} if min_cell > 1 else ()
+    counts = {cell: float(np.minimum(rows.event_weights(cell), 1.0).sum()) for cell in named if cell}
+    hidden = find_hidden_cells(counts, min_cell)
+    texts = [str(rule) for rule, cells in conditions.items() if cells & hidden]
+    return frozenset([*texts, *(format_conditions(cell) for cell in others if cell in hidden)])
+
+
+def find_hidden_cells(counts: Mapping[Conditions, float], min_cell: int) -> set[Conditions]:
+    """Return the cells that are too small to be shown, or beside one, from how many rows each has. Those of the
+    same attributes and true label are one partition."""
+    partitions: dict[Hashable, list[Conditions]] = {}
+    for cell in sorted(counts, key=str):
+        named = dict(cell)
+        label = named.pop(LABEL, None)
+        if named:
+            partitions.setdefault((label, *named), []).append(cell)
+    hidden: set[Conditions] = set()
+    for cells in partitions.values():
+        shown = choose_shown([counts[cell] for cell in cells], min_cell)
+        hidden |= {cell for cell, is_shown in zip(cells, shown, strict=True) if not is_shown}
+    return hidden
+
+
+def hide_numbers(judged: RuleAudit, min_cell: int) -> RuleAudit:
+    """Return a rule about a small cell with its verdict, and without numbers that tell about single rows."""
+    unknown = dict.fromkeys(
+        ("estimate", "lower", "upper", "p_value", "p_holm", "p_violated", "rows", "rows_needed"), math.nan
+    )
+    reason = judged.reason or f"not shown: it is about a group of fewer than {min_cell} rows, or beside one"
+    return replace(judged, **unknown, judged_rows=0, reason=reason)
 
 
 def is_out_of_reach(rows_needed: float, rows: float) -> bool:

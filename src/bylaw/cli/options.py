@@ -70,6 +70,10 @@ Outcomes = Annotated[
         help="Columns of what custom('visit') turned out to be, visit=seen_visit_*; or visit=known.",
     ),
 ]
+MinCell = Annotated[
+    int,
+    typer.Option(help="Show no rates and counts of groups with fewer rows; 0 shows all.", min=0),
+]
 Title = Annotated[str | None, typer.Option(help="The title of the report.", show_default="Policy report")]
 Owner = Annotated[str | None, typer.Option(help="Who answers for the policy, in the report.")]
 ModelVersion = Annotated[

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.callers import find_stack_level
-from bylaw._base.small_cells import MIN_CELL
 from bylaw._base.typing import Floats
+from bylaw._base.validation import MIN_CELL
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction

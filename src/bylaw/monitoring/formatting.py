@@ -15,7 +15,9 @@ from bylaw._base.notebook import (
     make_long_table,
     make_status,
 )
+from bylaw._base.validation import MIN_CELL, check_min_cell
 from bylaw._base.visible_text import make_visible
+from bylaw.auditing.verdicts import find_hidden_cells
 
 if TYPE_CHECKING:
     from bylaw.monitoring.monitor import Monitor
@@ -25,9 +27,9 @@ _SHOWN = 20
 _TONES: dict[str, Tone] = {"broken": "bad", "changed": "bad", "quiet": "good", "no rows yet": "open"}
 
 
-def format_text(monitor: Monitor) -> str:
+def format_text(monitor: Monitor, min_cell: int = MIN_CELL) -> str:
     """The monitor as plain text: alarms first, then the rules with the most evidence."""
-    shown = sort_rules(monitor)
+    shown = sort_rules(monitor, min_cell)
     width = max(len(one.status) for one in shown[:_SHOWN])
     names = max(len(one.rule) for one in shown[:_SHOWN])
     lines = [
@@ -40,7 +42,7 @@ def format_text(monitor: Monitor) -> str:
     )
 
 
-def format_html(monitor: Monitor) -> str:
+def format_html(monitor: Monitor, min_cell: int = MIN_CELL) -> str:
     """The monitor as a table in HTML: each rule with the evidence on its way to an alarm."""
     rows: list[list[Cell]] = [
         [
@@ -49,7 +51,7 @@ def format_html(monitor: Monitor) -> str:
             draw_bar(min(one.evidence, 1.0), 1.0, COLOURS[_TONES[one.status]]),
             format_finding(one),
         ]
-        for one in sort_rules(monitor)[:_SHOWN]
+        for one in sort_rules(monitor, min_cell)[:_SHOWN]
     ]
     more = len(monitor.status) - len(rows)
     remarks = [*([f"and {more} more rules, see to_frame()"] if more else []), format_terms(monitor)]
@@ -57,10 +59,20 @@ def format_html(monitor: Monitor) -> str:
     return make_card(format_headline(monitor), table, remarks=remarks)
 
 
-def sort_rules(monitor: Monitor) -> list[RuleWatch]:
-    """Worst first."""
-    order = list(type(monitor.status[0].status))
-    return sorted(monitor.status, key=lambda one: (order.index(one.status), -one.evidence))
+def sort_rules(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
+    """Worst first, without numbers about small groups."""
+    status = list_shown(monitor, min_cell)
+    order = list(type(status[0].status))
+    return sorted(status, key=lambda one: (order.index(one.status), -one.evidence))
+
+
+def list_shown(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
+    """Return every single rule in the order of the problem; those about a group that was seen on fewer than
+    `min_cell` rows so far, or beside one, have a status and no other numbers."""
+    hidden = find_hidden_cells(monitor.count_cells(), check_min_cell(min_cell))
+    cells = [{atom.conditions for atom in found.rule.atoms()} for found in monitor.expanded]
+    pairs = zip(monitor.status, cells, strict=True)
+    return [one.hide(min_cell) if own & hidden else one for one, own in pairs]
 
 
 def format_headline(monitor: Monitor) -> str:

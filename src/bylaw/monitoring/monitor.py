@@ -13,16 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Value
-from bylaw._base.validation import as_name, as_scalar, check_fraction, check_positive
+from bylaw._base.validation import MIN_CELL, as_name, as_scalar, check_fraction, check_positive
 from bylaw.auditing.costs import add_changes
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits
 from bylaw.data.arrays import as_vector, check_alignment, make_frame
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import Limits
 from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.language.expressions import Conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.monitoring.formatting import format_html, format_text
+from bylaw.monitoring.formatting import format_html, format_text, list_shown
 from bylaw.monitoring.row_memory import Ids, RowMemory
 from bylaw.monitoring.row_order import warn_of_sorted_rows
 from bylaw.monitoring.rule_watch import RuleWatch, Watch
@@ -483,12 +484,29 @@ class Monitor:
         columns["since"] = [UNKNOWN if one.since is None else one.since for one in status]
         return make_frame(columns, like)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; unknown numbers are None."""
+    def count_cells(self) -> dict[Conditions, float]:
+        """Return how many rows were seen so far of each group that rules refer to."""
+        counts: dict[Conditions, float] = {}
+        for watched, state in zip(self.watched, self.states, strict=True):
+            events = watched.rule.excess.resolve(self.policy.action_space.classes).by_event()
+            for event, size in zip(events, state.totals, strict=False):  # amounts follow the sizes
+                counts[event.conditions] = min(float(size), counts.get(event.conditions, math.inf))
+        return counts
+
+    def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
+        """Plain values for JSON; unknown numbers are None, and so are those about groups that were seen on fewer
+        than `min_cell` rows.
+
+        Parameters
+        ----------
+        min_cell : int
+            0 shows all groups.
+        """
         rules = []
-        for one in self.status:
+        for one in list_shown(self, min_cell):
             line = {name: value for name, value in vars(one).items() if name != "history"}
             line = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+            line |= {"rows": None, "evidence": None} if one.hidden else {}
             rules.append({**line, "status": str(one.status)})
         return {
             "alarm": self.alarm,
@@ -501,13 +519,15 @@ class Monitor:
             "rules": rules,
         }
 
-    def plot(self, rules: Sequence[str] | None = None) -> Any:
+    def plot(self, rules: Sequence[str] | None = None, *, min_cell: int = MIN_CELL) -> Any:
         """Rates with their confidence sequences, and the evidence against each rule, over the rows.
 
         Parameters
         ----------
         rules : list of str, optional
             the texts of the rules to draw; by default, those with the most evidence, four at most.
+        min_cell : int
+            rules about groups that were seen on fewer rows are not drawn; 0 draws all.
 
         Returns
         -------
@@ -515,7 +535,7 @@ class Monitor:
         """
         from bylaw.monitoring.plots import plot_monitor
 
-        return plot_monitor(self, rules)
+        return plot_monitor(self, rules, min_cell)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state as JSON, whole or not at all; beside it, if rows have ids, a file with these."""

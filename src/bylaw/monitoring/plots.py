@@ -18,13 +18,13 @@ _RATE, _BOUND, _ALARM, _FAINT = "#1f4e79", "#c0504d", "#b42318", "#9aa5b1"
 _MOST = 4  # rules, unless they are named
 
 
-def plot_monitor(monitor: Monitor, rules: Sequence[str] | None) -> Any:
+def plot_monitor(monitor: Monitor, rules: Sequence[str] | None, min_cell: int) -> Any:
     """A column for each rule: its rate with the confidence sequence, and below it the evidence."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:
         raise OptionError("plots need matplotlib: install bylaw[plot]") from None
-    shown = _choose(monitor, rules)
+    shown = _choose(monitor, rules, min_cell)
     figure, axes = plt.subplots(
         2,
         len(shown),
@@ -42,11 +42,15 @@ def plot_monitor(monitor: Monitor, rules: Sequence[str] | None) -> Any:
     return figure
 
 
-def _choose(monitor: Monitor, rules: Sequence[str] | None) -> list[RuleWatch]:
-    seen = {one.rule: one for one in sort_rules(monitor) if one.history}
+def _choose(monitor: Monitor, rules: Sequence[str] | None, min_cell: int) -> list[RuleWatch]:
+    shown = sort_rules(monitor, min_cell)
+    seen = {one.rule: one for one in shown if one.history}
     if rules is None:
         rules = list(seen)[:_MOST]
     texts = [rules] if isinstance(rules, str) else [str(rule) for rule in rules]
+    hidden = {one.rule for one in shown if one.hidden}
+    if few := [text for text in texts if text in hidden]:
+        raise OptionError(f"{few[0]!r} is not shown: it is about a group of fewer than {min_cell} rows")
     if unknown := [text for text in texts if text not in seen]:
         raise OptionError(f"there is no rule {unknown[0]!r} with rows; there are {list(seen)}")
     if not texts:

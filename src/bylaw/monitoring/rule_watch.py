@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from bylaw.monitoring.watched_rule import Point
@@ -57,6 +58,8 @@ class RuleWatch:
     history : tuple of Point
         at some times, evenly spaced in rows: row, estimate, lower, upper, and the decimal logarithms of both
         kinds of evidence, ever and change.
+    hidden : bool
+        whether numbers were left out, since they are about a group of few rows.
     """
 
     rule: str
@@ -74,6 +77,15 @@ class RuleWatch:
     since: int | None
     reason: str
     history: tuple[Point, ...]
+    hidden: bool = False
+
+    def hide(self, min_cell: int) -> RuleWatch:
+        """Return the rule with its status, and without numbers that tell about single rows."""
+        unknown = dict.fromkeys(("estimate", "lower", "upper", "e_value", "detector"), math.nan)
+        reason = f"not shown: it is about a group of fewer than {min_cell} rows so far, or beside one"
+        return replace(
+            self, **unknown, rows=0, evidence=0.0, reason=self.reason or reason, history=(), hidden=True
+        )
 
     @property
     def is_beyond(self) -> bool:

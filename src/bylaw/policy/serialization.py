@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bylaw._base.small_cells import MIN_CELL
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
+from bylaw._base.validation import MIN_CELL
 from bylaw.calibration.calibration import Calibration
 from bylaw.formulation.linear_form import Attribute, Feature, FeatureMap
 from bylaw.formulation.solution import (
@@ -153,7 +153,11 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         _list_rules_on_few_rows(policy),
     )
     round_digits = rounding.round_digits
-    errors = {} if policy.fitted_rates is None else {one.rule: one.standard_error for one in policy.fitted_rates.rules}
+    errors = (
+        {}
+        if policy.fitted_rates is None
+        else {one.rule: one.standard_error for one in policy.fitted_rates.rules}
+    )
     prices = [
         price._replace(
             multiplier=rounding.round_price(price.multiplier, price.rule in few),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from bylaw.auditing.audit import Audit
 from bylaw.auditing.costs import find_predicted_costs, list_costs
-from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, judge_estimate
+from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, hide_numbers, judge_estimate
 from bylaw.data.evidence import count_effective
 from bylaw.data.outcomes import name_cost
 from bylaw.formulation.row_rates import compute_sizes
@@ -34,6 +34,7 @@ class BoundedRate:
     rows_needed: float = math.nan
     reason: str = ""
     is_predicted: bool = False  # costs in it are those that were predicted
+    hidden: bool = False  # it is about a group that is too small to be shown
 
     @property
     def unit(self) -> Unit:
@@ -51,11 +52,18 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
     policy, seen = rows.policy, rows.seen
     stated = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
     judged = audit.rules if audit else [_estimate(found.rule, rows) for found in stated]
+    judged = [
+        replace(hide_numbers(found, rows.min_cell), reason=found.reason)
+        if found.rule in rows.hidden
+        else found
+        for found in judged
+    ]
     rates: dict[Hashable, BoundedRate] = {}
     for (rule, _, place, _), found in zip(stated, judged, strict=True):
         rate = rule.bounded
         predicted = bool(find_predicted_costs(rule.excess, rows.seen))
         bounded = _make_bounded_rate(place, rate, found, predicted)
+        bounded = replace(bounded, hidden=found.rule in rows.hidden)
         key: Hashable = rate if isinstance(rate, Ratio) else frozenset(rate.terms)
         mirrored = frozenset((atom, -c) for atom, c in rate.terms)
         if isinstance(rate, Rate) and mirrored in rates:  # a - b and b - a are one

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bylaw._base.atomic_files import write_text
-from bylaw._base.validation import check_fraction, check_margin
+from bylaw._base.validation import MIN_CELL, check_fraction, check_margin, check_min_cell
 from bylaw.auditing.audit import Audit, audit
 from bylaw.auditing.comparison import Comparison
 from bylaw.data.evidence import Evidence, as_evidence
@@ -113,6 +113,7 @@ def report(
     model_version: str = "",
     held_out_source: str = "",
     created: str | datetime | None = None,
+    min_cell: int = MIN_CELL,
 ) -> Report:
     """Write a page about a policy: what it decides, whether its rules hold, whom they affect, what they cost.
 
@@ -157,6 +158,9 @@ def report(
         three; what is missing has a line to be filled in by hand.
     created : str or datetime, optional
         what to print as the date; by default, now.
+    min_cell : int
+        the number of cases that a group must have for its rates and counts to be on the page; 0 shows all.
+        Where one group is hidden, the next smallest is, too, so that the totals do not tell it.
 
     Returns
     -------
@@ -184,6 +188,7 @@ def report(
     if not isinstance(policy, Policy):
         raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
     as_evidence(evidence)
+    check_min_cell(min_cell)
     check_fraction(confidence, "confidence")
     if margin != "auto":
         check_margin(margin)
@@ -197,10 +202,13 @@ def report(
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, policy)
     fitted = make_report_rows(
-        policy, HeldOut(evidence, labels, groups, seen_weights=seen_weights), held_out=False
+        policy,
+        HeldOut(evidence, labels, groups, seen_weights=seen_weights),
+        held_out=False,
+        min_cell=min_cell,
     )
     found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
-    judged = fitted if held_out is None else make_report_rows(policy, held_out, held_out=True)
+    judged = fitted if held_out is None else make_report_rows(policy, held_out, True, min_cell)
     wanted = points or frontiers is not None
     traced = trace_curves(fitted, points, frontiers, margin) if wanted else Curves()
     context = ReportContext(

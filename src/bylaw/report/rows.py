@@ -11,9 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
+from bylaw._base.validation import MIN_CELL
 from bylaw.auditing.audit import compute_random_share
 from bylaw.auditing.costs import Costs, compare_costs
+from bylaw.auditing.verdicts import list_hidden_rules
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import BylawError
@@ -21,7 +24,7 @@ from bylaw.formulation.row_rates import decide_baseline, measure_rate
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
 from bylaw.language.families import Family
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Objective
+from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.report.action_words import ActionWords, get_words
@@ -56,7 +59,7 @@ class Partition(NamedTuple):
 
     name: str
     cells: tuple[Cell, ...]
-    left_out: int  # smaller groups that are not shown
+    left_out: int  # smaller groups that are not shown, by their number or since they have too few rows
     is_predicted: bool  # known only as probabilities
 
 
@@ -73,6 +76,7 @@ class ReportRows:
     baseline: Floats  # (n_rows, n_actions): the decisions of the model without rules, one label each
     probabilities: Floats  # (n_rows, n_actions); for sets, of inclusion
     given: HeldOut | None = None  # as they were given: labels and groups as far as they are known
+    min_cell: int = MIN_CELL  # rows that a group must have to be shown
 
     def __len__(self) -> int:
         return len(self.evidence)
@@ -179,7 +183,15 @@ class ReportRows:
     def partitions(self) -> tuple[Partition, ...]:
         """Those of the rules first."""
         named = list_partitions(self.policy.problem, self.seen)
-        return tuple(make_partition(self.seen, attributes) for attributes in named)
+        return tuple(make_partition(self.seen, attributes, self.min_cell) for attributes in named)
+
+    @cached_property
+    def hidden(self) -> frozenset[str]:
+        """The single rules, and the groups of an objective, that are about groups too small to be shown."""
+        policy, seen, minimize = self.policy, self.seen, self.policy.problem.minimize
+        stated = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
+        groups = minimize.list_groups(seen.classes, seen.group_values) if isinstance(minimize, Worst) else ()
+        return list_hidden_rules([found.rule for found in stated], seen, self.min_cell, groups)
 
 
 def list_partitions(problem: Problem, seen: ObservedRows) -> list[tuple[str, ...]]:
@@ -190,8 +202,8 @@ def list_partitions(problem: Problem, seen: ObservedRows) -> list[tuple[str, ...
     return [a for a in dict.fromkeys(named) if set(a) <= set(seen.group_values)][:_MOST_PARTITIONS]
 
 
-def make_partition(seen: ObservedRows, attributes: tuple[str, ...]) -> Partition:
-    """The groups of some attributes; of many, the largest."""
+def make_partition(seen: ObservedRows, attributes: tuple[str, ...], min_cell: int = MIN_CELL) -> Partition:
+    """The groups of some attributes; of many, the largest, and none that is too small to be shown."""
     values = seen.group_values
     cells = []
     for cell in itertools.product(*(values[name] for name in attributes)):
@@ -200,13 +212,14 @@ def make_partition(seen: ObservedRows, attributes: tuple[str, ...]) -> Partition
         weights = seen.predicted.row_weights * inside
         if weights.sum() > 0:
             cells.append(Cell(", ".join(map(str, cell)), event, weights, float(inside.sum())))
-    kept = sorted(cells, key=lambda c: -c.rows)[:_MOST_CELLS]
+    large = list(itertools.compress(cells, choose_shown([cell.cases for cell in cells], min_cell)))
+    kept = sorted(large, key=lambda c: -c.rows)[:_MOST_CELLS]
     shown = tuple(cell for cell in cells if any(cell is one for one in kept))
     is_predicted = not (seen.unseen - {LABEL}).isdisjoint(attributes)
     return Partition(" × ".join(attributes), shown, len(cells) - len(shown), is_predicted)
 
 
-def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRows:
+def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool, min_cell: int = MIN_CELL) -> ReportRows:
     """Rows with all that a report measures on them."""
     evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
     seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights, rows.outcomes)
@@ -221,4 +234,5 @@ def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool) -> ReportRow
         baseline=decide_baseline(policy.problem, evidence),
         probabilities=policy.probabilities(evidence),
         given=rows,
+        min_cell=min_cell,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from bylaw._base.validation import MIN_CELL
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
 from bylaw.language.problem import Problem
@@ -65,6 +66,7 @@ def studio(
     seen_weights: Any = None,
     title: str = "Rules tried out",
     port: int = 0,
+    min_cell: int = MIN_CELL,
 ) -> Studio:
     """Try out rules in a notebook or a browser: sliders move levels, and the policy follows.
 
@@ -80,6 +82,8 @@ def studio(
         of the page.
     port : int
         of this machine; 0 for any that is free.
+    min_cell : int
+        the number of rows that a group must have for its rates and counts to be on the page; 0 shows all.
 
     Returns
     -------
@@ -101,5 +105,5 @@ def studio(
     from bylaw.studio.server import StudioServer
     from bylaw.studio.session import Session
 
-    session = Session(problem, evidence, labels, groups, seen_weights, str(title))
+    session = Session(problem, evidence, labels, groups, seen_weights, str(title), min_cell=min_cell)
     return Studio(StudioServer(session, port=port, framed=True))

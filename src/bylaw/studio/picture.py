@@ -78,8 +78,16 @@ def draw_rules(
     allowed, drawn = (_ROUNDING if missed else policy.guarantee.violation), []
     for place, statement in enumerate(policy.problem.rules):
         rules = [found.rule for found in stated if found.place == place]
-        worst, excess = _find_worst(rules, rows, known)
-        price, holds = prices.get(str(statement), 0.0), excess <= TOLERANCE + allowed
+        shown = [rule for rule in rules if str(rule) not in rows.hidden]
+        if not shown:  # it is about small groups alone: whether it holds is told, and no rate
+            excess = _find_worst(rules, rows, known)[1]
+            told = {"price": prices.get(str(statement), 0.0), "holds": excess <= TOLERANCE + allowed}
+            words = f"Not shown: it is about groups of fewer than {rows.min_cell} rows, or one beside them."
+            drawn.append(describe_statement(statement, problem) | told | {"price_words": words})
+            continue
+        worst, excess = _find_worst(shown, rows, known)
+        beyond = _find_worst(rules, rows, known)[1] if len(shown) < len(rules) else excess
+        price, holds = prices.get(str(statement), 0.0), beyond <= TOLERANCE + allowed
         drawn.append(
             describe_statement(statement, policy.problem)
             | {
@@ -259,6 +267,7 @@ def draw_groups(
     return [
         {"name": part.name, "predicted": part.is_predicted, "left_out": part.left_out, "groups": own}
         for part, own in table.split(groups)
+        if own
     ]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from bylaw._base.interruption import interrupting
 from bylaw._base.json_reader import format_json
+from bylaw._base.validation import MIN_CELL, check_min_cell
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError
@@ -67,9 +68,11 @@ class Session:
     title: str = "Rules tried out"
     solving: Mapping[str, Any] = field(default_factory=dict)
     source: Source | None = None
+    min_cell: int = MIN_CELL  # rows that a group must have to be shown
 
     def __post_init__(self) -> None:
         as_evidence(self.evidence)
+        check_min_cell(self.min_cell)
         self.jobs = Jobs()
         self._busy = threading.Lock()  # one solve at a time: each uses all cores
         self._solvers: dict[View, WarmFullBatch] = {v: WarmFullBatch() for v in ("predicted", "observed")}
@@ -395,13 +398,15 @@ class Session:
             fitted=True,
             baseline=self._recall("decisions", (policy.problem.minimize, policy.action_space), decide),
             probabilities=policy.probabilities(evidence),
+            min_cell=self.min_cell,
         )
 
     def _find_table(self, problem: Problem, view: View, seen: ObservedRows) -> picture.GroupTable:
         named = tuple(list_partitions(problem, seen))
 
         def make() -> picture.GroupTable:
-            return picture.GroupTable.make([make_partition(seen, attributes) for attributes in named], seen)
+            partitions = [make_partition(seen, attributes, self.min_cell) for attributes in named]
+            return picture.GroupTable.make(partitions, seen)
 
         return self._recall("table", (named, view), make)
 

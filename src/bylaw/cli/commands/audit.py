@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bylaw._base.validation import MIN_CELL
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, tell
@@ -72,6 +73,7 @@ def run_audit(
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
     previous: options.Previous = None,
+    min_cell: options.MinCell = MIN_CELL,
     sample: options.Sample = None,
     seed: options.Seed = None,
     as_json: options.AsJson = False,
@@ -124,6 +126,7 @@ def run_audit(
         outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes, reading),
         limits=limits,
         largest_weight=largest_weight,
+        min_cell=min_cell,
         **judging,
     )
     if not found.certificate:
@@ -169,7 +172,7 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     from bylaw.auditing.formatting import describe_bounds, describe_cost, describe_need
 
     families: dict[str, list[RuleAudit]] = {}
-    for rule in found.rules:
+    for rule in found.shown.rules:
         families.setdefault(statements.get(rule.rule, rule.rule), []).append(rule)
     for statement, members in families.items():
         tell(f"{statement}: {_count_verdicts(members)}", style="bold")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bylaw._base.validation import MIN_CELL
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import tell
@@ -40,6 +41,7 @@ def run_report(
     watch: Annotated[
         Path | None, typer.Option(help="The state of `bylaw watch`: rates and alarms since then.")
     ] = None,
+    min_cell: options.MinCell = MIN_CELL,
     sample: options.Sample = None,
     seed: options.Seed = None,
     *,
@@ -93,7 +95,7 @@ def run_report(
     monitor = None if watch is None else Monitor.load(watch, chosen)
     names = name_report(title, owner, model_version, held_out)
     with open_output(output, ".html") as target:
-        make_report(chosen, rows, judges, sure, **names, monitor=monitor).save(target)
+        make_report(chosen, rows, judges, sure, **names, monitor=monitor, min_cell=min_cell).save(target)
         tell(f"report: {name_output(output)}")
 
 

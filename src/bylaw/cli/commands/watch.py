@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bylaw._base.validation import MIN_CELL
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import remark, show_json, show_table, tell
@@ -75,6 +76,7 @@ def run_watch(
     limit: options.Limit = None,
     outcomes: options.Outcomes = None,
     previous: options.Previous = None,
+    min_cell: options.MinCell = MIN_CELL,
     plot: Annotated[
         Path | None, typer.Option(help="Also draw rates and evidence, a PNG or SVG file.")
     ] = None,
@@ -125,14 +127,14 @@ def run_watch(
             counted = False
             remark(f"all rows of {table} were counted before, under another name")
         if plot is not None:
-            _draw(monitor, plot)
+            _draw(monitor, plot, min_cell)
         monitor.save(state)
     code = ExitCode.BROKEN if monitor.alarm else ExitCode.SUCCESS
     if as_json:
         run = {"batch": name, "counted": counted, "exit_code": int(code)}
-        show_json({**monitor.to_dict(), **run, "state": str(state), "policy": chosen.digest})
+        show_json({**monitor.to_dict(min_cell), **run, "state": str(state), "policy": chosen.digest})
     else:
-        _show_text(monitor, state)
+        _show_text(monitor, state, min_cell)
     raise typer.Exit(code)
 
 
@@ -329,19 +331,19 @@ def _add_late(monitor: Monitor, table: Path, flags: Flags, name: str) -> None:
     )
 
 
-def _draw(monitor: Monitor, path: Path) -> None:
+def _draw(monitor: Monitor, path: Path, min_cell: int) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    monitor.plot().savefig(path, dpi=120)
+    monitor.plot(min_cell=min_cell).savefig(path, dpi=120)
 
 
-def _show_text(monitor: Monitor, state: Path) -> None:
+def _show_text(monitor: Monitor, state: Path, min_cell: int) -> None:
     """Each rule or family as it was stated, by its worst member."""
     from bylaw.monitoring.formatting import format_headline, format_terms, sort_rules
 
     worst: dict[str, RuleWatch] = {}
-    for one in sort_rules(monitor):
+    for one in sort_rules(monitor, min_cell):
         worst.setdefault(one.statement, one)
     lines = [
         (
@@ -349,7 +351,7 @@ def _show_text(monitor: Monitor, state: Path) -> None:
             statement,
             "" if one.reason else f"{one.estimate:.4f}",
             f"{one.target:.4g}",
-            f"{one.rows:,}",
+            "" if one.hidden else f"{one.rows:,}",
             f"{min(one.evidence, _MOST):.0%}",
         )
         for statement, one in worst.items()

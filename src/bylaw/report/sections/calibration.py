@@ -11,6 +11,7 @@ from bylaw.auditing.reliability import (
     Reliability,
     ReliabilityBin,
     bin_confidence,
+    choose_shown_lines,
     compute_reliability,
 )
 from bylaw.calibration.calibration import CalibratedEvidence
@@ -34,6 +35,7 @@ _MOST_LINES = 40
 def write_calibration(context: ReportContext) -> Html:
     rows = context.judged
     lines = compute_reliability(rows.evidence, rows.seen, rows.labelled)
+    lines = choose_shown_lines(lines, rows.min_cell)
     bins = bin_confidence(rows.evidence, rows.seen) if rows.labelled else []
     before = bin_confidence(raw, rows.seen) if rows.labelled and (raw := _find_raw(rows.evidence)) else []
     if lines:

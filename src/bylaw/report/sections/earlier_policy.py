@@ -31,7 +31,7 @@ def write_earlier_policy(context: ReportContext) -> Html | None:
         "Beside the earlier policy",
         tag("p", _write_lead(compared, context)),
         _tabulate_rules(compared, context),
-        _tabulate_groups(compared),
+        _tabulate_groups(compared, context.judged.min_cell),
         _tabulate_flows(compared, context),
     )
 
@@ -65,8 +65,9 @@ def _tabulate_rules(compared: Comparison, context: ReportContext) -> Html:
     return make_table("Rules under both policies", heads, lines)
 
 
-def _tabulate_groups(compared: Comparison) -> Html | None:
-    if not compared.by_group:
+def _tabulate_groups(compared: Comparison, min_cell: int) -> Html | None:
+    shown = compared.list_shown_groups(min_cell)
+    if not shown:
         return None
     lines = [
         [
@@ -75,7 +76,7 @@ def _tabulate_groups(compared: Comparison) -> Html | None:
             format_percent(one.changed),
             format_points(one.changed - compared.changed),
         ]
-        for one in compared.by_group[:_MOST_LINES]
+        for one in shown[:_MOST_LINES]
     ]
     heads = ["Group", "Share of cases", "Decisions that change", "Beyond the average"]
     return make_table("Whose decisions change", heads, lines)

@@ -67,6 +67,8 @@ def _make_legend() -> Html:
 def _list_charts(partition: Partition, context: ReportContext) -> list[_Chart]:
     """The actions whose rates differ most between groups or change most, and mistakes."""
     rows, cells = context.judged, partition.cells
+    if not cells:  # all are too small to be shown
+        return []
     before, after = np.array([rows.compute_shares(cell) for cell in partition.cells]).transpose(1, 0, 2)
     moved = np.abs(after - before).max(axis=0) + np.ptp(before, axis=0)
     kept = sorted(np.argsort(-moved, kind="stable")[:_MOST_ACTIONS].tolist())
@@ -99,7 +101,11 @@ def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> l
             "changes."
         )
     if partition.left_out:
-        said.append(f"Not drawn: {pluralize(partition.left_out, 'smaller group')}.")
+        few = context.judged.min_cell
+        hidden = (
+            f" Groups of fewer than {few} cases, and one beside them, are never shown." if few > 1 else ""
+        )
+        said.append(f"Not drawn: {pluralize(partition.left_out, 'smaller group')}.{hidden}")
     if partition.is_predicted:
         said.append(
             f"The true {partition.name} of these cases is not known here: the rates use its probabilities. "

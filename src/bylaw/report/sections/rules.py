@@ -9,6 +9,7 @@ from bylaw._base.scales import Scale, fit_scale
 from bylaw.auditing.formatting import describe_bounds
 from bylaw.auditing.verdicts import Verdict, is_out_of_reach
 from bylaw.formulation.row_rates import compute_group_rates
+from bylaw.language.expressions import format_conditions
 from bylaw.language.worst import Worst
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.context import ReportContext, make_badge
@@ -37,6 +38,9 @@ def _write_groups(context: ReportContext) -> list[Html]:
     if not isinstance(objective, Worst):
         return []
     rates = compute_group_rates(objective, rows.seen, rows.probabilities, context.policy.action_space)
+    rates = {group: rate for group, rate in rates.items() if format_conditions(group) not in rows.hidden}
+    if not rates:
+        return [tag("p", f"No group is shown: each has fewer than {rows.min_cell} cases, or is beside one.")]
     weights = {found.group: found.weight for found in context.policy.group_rates}
     unit = "share" if objective.is_probability else "plain"
     ordered = sorted(rates.items(), key=lambda item: -item[1])
@@ -153,6 +157,12 @@ def _write_numbers(bounded: BoundedRate, context: ReportContext) -> str:
     if bounded.reason:
         shown = f" Allowed: {_write_range(bounded)}. Estimate: {_write_estimate(bounded)}."
         return f"Not judged: {bounded.reason}.{shown if bounded.is_predicted else ''}"
+    if bounded.hidden:
+        few = context.judged.min_cell
+        return (
+            f"Allowed: {_write_range(bounded)}. Not shown: the estimate is about a group of fewer than {few} "
+            "cases, or beside one."
+        )
     said = f"Allowed: {_write_range(bounded)}. Estimate: {_write_estimate(bounded)}"
     if interval := _write_interval(bounded):
         said += f", {interval}"
@@ -175,6 +185,8 @@ def _write_range(bounded: BoundedRate) -> str:
 
 
 def _write_estimate(bounded: BoundedRate) -> str:
+    if bounded.hidden:
+        return "not shown"
     estimate = format_beside(bounded.estimate, (bounded.low, bounded.high), bounded.unit)
     return (
         f"{estimate} as predicted" if bounded.is_predicted and math.isfinite(bounded.estimate) else estimate

@@ -131,7 +131,10 @@ def _write_estimates(context: ReportContext) -> str:
         return f"{count_of(unjudged, count, 'rate')} could not be judged at all"
     outside = sum(bounded.slack < 0 for bounded in context.bounded_rates)
     if not outside:
+        few = any(bounded.hidden for bounded in context.bounded_rates)
         rates = "its rate is within its bounds" if count == 1 else "all rates are within the bounds"
+        if few:
+            return "the rates of some groups are not shown, since they have too few cases"
         return f"by the estimates, {rates}"
     verb = "is" if outside == 1 else "are"
     return f"by the estimates, {count_of(outside, count, 'rate')} {verb} outside the bounds"

@@ -42,7 +42,7 @@ def write_watch(context: ReportContext) -> Html | None:
     monitor = context.monitor
     if monitor is None:
         return None
-    ordered = sort_rules(monitor)
+    ordered = sort_rules(monitor, context.judged.min_cell)
     drawn = [one for one in _pick_parts(ordered, monitor) if len(one.history) > 1][:_SHOWN]
     across = Scale(0.0, float(max([1, *(one.history[-1].row for one in drawn)])))
     scales = _fit_scales(drawn)
@@ -225,7 +225,7 @@ def _tabulate(ordered: list[RuleWatch], monitor: Monitor) -> Html:
             [
                 join([rate, tag("code", one.rule)], " "),
                 *(format_amount(value, unit) for value in numbers),
-                format_count(one.rows),
+                "—" if one.hidden else format_count(one.rows),
                 format_percent(min(one.evidence, 9.99)),
                 make_watch_badge(one.status),
             ]

@@ -73,6 +73,9 @@ function showRates(reply, asked) {
         ),
       ),
     ),
+    chosen.left_out
+      ? [make("p", { class: "note" }, `Smaller groups that are not shown: ${chosen.left_out}.`)]
+      : [],
   );
 }
 function makeBlock(block, scale) {
