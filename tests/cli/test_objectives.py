@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pyarrow.parquet
+import pytest
 
 from bylaw import Evidence, Policy, Problem, rejected, solve, worst
 from bylaw.language.rates import error
@@ -30,7 +31,8 @@ def test_the_worst_group_from_a_rules_file(folder, bylaw):
     own = solve(Problem(worst(error(), by="sex"), [rejected() <= 0.1]), evidence, labels=labels)
     saved = Policy.load("p.json")
     assert np.allclose(saved.score_matrix, own.score_matrix)
-    assert saved.group_rates == own.group_rates
+    for one, other in zip(saved.group_rates, own.group_rates, strict=True):  # two digits in a file
+        assert (one.group, one[1:]) == (other.group, pytest.approx(other[1:], rel=0.05))
     for one in saved.group_rates:
         assert str(one) in answer.out
     page = (folder / "r.html").read_text()

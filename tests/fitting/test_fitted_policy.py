@@ -181,14 +181,14 @@ def test_every_way_to_a_policy_has_the_terms(tmp_path):
         assert math.isnan(terms.most_slack) == ("stream" in name)
         policy.save(tmp_path / "p.json")
         again = Policy.load(tmp_path / "p.json").guarantee
-        assert repr(again) == repr(terms)
+        assert vars(again) == pytest.approx(vars(terms), rel=0.05, nan_ok=True)  # two digits in a file
 
 
 def test_files_have_the_slack_and_the_rows_of_their_fingerprint(tmp_path):
     policy = solve(PROBLEMS["rejections"], draw(N, 0))
     policy.save(tmp_path / "p.json")
     content = json.loads((tmp_path / "p.json").read_text())
-    assert content["guarantee"]["most_slack"] == policy.guarantee.most_slack
+    assert content["guarantee"]["most_slack"] == pytest.approx(policy.guarantee.most_slack, rel=0.05)
     assert "rows" not in content["guarantee"]
 
 

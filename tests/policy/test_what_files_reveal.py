@@ -1,4 +1,4 @@
-"""Sums over rows in saved policies: two files whose rows differ by one, and somebody who is alone in a group."""
+"""Sums over rows in saved policies: two files whose rows differ by one, and groups of one row."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ def choose_shown(counts: Sequence[float], min_cell: int = MIN_CELL) -> NDArray[n
     """Return which cells of one partition may be shown, (n_cells,), from how many rows each has.
 
     Cells with fewer than `min_cell` rows are hidden. The total less the cells that are shown is the sum of
-    those that are hidden: where that is one cell, or has fewer than `min_cell` rows, the smallest of the others
-    are hidden, too (secondary suppression). Cells without rows stay.
+    those that are hidden: where that is one cell, or has fewer than `min_cell` rows, the smallest of the
+    others are hidden, too (secondary suppression). Cells without rows stay.
 
     Examples
     --------

@@ -205,8 +205,8 @@ def list_hidden_rules(
 
 
 def find_hidden_cells(counts: Mapping[Conditions, float], min_cell: int) -> set[Conditions]:
-    """Return the cells that are too small to be shown, or beside one, from how many rows each has. Those of the
-    same attributes and true label are one partition."""
+    """Return the cells that are too small to be shown, or beside one, from how many rows each has. Those of
+    the same attributes and true label are one partition."""
     partitions: dict[Hashable, list[Conditions]] = {}
     for cell in sorted(counts, key=str):
         named = dict(cell)

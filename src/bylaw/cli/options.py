@@ -71,8 +71,10 @@ Outcomes = Annotated[
     ),
 ]
 MinCell = Annotated[
-    int,
-    typer.Option(help="Show no rates and counts of groups with fewer rows; 0 shows all.", min=0),
+    int | None,
+    typer.Option(
+        help="Show no rates and counts of groups with fewer rows; 0 shows all.", min=0, show_default="10"
+    ),
 ]
 Title = Annotated[str | None, typer.Option(help="The title of the report.", show_default="Policy report")]
 Owner = Annotated[str | None, typer.Option(help="Who answers for the policy, in the report.")]
@@ -95,6 +97,13 @@ def check_confidence(confidence: float | None) -> float:
     from bylaw._base.validation import CONFIDENCE, check_fraction
 
     return CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
+
+
+def check_min_cell(min_cell: int | None) -> int:
+    """Return the number of rows from which groups are shown, or the default."""
+    from bylaw._base.validation import MIN_CELL
+
+    return MIN_CELL if min_cell is None else min_cell
 
 
 def parse_margin(text: str) -> float | str:

@@ -20,6 +20,7 @@ from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw._base.validation import (
     CONFIDENCE,
+    MIN_CELL,
     check_choice,
     check_fraction,
     check_margin,
@@ -983,6 +984,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         confidence: float = 0.95,
         method: Literal["betting", "hoeffding_bentkus", "clopper_pearson"] = "betting",
         fitted_rows: Literal["refuse", "estimate"] = "refuse",
+        min_cell: int = MIN_CELL,
     ) -> Audit:
         """Test the rules on held-out rows: observed rates with confidence bounds, p-values and verdicts.
 
@@ -1011,6 +1013,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             of the bounds.
         fitted_rows : {"refuse", "estimate"}, default="refuse"
             what to do with rows that `fit` saw.
+        min_cell : int, default=10
+            the number of rows that a group must have for its rates to be shown.
 
         Returns
         -------
@@ -1049,6 +1053,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             confidence=confidence,
             method=method,
             fitted_rows=fitted_rows,
+            min_cell=min_cell,
         )
 
     def explain(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Explanation:

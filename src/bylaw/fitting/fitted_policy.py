@@ -168,9 +168,9 @@ def warn_of_small_groups(policy: Policy, evidence: Evidence) -> None:
         named = "; ".join(f"{group} has {count:,.0f} rows" for count, group in small[:_LISTED])
         more = f"; and {len(small) - _LISTED} more" if len(small) > _LISTED else ""
         message = (
-            f"rules refer to groups with fewer than {MIN_CELL} rows ({named}{more}): whether rules hold there "
-            "cannot be assessed, and the weights of the policy, which its file states exactly, can tell about "
-            "single rows of such groups. Merge them with others, or leave them out of the rules"
+            f"rules refer to groups with fewer than {MIN_CELL} rows ({named}{more}): whether rules hold "
+            "there cannot be assessed, and the weights of the policy, which its file states exactly, can "
+            "tell about single rows of such groups. Merge them with others, or leave them out of the rules"
         )
         warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 

@@ -494,8 +494,8 @@ class Monitor:
         return counts
 
     def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
-        """Plain values for JSON; unknown numbers are None, and so are those about groups that were seen on fewer
-        than `min_cell` rows.
+        """Plain values for JSON; unknown numbers are None, and so are those about groups that were seen on
+        fewer than `min_cell` rows.
 
         Parameters
         ----------

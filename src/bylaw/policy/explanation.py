@@ -176,9 +176,9 @@ def _share_scores(policy: Policy) -> _Shares:
 
 
 def _match_scores(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
-    """Return the shares, (F, A) each, so that their sum is the matrix of scores: of a policy from a file, prices
-    and frequencies are rounded. A feature's scores are divided by the frequency of its condition, so that one
-    factor corrects it; what the rounded prices then leave is divided among the rules by size."""
+    """Return the shares, (F, A) each, so that their sum is the matrix of scores: of a policy from a file,
+    prices and frequencies are rounded. A feature's scores are divided by the frequency of its condition, so
+    that one factor corrects it; what the rounded prices then leave is divided among the rules by size."""
     events = [feature.event for feature in policy.feature_map.features]
     shares, scores = [share.copy() for share in shares], policy.score_matrix
     for event in dict.fromkeys(events):

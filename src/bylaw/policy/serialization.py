@@ -87,8 +87,8 @@ def compute_digest(content: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """How many digits of a sum over the fitted rows a file states. Exact sums in two files whose rows differ by
-    one would give away that row, and an exact frequency the score of somebody who is alone in a group."""
+    """How many digits of a sum over the fitted rows a file states. Exact sums in two files whose rows differ
+    by one would give away that row, and an exact frequency the score of somebody who is alone in a group."""
 
     digits: int  # significant digits of prices, costs and terms of guarantees
     decimals: int  # of frequencies: a step is at least ten rows, where there are a hundred or more

@@ -344,8 +344,9 @@ class StudioServer(uvicorn.Server):
         return self.door.url
 
     def open_browser(self) -> None:
-        """Open the page in a browser. Its address holds the token, and every user of the machine can read the
-        arguments of a process: the browser is given a file that only this user can read, which leads there."""
+        """Open the page in a browser. Its address holds the token, and every user of the machine can read
+        the arguments of a process: the browser is given a file that only this user can read, and that leads
+        there."""
         self._launcher = Path(tempfile.mkdtemp(prefix="bylaw-studio-"))  # of mode 700
         page = self._launcher / "open.html"
         address = html.escape(self.url)

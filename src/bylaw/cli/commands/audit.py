@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bylaw._base.validation import MIN_CELL
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, tell
@@ -73,7 +72,7 @@ def run_audit(
     largest_weight: options.LargestWeight = None,
     outcomes: options.Outcomes = None,
     previous: options.Previous = None,
-    min_cell: options.MinCell = MIN_CELL,
+    min_cell: options.MinCell = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
     as_json: options.AsJson = False,
@@ -126,7 +125,7 @@ def run_audit(
         outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes, reading),
         limits=limits,
         largest_weight=largest_weight,
-        min_cell=min_cell,
+        min_cell=options.check_min_cell(min_cell),
         **judging,
     )
     if not found.certificate:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bylaw._base.validation import MIN_CELL
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import tell
@@ -41,7 +40,7 @@ def run_report(
     watch: Annotated[
         Path | None, typer.Option(help="The state of `bylaw watch`: rates and alarms since then.")
     ] = None,
-    min_cell: options.MinCell = MIN_CELL,
+    min_cell: options.MinCell = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
     *,
@@ -95,7 +94,9 @@ def run_report(
     monitor = None if watch is None else Monitor.load(watch, chosen)
     names = name_report(title, owner, model_version, held_out)
     with open_output(output, ".html") as target:
-        make_report(chosen, rows, judges, sure, **names, monitor=monitor, min_cell=min_cell).save(target)
+        make_report(
+            chosen, rows, judges, sure, **names, monitor=monitor, min_cell=options.check_min_cell(min_cell)
+        ).save(target)
         tell(f"report: {name_output(output)}")
 
 

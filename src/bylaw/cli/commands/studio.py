@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bylaw._base.validation import MIN_CELL
 from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import remark, tell
@@ -29,7 +28,7 @@ def run_studio(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address, open nothing.")
     ] = False,
-    min_cell: options.MinCell = MIN_CELL,
+    min_cell: options.MinCell = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
     *,
@@ -75,7 +74,7 @@ def run_studio(
         title=f"Rules for {name}",
         solving=solving,
         source=Source(str(table), name, roles, stated, sample, seed or 0),
-        min_cell=min_cell,
+        min_cell=options.check_min_cell(min_cell),
     )
     server = StudioServer(session, port=port)
     tell(f"studio: {server.url}")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bylaw._base.validation import MIN_CELL
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import remark, show_json, show_table, tell
@@ -76,7 +75,7 @@ def run_watch(
     limit: options.Limit = None,
     outcomes: options.Outcomes = None,
     previous: options.Previous = None,
-    min_cell: options.MinCell = MIN_CELL,
+    min_cell: options.MinCell = None,
     plot: Annotated[
         Path | None, typer.Option(help="Also draw rates and evidence, a PNG or SVG file.")
     ] = None,
@@ -105,6 +104,7 @@ def run_watch(
     from bylaw.policy.policy import Policy
 
     check_outputs([state, plot], [policy, table, rules])
+    fewest = options.check_min_cell(min_cell)
     chosen = Policy.load(policy)
     settings: dict[str, Any] = {"--rules": rules, "--rule": rule, "--ever": ever}
     settings |= {"--run-length": run_length, "--limit": limit}
@@ -127,14 +127,14 @@ def run_watch(
             counted = False
             remark(f"all rows of {table} were counted before, under another name")
         if plot is not None:
-            _draw(monitor, plot, min_cell)
+            _draw(monitor, plot, fewest)
         monitor.save(state)
     code = ExitCode.BROKEN if monitor.alarm else ExitCode.SUCCESS
     if as_json:
         run = {"batch": name, "counted": counted, "exit_code": int(code)}
-        show_json({**monitor.to_dict(min_cell), **run, "state": str(state), "policy": chosen.digest})
+        show_json({**monitor.to_dict(fewest), **run, "state": str(state), "policy": chosen.digest})
     else:
-        _show_text(monitor, state, min_cell)
+        _show_text(monitor, state, fewest)
     raise typer.Exit(code)
 
 
