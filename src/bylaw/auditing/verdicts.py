@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
@@ -14,7 +15,7 @@ from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
 from bylaw.data.outcomes import ObservedRows
-from bylaw.errors import Remedy
+from bylaw.errors import EvidenceError, Remedy
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.row_rates import measure_factor
 from bylaw.language.action_space import ActionSpace
@@ -198,7 +199,10 @@ def list_hidden_rules(
     conditions = {rule: {atom.conditions for atom in rule.atoms()} for rule in rules}
     others = list(others)
     named = {cell for cells in (*conditions.values(), others) for cell in cells} if min_cell > 1 else ()
-    counts = {cell: float(np.minimum(rows.event_weights(cell), 1.0).sum()) for cell in named if cell}
+    counts: dict[Conditions, float] = {}
+    for cell in named:
+        with suppress(EvidenceError):  # no row has such a value, or no column tells of it
+            counts[cell] = float(np.minimum(rows.event_weights(cell), 1.0).sum())
     hidden = find_hidden_cells(counts, min_cell)
     texts = [str(rule) for rule, cells in conditions.items() if cells & hidden]
     return frozenset([*texts, *(format_conditions(cell) for cell in others if cell in hidden)])
