@@ -412,7 +412,15 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
     source = stack.enter_context(pyarrow.memory_map(str(table.path)))
     reader = stack.enter_context(pyarrow.ipc.open_file(source))
     batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-    return _select(reader.schema, batches, columns)
+    found = _select(reader.schema, batches, columns)
+    return replace(found, batches=map(_validate, found.batches))
+
+
+def _validate(batch: Any) -> Any:
+    """Return the batch, or raise if its buffers contradict each other. Parquet and CSV readers check what they
+    decode; Arrow maps the file's bytes, and offsets out of bounds would show this process's memory."""
+    batch.validate(full=True)
+    return batch
 
 
 def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
