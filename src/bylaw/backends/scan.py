@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from os import PathLike
@@ -143,6 +144,10 @@ class Scan:
     def passes(self) -> int:
         """How often all rows were looked at so far."""
         return self.meter.walks
+
+    def hold_rows(self) -> AbstractContextManager[None]:
+        """Return a context in which all passes see the same rows, or one of them raises an error."""
+        return contextlib.nullcontext()  # each walk checks it
 
     def walk(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Iterator[Any]:
         """The results of a task on each partition, in their order; empty ones are left out."""

@@ -435,8 +435,8 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
 
 
 def _validate(batch: Any) -> Any:
-    """Return the batch, or raise if its buffers contradict each other. Parquet and CSV readers check what they
-    decode; Arrow maps the file's bytes, and offsets out of bounds would show this process's memory."""
+    """Return the batch, or raise if its buffers contradict each other. Readers of Parquet and CSV check what
+    they decode; Arrow maps the file's bytes, and offsets out of bounds would show this process's memory."""
     batch.validate(full=True)
     return batch
 

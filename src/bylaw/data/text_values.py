@@ -20,8 +20,8 @@ def check_length(longest: int, what: str) -> None:
     """Raise if the longest text of a column of labels or groups is too long for one."""
     if longest > MOST_CHARACTERS:
         raise EvidenceError(
-            f"{what} must hold texts of at most {MOST_CHARACTERS:,} characters, got one of {longest:,}; is it "
-            "a column of labels or groups? Shorten its texts, or name another column"
+            f"{what} must hold texts of at most {MOST_CHARACTERS:,} characters, got one of {longest:,}; is "
+            "it a column of labels or groups? Shorten its texts, or name another column"
         )
 
 
