@@ -459,12 +459,12 @@ class Monitor:
     @property
     def e_limit(self) -> float:
         """The e-value from which on a rule is called broken."""
-        return math.exp(self.alarm_limits.log_ever)
+        return math.exp(min(self.alarm_limits.log_ever, _MOST_LOG))
 
     @property
     def detector_limit(self) -> float:
         """The value of the detector from which on a rule is called changed."""
-        return math.exp(self.alarm_limits.log_change)
+        return math.exp(min(self.alarm_limits.log_change, _MOST_LOG))
 
     def restart(self) -> None:
         """Forget alarms and evidence once they were dealt with; rates, history and ids stay.

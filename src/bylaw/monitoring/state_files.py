@@ -113,6 +113,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     content = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(content):
         raise BadValueError("its content does not match its checksum")
+    root.check_sizes()
     if root["policy"].text() != policy.digest:
         raise PolicyFileError(
             f"{path} watches another policy (hash {root['policy'].text()[:12]}, not {policy.digest[:12]}): "
@@ -133,59 +134,67 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     monitor.rows = root["rows"].count()
     monitor.decided = root["decided"].one_of([None, True, False])
     monitor.batches = tuple(name.text() for name in root["batches"].list())
-    monitor.log = tuple(_read_update(update) for update in root["log"].list())
+    monitor.log = tuple(_read_update(update, monitor.rows) for update in root["log"].list())
     saved = root["watched"].list()
     if [node["rule"].text() for node in saved] != [str(rule.rule) for rule in monitor.watched]:
         raise BadValueError("its rules are not those that it watches")
-    monitor.states = [_read_rule(node, rule) for node, rule in zip(saved, monitor.watched, strict=True)]
+    pairs = zip(saved, monitor.watched, strict=True)
+    monitor.states = [_read_rule(node, rule, monitor.rows) for node, rule in pairs]
     if digest := root["row_file"].text():
         _read_memory(_name_rows(path, digest), digest, monitor)
     return monitor
 
 
-def _read_update(node: Node) -> Update:
+def _read_place(node: Node, rows: int) -> int:
+    """A number of rows, of those that the monitor has seen."""
+    return node.count() if node.count() <= rows else node.fail(f"at most {rows}, the rows that were seen")
+
+
+def _read_update(node: Node, rows: int) -> Update:
     from bylaw.monitoring.monitor import Update
 
     parts = node.list()
     if len(parts) != len(Update._fields):
         node.fail("a time, a number of rows and whether there was an alarm")
-    time, rows, alarm = parts
-    return Update(time.text(), rows.count(), alarm.one_of([False, True]))
+    return Update(parts[0].text(), _read_place(parts[1], rows), parts[2].one_of([False, True]))
 
 
-def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
+def _read_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
     n_columns, n_stakes = 2 * rule.events.number, len(STAKES)
     parts = node["waiting"].list()
     waiting = node["waiting"].matrix(n_columns if parts else 0, len(parts[0].list()) if parts else 0)
-    rounds = node["rounds"].count()
+    rounds, rows = node["rounds"].count(), _read_place(node["rows"], seen)
     arrays = [node[name].vector(n_stakes) for name in ("factors", "ever", "change")] if rounds else []
-    if waiting.shape[1] >= rule.events.rows or node["rows"].count() < rounds * rule.events.rows:
+    if waiting.shape[1] >= rule.events.rows or rows < rounds * rule.events.rows:
         raise BadValueError("its rounds contradict its rows")
+    sums = node["sums"].vector(5)
+    totals = node["totals"].vector(n_columns if node["totals"].list() else 0)
+    weights = [sums[[0, 2, 4]], totals[: len(totals) // 2], waiting[: len(waiting) // 2]]
+    if any((part < 0).any() for part in weights):
+        raise BadValueError("its weights and squares must not be negative")
+    if (waiting[: len(waiting) // 2] > 1).any():
+        raise BadValueError("its weights of single rows must be at most 1")
     return RuleState(
         waiting=waiting,
-        rows=node["rows"].count(),
+        rows=rows,
         wealth=Wealth(rounds, *arrays),
-        sums=RateSums(*node["sums"].vector(5).tolist()),
-        totals=node["totals"].vector(n_columns if node["totals"].list() else 0),
+        sums=RateSums(*sums.tolist()),
+        totals=totals,
         log_ever=node["log_ever"].number(),
         log_change=-math.inf if node["log_change"].value is None else node["log_change"].number(),
-        broken_at=_read_time(node["broken_at"]),
-        changed_at=_read_time(node["changed_at"]),
-        every=int(node["every"].positive()),
-        history=tuple(_read_point(point) for point in node["history"].list()),
+        broken_at=None if node["broken_at"].value is None else _read_place(node["broken_at"], seen),
+        changed_at=None if node["changed_at"].value is None else _read_place(node["changed_at"], seen),
+        every=node["every"].count() or node["every"].fail("at least 1"),
+        history=tuple(_read_point(point, seen) for point in node["history"].list()),
     )
 
 
-def _read_time(node: Node) -> int | None:
-    return None if node.value is None else node.count()
-
-
-def _read_point(node: Node) -> Point:
+def _read_point(node: Node, rows: int) -> Point:
     parts = node.list()
     if len(parts) != len(Point._fields):
         node.fail(f"{len(Point._fields)} numbers")
     numbers = [math.nan if part.value is None else part.number() for part in parts[1:]]
-    return Point(parts[0].count(), *numbers)
+    return Point(_read_place(parts[0], rows), *numbers)
 
 
 def _pack_rows(memory: RowMemory) -> bytes:
