@@ -19,9 +19,9 @@ _MOST_COUNTED = 2**53  # whole numbers below are exact as floats
 _MOST_SIZE = 1e100  # of numbers that are multiplied and added up without an overflow
 
 
-def write_json(content: dict[str, Any], path: Path) -> None:
+def write_json(content: dict[str, Any], path: Path, *, private: bool = False) -> None:
     """An older file stays until the new one is whole. Floats read back to the last bit."""
-    write_text(path, format_json(content))
+    write_text(path, format_json(content), private=private)
 
 
 def format_json(content: dict[str, Any]) -> str:
@@ -111,7 +111,9 @@ class Node:
     def count(self) -> int:
         if type(self.value) is not int or self.value < 0:
             self.fail("a whole number")
-        return self.value if self.value < _MOST_COUNTED else self.fail(f"a whole number below {_MOST_COUNTED}")
+        return (
+            self.value if self.value < _MOST_COUNTED else self.fail(f"a whole number below {_MOST_COUNTED}")
+        )
 
     def vector(self, length: int) -> Floats:
         numbers = [node.number() for node in self.list()]

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bylaw._base.atomic_files import write_atomically, write_text
 from bylaw._base.json_reader import BadValueError, Node, read_json
-from bylaw._base.typing import Floats
 from bylaw.errors import OptionError, PolicyFileError
 from bylaw.monitoring.rounds import RateSums
 from bylaw.monitoring.row_memory import RowMemory
-from bylaw.monitoring.watched_rows import WatchedRows
+from bylaw.monitoring.watched_rows import UNKNOWN, WatchedRows
 from bylaw.monitoring.watched_rule import Point, RuleState, WatchedRule
 from bylaw.monitoring.wealth import STAKES, Wealth
 from bylaw.policy.policy import Policy
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 FORMAT = "bylaw-monitor"
 VERSION = 2
+_ROUNDING = 1e-6  # of shares
 
 
 def save_state(monitor: Monitor, path: Path) -> None:
@@ -44,11 +45,11 @@ def save_state(monitor: Monitor, path: Path) -> None:
     rows = _pack_rows(memory) if len(memory.seen) else None
     digest = "" if rows is None else hashlib.sha256(rows).hexdigest()
     if rows is not None:
-        with write_atomically(_name_rows(path, digest)) as partial:
+        with write_atomically(_name_rows(path, digest), private=True) as partial:
             partial.write_bytes(rows)
     content = {"format": FORMAT, "version": VERSION, **_to_dict(monitor), "row_file": digest}
     whole = {**content, "checksum": compute_digest(content)}
-    write_text(path, json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n")
+    write_text(path, json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n", private=True)
     kept = None if rows is None else _name_rows(path, digest).name
     for old in path.parent.glob(f"{escape(path.name)}-rows-{'?' * 12}.npz"):
         if old.name != kept:
@@ -214,8 +215,11 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
         raise PolicyFileError(f"{path} is damaged: its content does not match its checksum. Restore it")
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        found: Mapping[str, Floats] = {name: arrays[name] for name in arrays.files}
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            found: Mapping[str, NDArray[Any]] = {name: np.asarray(arrays[name]) for name in arrays.files}
+    except Exception as problem:  # zip files and arrays can be damaged in many ways
+        raise PolicyFileError(f"{path} is damaged: it holds no arrays ({problem}). Restore it") from None
     _check_columns(found, path, monitor)
 
     def take(table: str) -> dict[str, Any]:
@@ -234,14 +238,45 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
     )
 
 
-def _check_columns(found: Mapping[str, Floats], path: Path, monitor: Monitor) -> None:
-    """What rules read of rows that wait, one line each."""
+def _check_columns(found: Mapping[str, NDArray[Any]], path: Path, monitor: Monitor) -> None:
+    """Raise unless there is what rules read of rows that wait, one line each, with possible values."""
     columns = monitor.columns
     wanted = {"decisions", "labels", "waiting_ids"}
     wanted |= {f"groups/{name}" for name in columns.groups} | {f"costs/{name}" for name in columns.costs}
     wanted |= {f"references/{name}" for name in columns.references}
-    lengths = {len(column) for name, column in found.items() if name != "seen"}
-    if set(found) != {"seen", *wanted} or len(lengths) > 1:
+    waiting = {name: column for name, column in found.items() if name != "seen"}
+    scalar = any(column.ndim == 0 for column in found.values())
+    if set(found) != {"seen", *wanted} or scalar or len(set(map(len, waiting.values()))) > 1:
         raise PolicyFileError(
             f"{path} is damaged: it does not have the columns that these rules read. Restore it"
         )
+    for name, column in found.items():
+        if not _is_possible(name, column, monitor):
+            raise PolicyFileError(
+                f"{path} is damaged: its column {name!r} has values that no row can have. Restore it"
+            )
+
+
+def _is_possible(name: str, column: NDArray[Any], monitor: Monitor) -> bool:
+    """Whether a column has a type, a shape and values that a monitor writes."""
+    space, (table, _, key) = monitor.policy.action_space, name.partition("/")
+    if name in ("seen", "waiting_ids"):
+        ordered = name != "seen" or bool((column[1:] > column[:-1]).all())
+        return column.dtype == np.uint64 and column.ndim == 1 and ordered
+    if table == "references":  # codes, which are only compared, or shares of each decision
+        return (column.dtype.kind == "i" and column.ndim == 1) or _is_share(column, len(space.classes))
+    if table in ("labels", "groups"):
+        most = len(space.classes) if table == "labels" else len(monitor.groups[key])
+        known = column.dtype.kind == "i" and column.ndim == 1
+        return known and bool(((column >= UNKNOWN) & (column < most)).all())
+    if name == "decisions":
+        return _is_share(column, len(space.actions))
+    low, high = monitor.limits[key]
+    floats = column.dtype == np.float64 and column.shape[1:] == (len(space.actions),)
+    return floats and bool((np.isnan(column) | ((column >= low) & (column <= high))).all())
+
+
+def _is_share(column: NDArray[Any], width: int) -> bool:
+    """Whether these are shares from 0 to 1, up to rounding, (n_rows, width or more)."""
+    floats = column.dtype == np.float64 and column.ndim == 2 and column.shape[1] >= width
+    return floats and bool(((column >= -_ROUNDING) & (column <= 1 + _ROUNDING)).all())

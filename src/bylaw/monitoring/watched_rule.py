@@ -93,8 +93,8 @@ class WatchedRule:
         gain = self.events.find_largest_gain(self.constant) / most
         if (payments < -1 - _ROUNDING).any() or (payments > gain + _ROUNDING * (1 + gain)).any():
             raise PolicyFileError(
-                f"the state of {self.rule} has rows that wait and are beyond what rows can be: it is damaged. "
-                "Begin a new state"
+                f"the state of {self.rule} has rows that wait and are beyond what rows can be: it is "
+                "damaged. Begin a new state"
             )
         wealth, course = state.wealth.bet(payments)
         last = slice(self.events.rows - waited - 1, None, self.events.rows)  # rows of each round
