@@ -106,3 +106,19 @@ def test_brackets_behind_text_that_ends_count(text, tmp_path, monkeypatch):
         monkeypatch.setattr("bylaw.data.json_nesting._CHUNK", size)
         with pytest.raises(EvidenceError, match="nested"):
             check_nesting(path)
+
+
+@pytest.mark.parametrize("kind", [np.complex64, np.complex128])
+@pytest.mark.parametrize("part", ["probabilities", "groups", "costs", "weights"])
+def test_complex_numbers_are_refused(kind, part):
+    """NumPy would drop the imaginary parts."""
+    chances = np.array([[0.25, 0.75], [0.5, 0.5]])
+    imaginary = (chances + 1j).astype(kind)
+    given = {
+        "probabilities": {"probabilities": imaginary},
+        "groups": {"groups": {"sex": dict(zip("FM", imaginary.T, strict=True))}},
+        "costs": {"costs": {"usd": imaginary}},
+        "weights": {"weights": imaginary[:, 0]},
+    }[part]
+    with pytest.raises(EvidenceError, match="must be real numbers, got complex"):
+        Evidence(**{"probabilities": chances, **given})

@@ -15,11 +15,13 @@ from bylaw._base.typing import Floats
 from bylaw.errors import PolicyFileError, RuleError
 
 T = TypeVar("T")
+_MOST_COUNTED = 2**53  # whole numbers below are exact as floats
+_MOST_SIZE = 1e100  # of numbers that are multiplied and added up without an overflow
 
 
-def write_json(content: dict[str, Any], path: Path) -> None:
+def write_json(content: dict[str, Any], path: Path, *, private: bool = False) -> None:
     """An older file stays until the new one is whole. Floats read back to the last bit."""
-    write_text(path, format_json(content))
+    write_text(path, format_json(content), private=private)
 
 
 def format_json(content: dict[str, Any]) -> str:
@@ -55,7 +57,10 @@ class Node:
         self.place = place
 
     def fail(self, wanted: str) -> NoReturn:
-        shown = repr(self.value)
+        try:
+            shown = repr(self.value)
+        except ValueError:  # a whole number with thousands of digits
+            shown = "a huge number"
         raise BadValueError(
             f"{self.place} must be {wanted}, not {shown if len(shown) < 60 else shown[:60] + '...'}"
         )
@@ -106,7 +111,9 @@ class Node:
     def count(self) -> int:
         if type(self.value) is not int or self.value < 0:
             self.fail("a whole number")
-        return self.value
+        return (
+            self.value if self.value < _MOST_COUNTED else self.fail(f"a whole number below {_MOST_COUNTED}")
+        )
 
     def vector(self, length: int) -> Floats:
         numbers = [node.number() for node in self.list()]
@@ -119,6 +126,14 @@ class Node:
         if len(rows) != n_rows or any(len(row) != n_columns for row in rows):
             self.fail(f"a matrix of {n_rows} x {n_columns} numbers")
         return np.array(rows, dtype=np.float64).reshape(n_rows, n_columns)
+
+    def check_sizes(self) -> None:
+        """Raise unless all numbers in it, however deep, are finite and not so large that sums overflow."""
+        if isinstance(self.value, dict | list):
+            for node in self.list() if isinstance(self.value, list) else [node for _, node in self.items()]:
+                node.check_sizes()
+        elif isinstance(self.value, int | float) and not abs(self.value) <= _MOST_SIZE:
+            self.fail(f"a finite number of at most {_MOST_SIZE:g}")
 
     def check_version(self, name: str, version: int, oldest: int | None = None) -> None:
         """This version, or one from the oldest that is still read."""

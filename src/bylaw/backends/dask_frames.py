@@ -39,7 +39,7 @@ class DaskFrame(Engine):
     (`persist`) is the caller's choice."""
 
     frame: Any
-    counts: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    counts: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
         return "the Dask DataFrame"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from bylaw.backends.engine import Engine
 from bylaw.data.columns import Columns, list_names
+from bylaw.errors import EvidenceError, InfeasibleRulesError
 from bylaw.sql.dialects import Dialect
 
 PULL = "pass pull=True to scan, so that the rows are streamed to this process in batches"
@@ -35,6 +37,42 @@ class Database(Engine):
     @abstractmethod
     def thin(self, select: str, share: float) -> str:
         """A SELECT of this share of the rows of another one, by chance."""
+
+    @abstractmethod
+    def begin(self) -> bool:
+        """Begin a transaction in which all statements see the same rows; return False, and do nothing, within
+        a transaction of the caller."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the transaction that was begun."""
+
+    @abstractmethod
+    def sum_up(self) -> Any:
+        """Return a checksum of the rows, or None if all statements see the same rows anyway."""
+
+    @contextmanager
+    def hold_rows(self) -> Iterator[None]:
+        """Let all statements see the same rows; raise an `EvidenceError` in the end if they did not."""
+        begun = self.begin()
+        try:
+            before = self.sum_up()
+            try:
+                yield
+            except InfeasibleRulesError:  # sums of different rows contradict each other, too
+                self.check_same(before)
+                raise
+            self.check_same(before)
+        finally:
+            if begun:
+                self.end()
+
+    def check_same(self, before: Any) -> None:
+        """Raise an `EvidenceError` unless the checksum of the rows is still the same."""
+        if before != self.sum_up():
+            raise EvidenceError(
+                f"{self} was changed while its rows were read; nothing was fitted. Scan it again"
+            )
 
     @property
     def n_partitions(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 
@@ -33,6 +33,10 @@ class DatabaseScan(Scan):
     @classmethod
     def of(cls, scanned: Scan) -> DatabaseScan:
         return cls(**{field.name: getattr(scanned, field.name) for field in fields(Scan)})
+
+    def hold_rows(self) -> AbstractContextManager[None]:
+        """Return a context in which all statements see the same rows."""
+        return self.engine.hold_rows()
 
     @contextmanager
     def count_pass(self, n_rows: int | None = None) -> Iterator[None]:

@@ -40,7 +40,7 @@ class PolarsFrame(Engine):
     and once more to count its rows."""
 
     frame: polars.LazyFrame
-    counts: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    counts: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
         return "the LazyFrame"
@@ -63,7 +63,13 @@ class PolarsFrame(Engine):
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
         """In this process, one partition after the other, while Polars reads ahead."""
-        return receive(self._run(RemoteTask(task), columns), self.counts, _REMEDY)
+        try:
+            yield from receive(self._run(RemoteTask(task), columns), self.counts, _REMEDY)
+        except polars.exceptions.PolarsError as problem:
+            raise EvidenceError(
+                f"the query failed: {problem}. Run it by itself; if its files changed while they were read, "
+                f"start again. {_REMEDY}"
+            ) from None
 
     def _run(self, task: RemoteTask, columns: Sequence[str]) -> Iterator[Outcome]:
         # In order and in batches of one size, so that sums are the same to the last bit.

@@ -15,13 +15,16 @@ from psycopg.rows import tuple_row
 from bylaw.backends.database import PULL, Database, find_numbers, write_table
 from bylaw.backends.databases import DatabaseScan
 from bylaw.backends.engine import Task
+from bylaw.backends.reading import BatchReader
 from bylaw.backends.scan import Scan
 from bylaw.data.columns import Columns
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.sql.dialects import DIALECTS
 
 _BATCH = 2**16  # rows that are pulled at a time
-_LEVEL = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_REPEATABLE = "ISOLATION LEVEL REPEATABLE READ"
+_LEVEL = f"{_REPEATABLE}, READ ONLY"  # where no temporary tables are made
+_NO_JIT = "SET LOCAL jit = off"  # to compile hundreds of sums takes longer than to compute them
 _SEED = "SELECT setseed(0.7)"  # of this session: the same sample every time
 _WRONG_TYPES = (
     psycopg.errors.InvalidTextRepresentation,
@@ -37,7 +40,7 @@ def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTab
         raise OptionError(f"scan() takes a psycopg.Connection, not {type(source).__name__}")
     if table is None:
         raise OptionError("scan(connection, columns, table=...) needs the name of the table")
-    found = PostgresTable(source, table, frozenset(find_numbers(columns)))
+    found = PostgresTable(source, table, frozenset(find_numbers(columns)), tuple(BatchReader(columns).names))
     try:
         found.names  # noqa: B018
     except psycopg.errors.Error as problem:
@@ -47,11 +50,12 @@ def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTab
 
 @dataclass(frozen=True)
 class PostgresTable(Database):
-    """A table or view. Each statement is a transaction, or a savepoint within that of the caller."""
+    """A table or view. All statements of a solve are in one transaction, each in a savepoint."""
 
     connection: Any
     title: str
     numbers: frozenset[str]  # columns that are pulled as floats
+    reads: tuple[str, ...]  # the columns whose values count
     snapshots: list[str] = field(default_factory=list, repr=False, compare=False)  # of the first walk
 
     dialect = DIALECTS["postgres"]
@@ -80,12 +84,35 @@ class PostgresTable(Database):
     def _cursor(self, name: str = "") -> Any:
         return self.connection.cursor(name, row_factory=tuple_row)
 
+    def begin(self) -> bool:
+        if self.connection.info.transaction_status != TransactionStatus.IDLE:
+            return False
+        with self._cursor() as cursor:  # elsewhere than with autocommit, psycopg itself begins
+            cursor.execute(f"{'BEGIN' if self.connection.autocommit else 'SET TRANSACTION'} {_REPEATABLE}")
+            cursor.execute(_NO_JIT)
+        return True
+
+    def end(self) -> None:
+        status = self.connection.info.transaction_status
+        if status == TransactionStatus.INTRANS:  # nothing was written, except by a callback of the caller
+            self.connection.commit()
+        elif status == TransactionStatus.INERROR:
+            self.connection.rollback()
+
+    def sum_up(self) -> Any:
+        """Return a checksum within a transaction of the caller in which each statement sees the rows anew."""
+        if self.ask("SELECT current_setting('transaction_isolation')") != [("read committed",)]:
+            return None
+        values = ", ".join(map(self.dialect.quote_name, self.reads))
+        hashed = f"SUM(hashtextextended(ROW({values})::text, 0)::numeric)"
+        return self.ask(f"SELECT COUNT(*), {hashed} FROM {self.relation}")
+
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         alone = self.connection.info.transaction_status == TransactionStatus.IDLE
         try:
             with self.connection.transaction(), self._cursor() as cursor:
-                if alone:  # to compile hundreds of sums takes longer than to compute them
-                    cursor.execute("SET LOCAL jit = off")
+                if alone:
+                    cursor.execute(_NO_JIT)
                 return cursor.execute(statement, prepare=False).fetchall()
         except _WRONG_TYPES as problem:
             raise EvidenceError(

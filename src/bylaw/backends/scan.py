@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from os import PathLike
+from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 262_144  # in memory, for the first stages of a solve
 MOST_VALUES = 2**28  # of columns, that are read into memory at once: two gigabytes
+MEMORY_FACTOR = 9  # bytes that an audit of rows in memory takes for each byte of their columns, as measured
+VALUE_BYTES = 8  # of a number
 _ENGINES = {  # by the package of a source: the module of its engine
     "pyarrow": "bylaw.backends.files",
     "polars": "bylaw.backends.polars_frames",
@@ -138,6 +145,10 @@ class Scan:
         """How often all rows were looked at so far."""
         return self.meter.walks
 
+    def hold_rows(self) -> AbstractContextManager[None]:
+        """Return a context in which all passes see the same rows, or one of them raises an error."""
+        return contextlib.nullcontext()  # each walk checks it
+
     def walk(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Iterator[Any]:
         """The results of a task on each partition, in their order; empty ones are left out."""
         self.engine.check()
@@ -219,9 +230,10 @@ class Scan:
         EvidenceError
             if there are too many.
         """
-        most = MOST_VALUES // len(BatchReader(self.columns).names)
-        found = self.sample(most, values=values)
-        if len(found.evidence) >= most:
+        most = count_most_values() // len(BatchReader(self.columns).names)
+        too_many = (self.engine.n_rows or 0) >= most  # where that is known, nothing is read in vain
+        found = None if too_many else self.sample(most, values=values)
+        if found is None or len(found.evidence) >= most:
             raise EvidenceError(
                 f"{self.engine} has {most:,} rows or more, too many to be read into memory for this; take a "
                 f"random sample of them, such as rows.sample(1_000_000)"
@@ -235,6 +247,27 @@ class Scan:
         if total is None:
             raise EvidenceError(f"{self.engine} has no rows")
         return total
+
+
+def count_most_values() -> int:
+    """Return how many values of columns may be in memory at once, by what an audit of them takes."""
+    return int(min(MOST_VALUES, find_memory() / (MEMORY_FACTOR * VALUE_BYTES)))
+
+
+def find_memory() -> float:
+    """Return the bytes that this process may take: half of the machine's, and no more than its limits."""
+    limits = [math.inf]
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # unknown to this system
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2)
+    with contextlib.suppress(ImportError):  # not on Windows
+        import resource
+
+        soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+        limits.append(math.inf if soft == resource.RLIM_INFINITY else soft)
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container: control groups 2 and 1
+        with contextlib.suppress(OSError, ValueError):  # there is none, or its limit is "max"
+            limits.append(float(Path("/sys/fs/cgroup", name).read_text()))
+    return min(limits)
 
 
 def _settle(scanned: Scan, found: Survey, begun: int) -> SurveyedRows:

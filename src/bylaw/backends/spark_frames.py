@@ -48,7 +48,7 @@ class SparkFrame(Engine):
     """The partitions of a frame. They must be the same in each walk; their numbers of rows are compared."""
 
     frame: Any
-    counts: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    counts: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
         return "the Spark DataFrame"

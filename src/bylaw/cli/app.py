@@ -82,6 +82,8 @@ def _describe_failure(problem: Exception) -> tuple[str, ExitCode]:
         return f"there is no file {problem.filename}" if problem.filename else str(problem), ExitCode.TROUBLE
     if isinstance(problem, BylawError | OSError):
         return describe_problem(problem), ExitCode.TROUBLE
+    if isinstance(problem, MemoryError):
+        return "there is not enough memory for these rows; give fewer, such as a sample", ExitCode.TROUBLE
     if isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
         return "the command line needs pyarrow: pip install 'bylaw[cli]'", ExitCode.TROUBLE
     if (word := getattr(problem, "format_message", None)) is not None:  # wrong arguments

@@ -27,12 +27,22 @@ class Reading:
         """Some columns as an Arrow table. Of one table and one sample, it is always the same rows."""
         if self.sample is not None:
             return self._sample(file, columns, self.sample)
-        if not self.unlimited and is_large(file, columns):
+        if self.unlimited:
+            return file.read(columns)
+        memory, rows = scan.find_memory(), f"{file.path} has about {file.estimate_rows():,} rows"
+        if is_large(file, columns):
+            needed = file.estimate_rows() * len(columns) * scan.VALUE_BYTES * scan.MEMORY_FACTOR
             raise EvidenceError(
-                f"{file.path} has about {file.estimate_rows():,} rows, too many to be read into memory for "
-                f"this; {self.help}"
+                f"{rows}, too many to be read into memory for this; {self.help}. They would take about "
+                f"{needed / 1e9:,.1f} GB, and {memory / 1e9:,.1f} GB may be taken"
             )
-        return file.read(columns)
+        try:  # texts may be longer than the numbers that the estimate supposes
+            return file.read(columns, memory / scan.MEMORY_FACTOR)
+        except MemoryError:
+            raise EvidenceError(
+                f"{rows}, whose columns are too large to be read into memory for this "
+                f"({memory / 1e9:,.1f} GB may be taken); {self.help}"
+            ) from None
 
     def _sample(self, file: TableFile, columns: Sequence[str], n_rows: int) -> Any:
         raw = file
@@ -48,4 +58,4 @@ class Reading:
 
 def is_large(file: TableFile, columns: Sequence[str]) -> bool:
     """Whether these columns are more than should be in memory at once."""
-    return file.estimate_rows() * len(columns) > scan.MOST_VALUES
+    return file.estimate_rows() * len(columns) > scan.count_most_values()

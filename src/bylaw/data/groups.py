@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import as_scalar
+from bylaw.data.text_values import check_length
 from bylaw.errors import EvidenceError, RuleError
 
 Part = slice | NDArray[np.intp]
@@ -140,6 +141,7 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
         found = [as_scalar(value, f"a value of {what}") for value in dict.fromkeys(rows)]
     except (TypeError, RuleError) as problem:
         raise EvidenceError(f"{what} has values that are no plain text or numbers: {problem}") from None
+    check_length(max((len(value) for value in found if isinstance(value, str)), default=0), what)
     try:
         values = tuple(sorted(found))  # type: ignore[type-var]
     except TypeError:

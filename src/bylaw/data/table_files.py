@@ -11,6 +11,7 @@ import contextlib
 import functools
 import glob
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.json
@@ -30,7 +32,7 @@ from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.data.evidence import REJECTED
 from bylaw.data.json_tables import open_lines, read_first
-from bylaw.data.text_values import match_value, parse_values
+from bylaw.data.text_values import check_length, match_value, parse_values
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import shorten
 
@@ -286,12 +288,17 @@ class TableFile:
                 for batch in file._guard(table.batches):
                     yield file.parse_values(batch)
 
-    def read(self, columns: Sequence[str] | None = None) -> Any:
-        """All rows of some columns, as one Arrow table."""
-        tables = []
+    def read(self, columns: Sequence[str] | None = None, most_bytes: float = math.inf) -> Any:
+        """Return all rows of some columns as one Arrow table; raise a `MemoryError` beyond `most_bytes`."""
+        tables, n_bytes = [], 0
         for file in self.split(columns):
             with file._open(columns) as table:
-                batches = list(file._guard(table.batches))
+                batches = []
+                for batch in file._guard(table.batches):
+                    batches.append(batch)
+                    n_bytes += batch.nbytes
+                    if n_bytes > most_bytes:
+                        raise MemoryError(f"{self.path} has columns of more than {most_bytes:,.0f} bytes")
                 tables.append(pyarrow.Table.from_batches(batches, schema=table.schema))
         return self.parse_values(pyarrow.concat_tables(tables))
 
@@ -316,9 +323,12 @@ class TableFile:
             raise EvidenceError(f"{self.path} has no column {missing[0]!r}; it has {names}")
 
     def _guard(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Batches that name the file, should one of them turn out to be damaged."""
+        """Batches that name the file, should one of them turn out to be damaged or have endless labels."""
         with name_file(self.path):
-            yield from batches
+            for batch in batches:
+                for name in {*self.values, *self.encoded}.intersection(batch.schema.names):
+                    check_length(_find_longest(batch.column(name)), f"{self.path}: the column {name!r}")
+                yield batch
 
     @contextlib.contextmanager
     def _open(
@@ -362,6 +372,14 @@ def check_same_columns(first: Path, names: Sequence[str], path: Path, others: Se
             f"{path} has a column {added[0]!r}, which {first} has not; the files of one table have the same "
             "columns"
         )
+
+
+def _find_longest(column: Any) -> int:
+    """Return the bytes of the longest text of a column; zero if it holds none."""
+    texts = column.dictionary if isinstance(column, pyarrow.DictionaryArray) else column
+    if not (pyarrow.types.is_string(texts.type) or pyarrow.types.is_large_string(texts.type)):
+        return 0
+    return pyarrow.compute.max(pyarrow.compute.binary_length(texts)).as_py() or 0
 
 
 def _decode_type(kind: Any) -> Any:
@@ -412,7 +430,15 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
     source = stack.enter_context(pyarrow.memory_map(str(table.path)))
     reader = stack.enter_context(pyarrow.ipc.open_file(source))
     batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-    return _select(reader.schema, batches, columns)
+    found = _select(reader.schema, batches, columns)
+    return replace(found, batches=map(_validate, found.batches))
+
+
+def _validate(batch: Any) -> Any:
+    """Return the batch, or raise if its buffers contradict each other. Readers of Parquet and CSV check what
+    they decode; Arrow maps the file's bytes, and offsets out of bounds would show this process's memory."""
+    batch.validate(full=True)
+    return batch
 
 
 def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:

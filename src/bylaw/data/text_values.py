@@ -6,11 +6,23 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bylaw.errors import EvidenceError
+
 if TYPE_CHECKING:
     from bylaw._base.typing import Value
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _TRUTH = {"true": True, "false": False}
+MOST_CHARACTERS = 10_000  # of a label or a value of a group: they are copied, sorted and shown in messages
+
+
+def check_length(longest: int, what: str) -> None:
+    """Raise if the longest text of a column of labels or groups is too long for one."""
+    if longest > MOST_CHARACTERS:
+        raise EvidenceError(
+            f"{what} must hold texts of at most {MOST_CHARACTERS:,} characters, got one of {longest:,}; is "
+            "it a column of labels or groups? Shorten its texts, or name another column"
+        )
 
 
 def parse_values(texts: Sequence[str]) -> list[Value]:

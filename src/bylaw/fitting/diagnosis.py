@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -59,14 +60,15 @@ def diagnose(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
-    surveyed = evidence.survey(problem) if isinstance(evidence, Scan) else None
-    rows = as_evidence(evidence) if surveyed is None else surveyed.evidence
-    linear = problem.minimize.is_linear and not problem.of_worst_group  # the rules alone are examined
-    stated = problem if linear else problem.with_objective(selected(rows.classes[0]))
-    if any(given is not None for given in (labels, groups, seen_weights)):
-        fitter = make_fitter(stated, evidence, labels=labels, groups=groups, seen_weights=seen_weights)
-        return fitter.diagnose(stated, relaxation_costs)
-    form = compile_problem(stated, rows)
-    dual = Dual(form, make_blocks(form, rows), beta=1.0) if surveyed is None else surveyed.make_dual(form)
-    found = examine(dual, stated, rows, costs=relaxation_costs)
-    return replace(found, slack=measure_slack(dual)) if found.feasible else found
+    with evidence.hold_rows() if isinstance(evidence, Scan) else nullcontext():
+        surveyed = evidence.survey(problem) if isinstance(evidence, Scan) else None
+        rows = as_evidence(evidence) if surveyed is None else surveyed.evidence
+        linear = problem.minimize.is_linear and not problem.of_worst_group  # the rules alone are examined
+        stated = problem if linear else problem.with_objective(selected(rows.classes[0]))
+        if any(given is not None for given in (labels, groups, seen_weights)):
+            fitter = make_fitter(stated, evidence, labels=labels, groups=groups, seen_weights=seen_weights)
+            return fitter.diagnose(stated, relaxation_costs)
+        form = compile_problem(stated, rows)
+        dual = Dual(form, make_blocks(form, rows), beta=1.0) if surveyed is None else surveyed.make_dual(form)
+        found = examine(dual, stated, rows, costs=relaxation_costs)
+        return replace(found, slack=measure_slack(dual)) if found.feasible else found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -153,25 +154,26 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
-    fitter = make_fitter(
-        problem,
-        evidence,
-        solver=solver,
-        beta=beta,
-        tol=tol,
-        labels=labels,
-        groups=groups,
-        seen_weights=seen_weights,
-        calibrate=calibrate,
-        margin=margin,
-        guarantee=guarantee,
-        confidence=confidence,
-        held_out=held_out,
-        lottery=lottery,
-        rng=rng,
-        callback=callback,
-    )
-    policy = fitter.fit(problem)
+    with evidence.hold_rows() if isinstance(evidence, Scan) else nullcontext():
+        fitter = make_fitter(
+            problem,
+            evidence,
+            solver=solver,
+            beta=beta,
+            tol=tol,
+            labels=labels,
+            groups=groups,
+            seen_weights=seen_weights,
+            calibrate=calibrate,
+            margin=margin,
+            guarantee=guarantee,
+            confidence=confidence,
+            held_out=held_out,
+            lottery=lottery,
+            rng=rng,
+            callback=callback,
+        )
+        policy = fitter.fit(problem)
     warn_of_small_groups(policy, fitter.evidence)
     return policy
 

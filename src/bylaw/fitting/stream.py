@@ -188,8 +188,9 @@ class Stream:
         return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=rows)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the state as JSON: a stream that is loaded goes on bit for bit."""
-        write_json(stream_serialization.to_dict(self, self._fitted()), Path(path))
+        """Write the state as JSON: a stream that is loaded goes on bit for bit. A new file can be read by its
+        owner alone, as it has the features of up to 1,023 rows."""
+        write_json(stream_serialization.to_dict(self, self._fitted()), Path(path), private=True)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Stream:

@@ -17,6 +17,7 @@ from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import NO_ROWS, Fingerprint
 from bylaw.policy.serialization import (
+    compute_digest,
     feature_map_to_dict,
     frequencies_to_list,
     guarantee_to_dict,
@@ -27,6 +28,7 @@ from bylaw.policy.serialization import (
     read_problem,
 )
 from bylaw.solvers.stochastic import OPTIMIZERS
+from bylaw.solvers.stochastic_newton import TILE_ROWS, NewtonState
 
 if TYPE_CHECKING:
     from bylaw.fitting.stream import Stream
@@ -34,12 +36,13 @@ if TYPE_CHECKING:
 
 FORMAT = "bylaw-stream"
 VERSION = 2
+_LEAST_WEIGHT = 1e-100  # far below what the mean of any rows can be
 
 
 def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
     """The state of a stream as plain values; floats read back to the last bit."""
     names = {optimizer: name for name, optimizer in OPTIMIZERS.items()}
-    return {
+    content = {
         "format": FORMAT,
         "version": VERSION,
         **problem_to_dict(stream.problem),
@@ -61,6 +64,7 @@ def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
         "guarantee": guarantee_to_dict(fit.guarantee),
         "walk": fit.optimizer_state.state(),
     }
+    return {**content, "checksum": compute_digest(content)}
 
 
 def _excesses_to_dict(found: RuleExcesses) -> dict[str, Any]:
@@ -101,6 +105,7 @@ def read(path: Path) -> dict[str, Any]:
 def _fields(root: Node) -> dict[str, Any]:
     tiled = root["version"].value != 1
     root.check_version(FORMAT, VERSION, oldest=1)
+    root.check_sizes()
     feature_map = read_feature_map(root)
     problem = read_problem(root, feature_map.action_space)
     form = _form(root, feature_map, problem)
@@ -113,7 +118,10 @@ def _fields(root: Node) -> dict[str, Any]:
     if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
         raise BadValueError("its rows, the rows it has seen and its warm-up contradict each other")
     fingerprint = Fingerprint.from_node(root["fingerprint"])
-    return {
+    walk, n_places = optimizer.resume(root["walk"], len(form.bounds)), len(np.unique(form.couplings.indices))
+    if isinstance(walk, NewtonState) and len(walk.slope) != (n_places if walk.mass else 0):
+        raise BadValueError("its walk does not fit its rules")
+    found = {
         "problem": problem,
         "rows": root["rows"].count(),
         "seen": root["seen"].count(),
@@ -121,15 +129,24 @@ def _fields(root: Node) -> dict[str, Any]:
         "beta": beta,
         "optimizer": optimizer,
         "form": form,
-        "mean_weight": root["mean_weight"].positive(),
+        "mean_weight": _read_weight(root["mean_weight"]),
         "value": root["value"].number(),
         "earlier": fingerprint,
         "recent": NO_ROWS,
         "guarantee": read_guarantee(root["guarantee"], beta, (fingerprint,)),
         "conflicting": bool(root.value.get("conflicting", False)),
-        "optimizer_state": optimizer.resume(root["walk"], len(form.bounds)),
+        "optimizer_state": walk,
         **(_read_tiles(root, form) if tiled else _begin_tiles(form)),
     }
+    content = {name: value for name, value in root.value.items() if name != "checksum"}
+    if "checksum" in root.value and root["checksum"].text() != compute_digest(content):
+        raise BadValueError("its content does not match its checksum")  # which earlier versions did not write
+    return found
+
+
+def _read_weight(node: Node) -> float:
+    """A mean of weights, by which those of rows are divided."""
+    return node.number() if node.number() > _LEAST_WEIGHT else node.fail(f"a number above {_LEAST_WEIGHT:g}")
 
 
 def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
@@ -140,9 +157,11 @@ def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
         raise BadValueError("it follows frequencies that are not its own")
     n_columns = len(form.feature_map.features) + len(followed) + 1
     rows = root["waiting"].list()
-    n_waiting = len(rows[0].list()) if rows else 0
+    waiting = root["waiting"].matrix(n_columns, len(rows[0].list()) if rows else 0)
+    if waiting.shape[1] >= TILE_ROWS or (waiting[-1] < 0).any():
+        raise BadValueError(f"its rows that wait must be fewer than {TILE_ROWS}, with weights >= 0")
     return {
-        "waiting": root["waiting"].matrix(n_columns, n_waiting),
+        "waiting": waiting,
         "followed": followed,
         "followed_mass": root["followed_mass"].positive(zero=True),
         "tiles": root["tiles"].count(),

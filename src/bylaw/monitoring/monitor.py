@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from os import PathLike
@@ -116,6 +117,14 @@ class Monitor:
         self.decided: bool | None = None  # whether rows count by what was decided
         self.batches: tuple[str, ...] = ()
         self.log: tuple[Update, ...] = ()
+        self._lock = threading.RLock()  # threads may share a monitor
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
 
     # Setting up.
 
@@ -189,7 +198,8 @@ class Monitor:
         outcomes: Mapping[str, Any] | None = None,
         batch: str | None = None,
     ) -> None:
-        """Count rows, in the order in which they came, or what was learned of earlier rows.
+        """Count rows, in the order in which they came, or what was learned of earlier rows. Threads may share
+        a monitor: one waits for the other.
 
         Into how many calls the rows are cut makes no difference. Where something is wrong with them, nothing
         is counted.
@@ -222,34 +232,41 @@ class Monitor:
         GuaranteeWarning
             when rows are sorted by a group, the label or the decision: neighbours are compared.
         """
-        if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
-            return
-        self._check_names(outcomes)
-        given = {"ids": ids, "labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
-        check_alignment(given, None if evidence is None else as_evidence(evidence).index)
-        hashed = None if ids is None else self._hash(ids)
-        _, outcomes = add_changes(() if evidence is None else self.columns.costs, {}, outcomes)
-        if evidence is None:
+        with self._lock:
+            if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
+                return
+            self._check_names(outcomes)
+            given = {
+                "ids": ids,
+                "labels": labels,
+                "groups": groups,
+                "decisions": decisions,
+                "outcomes": outcomes,
+            }
+            check_alignment(given, None if evidence is None else as_evidence(evidence).index)
+            hashed = None if ids is None else self._hash(ids)
+            _, outcomes = add_changes(() if evidence is None else self.columns.costs, {}, outcomes)
+            if evidence is None:
+                if hashed is None:
+                    raise OptionError("update() takes evidence of new rows, or ids= of rows that were seen")
+                if decisions is not None:
+                    raise OptionError("decisions= goes with new rows: leave it out")
+                fresh = self.columns.read_late(len(hashed), labels, groups, outcomes)
+            else:
+                self._check_decided(decisions)
+                fresh = self.columns.read(evidence, labels, groups, decisions, outcomes)
+            self._check_limits(fresh)
             if hashed is None:
-                raise OptionError("update() takes evidence of new rows, or ids= of rows that were seen")
-            if decisions is not None:
-                raise OptionError("decisions= goes with new rows: leave it out")
-            fresh = self.columns.read_late(len(hashed), labels, groups, outcomes)
-        else:
-            self._check_decided(decisions)
-            fresh = self.columns.read(evidence, labels, groups, decisions, outcomes)
-        self._check_limits(fresh)
-        if hashed is None:
-            self._count(fresh, fresh, np.full(len(fresh), UNKNOWN, np.int64))
-        elif not self._add_known(fresh, hashed, new=evidence is not None):
-            return
-        if evidence is not None:
-            self.decided = decisions is not None
-        if batch is not None:
-            self.batches = (*self.batches, batch)[-_MOST_BATCHES:]
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        self.log = (*self.log, Update(now, self.rows, self.alarm))[-_MOST_LOOKS:]
-        warn_of_sorted_rows(fresh)
+                self._count(fresh, fresh, np.full(len(fresh), UNKNOWN, np.int64))
+            elif not self._add_known(fresh, hashed, new=evidence is not None):
+                return
+            if evidence is not None:
+                self.decided = decisions is not None
+            if batch is not None:
+                self.batches = (*self.batches, batch)[-_MOST_BATCHES:]
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self.log = (*self.log, Update(now, self.rows, self.alarm))[-_MOST_LOOKS:]
+            warn_of_sorted_rows(fresh)
 
     def _check_names(self, outcomes: Mapping[str, Any] | None) -> None:
         if unknown := [name for name in outcomes or () if name not in self.columns.costs]:
@@ -375,13 +392,15 @@ class Monitor:
     @property
     def status(self) -> tuple[RuleWatch, ...]:
         """Every single rule, in the order of the problem."""
-        self.settle()
-        return tuple(self._describe(one) for one in self.expanded)
+        with self._lock:
+            self.settle()
+            return tuple(self._describe(one) for one in self.expanded)
 
     def settle(self) -> None:
         """Compute what histories show of rates, once it is asked for."""
-        pairs = zip(self.watched, self.states, strict=True)
-        self.states = [rule.settle(state, self.alarm_limits.level) for rule, state in pairs]
+        with self._lock:
+            pairs = zip(self.watched, self.states, strict=True)
+            self.states = [rule.settle(state, self.alarm_limits.level) for rule, state in pairs]
 
     def _describe(self, one: ExpandedRule) -> RuleWatch:
         place = next(i for i, rule in enumerate(self.watched) if str(one.rule) in rule.copies)
@@ -441,12 +460,12 @@ class Monitor:
     @property
     def e_limit(self) -> float:
         """The e-value from which on a rule is called broken."""
-        return math.exp(self.alarm_limits.log_ever)
+        return math.exp(min(self.alarm_limits.log_ever, _MOST_LOG))
 
     @property
     def detector_limit(self) -> float:
         """The value of the detector from which on a rule is called changed."""
-        return math.exp(self.alarm_limits.log_change)
+        return math.exp(min(self.alarm_limits.log_change, _MOST_LOG))
 
     def restart(self) -> None:
         """Forget alarms and evidence once they were dealt with; rates, history and ids stay.
@@ -454,7 +473,8 @@ class Monitor:
         The error probabilities count from here on anew: do so when the cause was found, not to silence an
         alarm.
         """
-        self.states = [state.restart() for state in self.states]
+        with self._lock:
+            self.states = [state.restart() for state in self.states]
 
     def to_frame(self, like: Any = None) -> Any:
         """One line per single rule, with the columns rule, target, estimate, lower, upper, rows, e_value,
@@ -502,22 +522,25 @@ class Monitor:
         min_cell : int
             0 shows all groups.
         """
-        rules = []
-        for one in list_shown(self, min_cell):
-            line = {name: value for name, value in vars(one).items() if name != "history"}
-            line = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
-            line |= {"rows": None, "evidence": None} if one.hidden else {}
-            rules.append({**line, "status": str(one.status)})
-        return {
-            "alarm": self.alarm,
-            "rows": self.rows,
-            "waiting": self.waiting,
-            "ever": self.ever,
-            "run_length": self.run_length,
-            "e_limit": self.e_limit,
-            "detector_limit": self.detector_limit,
-            "rules": rules,
-        }
+        with self._lock:
+            rules = []
+            for one in list_shown(self, min_cell):
+                line = {name: value for name, value in vars(one).items() if name != "history"}
+                line = {
+                    k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()
+                }
+                line |= {"rows": None, "evidence": None} if one.hidden else {}
+                rules.append({**line, "status": str(one.status)})
+            return {
+                "alarm": self.alarm,
+                "rows": self.rows,
+                "waiting": self.waiting,
+                "ever": self.ever,
+                "run_length": self.run_length,
+                "e_limit": self.e_limit,
+                "detector_limit": self.detector_limit,
+                "rules": rules,
+            }
 
     def plot(self, rules: Sequence[str] | None = None, *, min_cell: int = MIN_CELL) -> Any:
         """Rates with their confidence sequences, and the evidence against each rule, over the rows.
@@ -541,7 +564,8 @@ class Monitor:
         """Write the state as JSON, whole or not at all; beside it, if rows have ids, a file with these."""
         from bylaw.monitoring.state_files import save_state
 
-        save_state(self, Path(path))
+        with self._lock:
+            save_state(self, Path(path))
 
     @classmethod
     def load(cls, path: str | PathLike[str], policy: Policy) -> Monitor:

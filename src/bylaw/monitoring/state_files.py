@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bylaw._base.atomic_files import write_atomically, write_text
 from bylaw._base.json_reader import BadValueError, Node, read_json
-from bylaw._base.typing import Floats
 from bylaw.errors import OptionError, PolicyFileError
 from bylaw.monitoring.rounds import RateSums
 from bylaw.monitoring.row_memory import RowMemory
-from bylaw.monitoring.watched_rows import WatchedRows
+from bylaw.monitoring.watched_rows import UNKNOWN, WatchedRows
 from bylaw.monitoring.watched_rule import Point, RuleState, WatchedRule
 from bylaw.monitoring.wealth import STAKES, Wealth
 from bylaw.policy.policy import Policy
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 FORMAT = "bylaw-monitor"
 VERSION = 2
+_ROUNDING = 1e-6  # of shares
 
 
 def save_state(monitor: Monitor, path: Path) -> None:
@@ -44,11 +45,11 @@ def save_state(monitor: Monitor, path: Path) -> None:
     rows = _pack_rows(memory) if len(memory.seen) else None
     digest = "" if rows is None else hashlib.sha256(rows).hexdigest()
     if rows is not None:
-        with write_atomically(_name_rows(path, digest)) as partial:
+        with write_atomically(_name_rows(path, digest), private=True) as partial:
             partial.write_bytes(rows)
     content = {"format": FORMAT, "version": VERSION, **_to_dict(monitor), "row_file": digest}
     whole = {**content, "checksum": compute_digest(content)}
-    write_text(path, json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n")
+    write_text(path, json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n", private=True)
     kept = None if rows is None else _name_rows(path, digest).name
     for old in path.parent.glob(f"{escape(path.name)}-rows-{'?' * 12}.npz"):
         if old.name != kept:
@@ -113,6 +114,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     content = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(content):
         raise BadValueError("its content does not match its checksum")
+    root.check_sizes()
     if root["policy"].text() != policy.digest:
         raise PolicyFileError(
             f"{path} watches another policy (hash {root['policy'].text()[:12]}, not {policy.digest[:12]}): "
@@ -133,59 +135,67 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     monitor.rows = root["rows"].count()
     monitor.decided = root["decided"].one_of([None, True, False])
     monitor.batches = tuple(name.text() for name in root["batches"].list())
-    monitor.log = tuple(_read_update(update) for update in root["log"].list())
+    monitor.log = tuple(_read_update(update, monitor.rows) for update in root["log"].list())
     saved = root["watched"].list()
     if [node["rule"].text() for node in saved] != [str(rule.rule) for rule in monitor.watched]:
         raise BadValueError("its rules are not those that it watches")
-    monitor.states = [_read_rule(node, rule) for node, rule in zip(saved, monitor.watched, strict=True)]
+    pairs = zip(saved, monitor.watched, strict=True)
+    monitor.states = [_read_rule(node, rule, monitor.rows) for node, rule in pairs]
     if digest := root["row_file"].text():
         _read_memory(_name_rows(path, digest), digest, monitor)
     return monitor
 
 
-def _read_update(node: Node) -> Update:
+def _read_place(node: Node, rows: int) -> int:
+    """A number of rows, of those that the monitor has seen."""
+    return node.count() if node.count() <= rows else node.fail(f"at most {rows}, the rows that were seen")
+
+
+def _read_update(node: Node, rows: int) -> Update:
     from bylaw.monitoring.monitor import Update
 
     parts = node.list()
     if len(parts) != len(Update._fields):
         node.fail("a time, a number of rows and whether there was an alarm")
-    time, rows, alarm = parts
-    return Update(time.text(), rows.count(), alarm.one_of([False, True]))
+    return Update(parts[0].text(), _read_place(parts[1], rows), parts[2].one_of([False, True]))
 
 
-def _read_rule(node: Node, rule: WatchedRule) -> RuleState:
+def _read_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
     n_columns, n_stakes = 2 * rule.events.number, len(STAKES)
     parts = node["waiting"].list()
     waiting = node["waiting"].matrix(n_columns if parts else 0, len(parts[0].list()) if parts else 0)
-    rounds = node["rounds"].count()
+    rounds, rows = node["rounds"].count(), _read_place(node["rows"], seen)
     arrays = [node[name].vector(n_stakes) for name in ("factors", "ever", "change")] if rounds else []
-    if waiting.shape[1] >= rule.events.rows or node["rows"].count() < rounds * rule.events.rows:
+    if waiting.shape[1] >= rule.events.rows or rows < rounds * rule.events.rows:
         raise BadValueError("its rounds contradict its rows")
+    sums = node["sums"].vector(5)
+    totals = node["totals"].vector(n_columns if node["totals"].list() else 0)
+    weights = [sums[[0, 2, 4]], totals[: len(totals) // 2], waiting[: len(waiting) // 2]]
+    if any((part < 0).any() for part in weights):
+        raise BadValueError("its weights and squares must not be negative")
+    if (waiting[: len(waiting) // 2] > 1).any():
+        raise BadValueError("its weights of single rows must be at most 1")
     return RuleState(
         waiting=waiting,
-        rows=node["rows"].count(),
+        rows=rows,
         wealth=Wealth(rounds, *arrays),
-        sums=RateSums(*node["sums"].vector(5).tolist()),
-        totals=node["totals"].vector(n_columns if node["totals"].list() else 0),
+        sums=RateSums(*sums.tolist()),
+        totals=totals,
         log_ever=node["log_ever"].number(),
         log_change=-math.inf if node["log_change"].value is None else node["log_change"].number(),
-        broken_at=_read_time(node["broken_at"]),
-        changed_at=_read_time(node["changed_at"]),
-        every=int(node["every"].positive()),
-        history=tuple(_read_point(point) for point in node["history"].list()),
+        broken_at=None if node["broken_at"].value is None else _read_place(node["broken_at"], seen),
+        changed_at=None if node["changed_at"].value is None else _read_place(node["changed_at"], seen),
+        every=node["every"].count() or node["every"].fail("at least 1"),
+        history=tuple(_read_point(point, seen) for point in node["history"].list()),
     )
 
 
-def _read_time(node: Node) -> int | None:
-    return None if node.value is None else node.count()
-
-
-def _read_point(node: Node) -> Point:
+def _read_point(node: Node, rows: int) -> Point:
     parts = node.list()
     if len(parts) != len(Point._fields):
         node.fail(f"{len(Point._fields)} numbers")
     numbers = [math.nan if part.value is None else part.number() for part in parts[1:]]
-    return Point(parts[0].count(), *numbers)
+    return Point(_read_place(parts[0], rows), *numbers)
 
 
 def _pack_rows(memory: RowMemory) -> bytes:
@@ -205,8 +215,11 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
         raise PolicyFileError(f"{path} is damaged: its content does not match its checksum. Restore it")
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        found: Mapping[str, Floats] = {name: arrays[name] for name in arrays.files}
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            found: Mapping[str, NDArray[Any]] = {name: np.asarray(arrays[name]) for name in arrays.files}
+    except Exception as problem:  # zip files and arrays can be damaged in many ways
+        raise PolicyFileError(f"{path} is damaged: it holds no arrays ({problem}). Restore it") from None
     _check_columns(found, path, monitor)
 
     def take(table: str) -> dict[str, Any]:
@@ -225,14 +238,45 @@ def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
     )
 
 
-def _check_columns(found: Mapping[str, Floats], path: Path, monitor: Monitor) -> None:
-    """What rules read of rows that wait, one line each."""
+def _check_columns(found: Mapping[str, NDArray[Any]], path: Path, monitor: Monitor) -> None:
+    """Raise unless there is what rules read of rows that wait, one line each, with possible values."""
     columns = monitor.columns
     wanted = {"decisions", "labels", "waiting_ids"}
     wanted |= {f"groups/{name}" for name in columns.groups} | {f"costs/{name}" for name in columns.costs}
     wanted |= {f"references/{name}" for name in columns.references}
-    lengths = {len(column) for name, column in found.items() if name != "seen"}
-    if set(found) != {"seen", *wanted} or len(lengths) > 1:
+    waiting = {name: column for name, column in found.items() if name != "seen"}
+    scalar = any(column.ndim == 0 for column in found.values())
+    if set(found) != {"seen", *wanted} or scalar or len(set(map(len, waiting.values()))) > 1:
         raise PolicyFileError(
             f"{path} is damaged: it does not have the columns that these rules read. Restore it"
         )
+    for name, column in found.items():
+        if not _is_possible(name, column, monitor):
+            raise PolicyFileError(
+                f"{path} is damaged: its column {name!r} has values that no row can have. Restore it"
+            )
+
+
+def _is_possible(name: str, column: NDArray[Any], monitor: Monitor) -> bool:
+    """Whether a column has a type, a shape and values that a monitor writes."""
+    space, (table, _, key) = monitor.policy.action_space, name.partition("/")
+    if name in ("seen", "waiting_ids"):
+        ordered = name != "seen" or bool((column[1:] > column[:-1]).all())
+        return column.dtype == np.uint64 and column.ndim == 1 and ordered
+    if table == "references":  # codes, which are only compared, or shares of each decision
+        return (column.dtype.kind == "i" and column.ndim == 1) or _is_share(column, len(space.classes))
+    if table in ("labels", "groups"):
+        most = len(space.classes) if table == "labels" else len(monitor.groups[key])
+        known = column.dtype.kind == "i" and column.ndim == 1
+        return known and bool(((column >= UNKNOWN) & (column < most)).all())
+    if name == "decisions":
+        return _is_share(column, len(space.actions))
+    low, high = monitor.limits[key]
+    floats = column.dtype == np.float64 and column.shape[1:] == (len(space.actions),)
+    return floats and bool((np.isnan(column) | ((column >= low) & (column <= high))).all())
+
+
+def _is_share(column: NDArray[Any], width: int) -> bool:
+    """Whether these are shares from 0 to 1, up to rounding, (n_rows, width or more)."""
+    floats = column.dtype == np.float64 and column.ndim == 2 and column.shape[1] >= width
+    return floats and bool(((column >= -_ROUNDING) & (column <= 1 + _ROUNDING)).all())

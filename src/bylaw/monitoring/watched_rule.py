@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw.auditing.hypotheses import HeldOutSample, are_disjoint, drop_conditions, list_names
-from bylaw.errors import RuleError
+from bylaw.errors import PolicyFileError, RuleError
 from bylaw.language.expressions import Event, Rate, Rule
 from bylaw.monitoring.confidence_sequences import find_interval
 from bylaw.monitoring.rounds import Events, RateSums
@@ -21,6 +21,7 @@ from bylaw.monitoring.wealth import EPOCH, Course, Wealth
 _MOST_POINTS = 32  # of a rule's history; then every second one is dropped
 _FIRST_EVERY = 8  # rounds from one point to the next, at first
 _DIGITS = 5  # of a point
+_ROUNDING = 1e-6  # of what a round pays, where the most that it can lose is one
 
 
 class Point(NamedTuple):
@@ -88,7 +89,14 @@ class WatchedRule:
             return replace(state, waiting=waiting, rows=counted, totals=totals)
         sums = self.events.sum_rounds(waiting[:, :whole])
         most = self.events.find_largest_loss(self.constant)
-        wealth, course = state.wealth.bet((sums.amounts + self.constant * sums.weights) / most)
+        payments = (sums.amounts + self.constant * sums.weights) / most
+        gain = self.events.find_largest_gain(self.constant) / most
+        if (payments < -1 - _ROUNDING).any() or (payments > gain + _ROUNDING * (1 + gain)).any():
+            raise PolicyFileError(
+                f"the state of {self.rule} has rows that wait and are beyond what rows can be: it is "
+                "damaged. Begin a new state"
+            )
+        wealth, course = state.wealth.bet(payments)
         last = slice(self.events.rows - waited - 1, None, self.events.rows)  # rows of each round
         ends, followed = rows[last], state.sums.follow(sums, self.events.most_tuples)
         numbers = (state.rows - waited) // self.events.rows + 1 + np.arange(n_rounds)  # also before a restart

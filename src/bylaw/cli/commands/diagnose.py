@@ -64,7 +64,7 @@ def run_diagnose(
         with show_passes("diagnosing") as progress:
             found = diagnose(file.problem, ScannedRows.open(table, roles, progress).source)
     else:
-        rows = read_rows(table, roles, {}, Reading(unlimited=True))
+        rows = read_rows(table, roles, {}, Reading("scan them: --scan", unlimited=scanned is False))
         rows.check_seen_weights(flags)
         found = diagnose(file.problem, rows.evidence, **rows.outcomes)
     code = ExitCode.SUCCESS if found.feasible else ExitCode.BROKEN

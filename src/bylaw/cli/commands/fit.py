@@ -129,7 +129,7 @@ def _open_rows(table: Path, roles: Roles, file: RulesFile, scanned: bool | None,
     from bylaw.cli.scanned_rows import ScannedRows, choose_scan
 
     if not choose_scan(scanned, table, roles):
-        return read_rows(table, roles, {}, Reading(unlimited=True))
+        return read_rows(table, roles, {}, Reading("scan them: --scan", unlimited=scanned is False))
     if file.solve.get("calibrate") not in (None, "none"):
         raise OptionError(
             "a calibration needs rows in memory, and these are scanned: calibrate the scores before they are "

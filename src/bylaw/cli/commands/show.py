@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from bylaw._base.visible_text import make_visible
 from bylaw.cli import options
 from bylaw.cli.console import show_json, show_table, tell
 
@@ -28,12 +29,12 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
         show_json(_list_facts(chosen))
         return
     for name, value in _word_facts(chosen).items():
-        tell(f"{name:12} {value}")
+        tell(f"{name:12} {make_visible(value)}")  # a fact is one line, whatever names are in it
     tightened: dict[str, float] = {}
     for price in chosen.rule_prices:
         tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
     lines = [
-        (rule, f"{price:.4g}", word_saving(chosen, rule), f"{tightened[rule]:.4f}")
+        (make_visible(rule), f"{price:.4g}", word_saving(chosen, rule), f"{tightened[rule]:.4f}")
         for rule, price in chosen.prices.items()
     ]
     show_table("", ("rule", "shadow price", "one more point saves", "tightened by"), lines)

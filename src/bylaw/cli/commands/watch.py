@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,17 +114,20 @@ def run_watch(
     # What was decided is known: of the earlier policy only a rule on changes asks.
     blind = decisions is not None and earlier is None and counts_changed(chosen)
     with lock_folder(state.absolute().parent):  # another run on the same state waits
-        monitor = _open_state(chosen, table, state, flags, settings, late=late, restart=restart, blind=blind)
-        name = _name_batch(table) if batch is None else batch
-        counted = name not in monitor.batches
-        if not counted:
-            remark(f"{table} was counted before; it is not counted again")
-        elif late:
-            idle = {"--decisions": decisions, "--outcomes": outcomes, "--scores": flags.scores}
-            _refuse(idle, "goes with new rows; with --late, a table has ids, labels and groups")
-            _add_late(monitor, table, flags, name)
-        else:
-            _add_rows(monitor, table, flags, name, decisions, outcomes, earlier, blind)
+        with _refuse_changes(table):  # its columns are read one after the other
+            monitor = _open_state(
+                chosen, table, state, flags, settings, late=late, restart=restart, blind=blind
+            )
+            name = _name_batch(table) if batch is None else batch
+            counted = name not in monitor.batches
+            if not counted:
+                remark(f"{table} was counted before; it is not counted again")
+            elif late:
+                idle = {"--decisions": decisions, "--outcomes": outcomes, "--scores": flags.scores}
+                _refuse(idle, "goes with new rows; with --late, a table has ids, labels and groups")
+                _add_late(monitor, table, flags, name)
+            else:
+                _add_rows(monitor, table, flags, name, decisions, outcomes, earlier, blind)
         if name not in monitor.batches:
             counted = False
             remark(f"all rows of {table} were counted before, under another name")
@@ -234,6 +239,22 @@ def _leave_out_changes(problem: Problem) -> Problem:
     if len(kept) < len(problem.rules):
         remark("changed decisions are not watched: that would take the earlier policy, --previous")
     return problem.with_rules(kept)
+
+
+@contextlib.contextmanager
+def _refuse_changes(table: Path) -> Iterator[None]:
+    """Raise an error if the files of a table are others in the end, whatever else is wrong with them then."""
+    from bylaw.data.table_files import find_files, look_at
+
+    def look() -> dict[Path, Any]:
+        return {path: look_at(path) for path in find_files(str(table))}
+
+    before = look()
+    try:
+        yield
+    finally:
+        if look() != before:
+            raise EvidenceError(f"{table} was changed while it was read; nothing was counted. Run it again")
 
 
 def _name_batch(table: Path) -> str:
