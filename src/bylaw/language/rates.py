@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -245,9 +246,10 @@ def recall(label: Value) -> Rate:
     Examples
     --------
     >>> recall("fraud") >= 0.8
-    selected('fraud').given(label='fraud') >= 0.8
+    recall('fraud') >= 0.8
     """
-    return selected(label).given(label=label)
+    (atom, _), *_ = selected(label).given(label=label).terms
+    return Rate(((replace(atom, abbreviation="recall"), 1.0),))
 
 
 def precision(label: Value) -> Rate:
@@ -305,7 +307,7 @@ def f1(label: Value) -> Rate:
     Examples
     --------
     >>> 1 - f1("fraud")
-    -f1('fraud') + 1
+    1 - f1('fraud')
     """
     return make_rate("f1", as_scalar(label, "the label of f1()"))
 
@@ -360,7 +362,7 @@ def g_mean() -> Rate:
     Examples
     --------
     >>> 1 - g_mean()
-    -g_mean() + 1
+    1 - g_mean()
     """
     return make_rate("g_mean")
 

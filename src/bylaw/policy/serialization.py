@@ -29,6 +29,7 @@ from bylaw.formulation.solution import (
 )
 from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
+from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Worst
 from bylaw.policy.fingerprint import Fingerprint, Fingerprints
@@ -138,8 +139,8 @@ def _fields(root: Node) -> dict[str, Any]:
     space = feature_map.action_space
     prices = [
         RulePrice(
-            node["statement"].text(),
-            node["rule"].text(),
+            renew_text(node["statement"].text()),
+            renew_text(node["rule"].text()),
             node["multiplier"].positive(zero=True),
             node["tightened"].number(),
         )
@@ -298,7 +299,7 @@ def _group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple
 def _fitted_rates(node: Node) -> FittedRates:
     rules = tuple(
         FittedRate(
-            one["rule"].text(),
+            renew_text(one["rule"].text()),
             one["excess"].number(),
             one["standard_error"].positive(zero=True),
             one["rows"].positive(zero=True),
