@@ -113,7 +113,7 @@ def _format_finding(rule: RuleAudit, audit: Audit) -> str:
             else ""
         )
         return shown + join_remedy(rule.reason, rule.remedy)
-    text = "what it divides by is zero"
+    text = "0/0: what it divides by is zero"
     if not math.isnan(rule.estimate):
         bounds = describe_bounds(rule.lower, rule.upper, "{:.4g}".format, ", ")
         text = f"{rule.estimate:.4g}{bounds and f' [{bounds}]'}"

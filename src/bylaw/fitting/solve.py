@@ -17,6 +17,7 @@ from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import OptionError, Remedy
 from bylaw.fitting.fitter import Fitter
+from bylaw.fitting.vacuous_rules import mark_vacuous_rules
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
@@ -138,7 +139,8 @@ def solve(
     ConvergenceWarning
         when the policy misses rules by more than its solver may; it states which and by how much.
     GuaranteeWarning
-        when rules are missed without chance, as rows have the same scores.
+        when rules are missed without chance, as rows have the same scores; when a rule on a ratio holds only
+        because what it divides by is zero, such as a floor on the precision of a label that is never decided.
 
     Examples
     --------
@@ -170,7 +172,7 @@ def solve(
         rng=rng,
         callback=callback,
     )
-    return fitter.fit(problem)
+    return mark_vacuous_rules(fitter.fit(problem), fitter)
 
 
 def make_fitter(

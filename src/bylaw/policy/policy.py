@@ -83,6 +83,9 @@ class Policy:
         where the worst group's rate is minimised: each group's weight and rate on the fitted rows.
     hard : HardDecisions or None
         of a policy without chance (`solve(..., lottery=False)`), what giving up chance costs.
+    vacuous : tuple of str
+        the single rules that hold on the fitted rows only because what they divide by is zero: a floor on
+        precision where the label is never decided. Their rates are 0/0, and their prices mean nothing.
 
     Examples
     --------
@@ -113,6 +116,7 @@ class Policy:
     calibration: Calibration | None = None
     group_rates: tuple[GroupRate, ...] = ()
     hard: HardDecisions | None = None
+    vacuous: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "score_matrix", own(self.score_matrix, self.score_matrix))
@@ -178,6 +182,11 @@ class Policy:
         for price in self.rule_prices:
             totals[price.statement] = totals.get(price.statement, 0.0) + price.multiplier
         return totals
+
+    @property
+    def vacuous_statements(self) -> frozenset[str]:
+        """The rules and families as stated that have a rule in `vacuous`."""
+        return frozenset(price.statement for price in self.rule_prices if price.rule in self.vacuous)
 
     @property
     def tightened(self) -> dict[str, float]:

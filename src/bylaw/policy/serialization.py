@@ -110,6 +110,8 @@ def to_dict(policy: Policy) -> dict[str, Any]:
     }
     if policy.hard is not None:
         content["hard"] = policy.hard._asdict()
+    if policy.vacuous:
+        content["vacuous"] = list(policy.vacuous)
     if policy.group_rates:
         content["group_rates"] = [one.to_dict() for one in policy.group_rates]
     if policy.fitted_rates is not None:
@@ -168,6 +170,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "calibration": calibration,
         "group_rates": _group_rates(root, problem, feature_map),
         "hard": _hard(root),
+        "vacuous": tuple(node.text() for node in root["vacuous"].list()) if "vacuous" in root.value else (),
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(rest):

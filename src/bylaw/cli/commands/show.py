@@ -20,7 +20,7 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
 
       bylaw show policy.json
     """
-    from bylaw.cli.price_words import word_saving
+    from bylaw.cli.price_words import word_price, word_saving
     from bylaw.policy.policy import Policy
 
     chosen = Policy.load(policy)
@@ -33,8 +33,8 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
     for price in chosen.rule_prices:
         tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
     lines = [
-        (rule, f"{price:.4g}", word_saving(chosen, rule), f"{tightened[rule]:.4f}")
-        for rule, price in chosen.prices.items()
+        (rule, word_price(chosen, rule), word_saving(chosen, rule), f"{tightened[rule]:.4f}")
+        for rule in chosen.prices
     ]
     show_table("", ("rule", "shadow price", "one more point saves", "tightened by"), lines)
 
@@ -88,6 +88,7 @@ def _list_facts(policy: Policy) -> dict[str, Any]:
         "certificate": None if policy.certificate is None else asdict(policy.certificate),
         "calibration": None if policy.calibration is None else policy.calibration.to_dict(),
         "prices": policy.prices,
+        "vacuous": list(policy.vacuous),
         "group_rates": [one.to_dict() for one in policy.group_rates],
         "tightened": policy.tightened,
         "hash": policy.digest,
