@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -172,7 +173,8 @@ def solve(
         rng=rng,
         callback=callback,
     )
-    return mark_vacuous_rules(fitter.fit(problem), fitter)
+    policy = mark_vacuous_rules(fitter.fit(problem), fitter)
+    return replace(policy, card=replace(policy.card, options=fitter.describe_options()))
 
 
 def make_fitter(

@@ -116,6 +116,9 @@ def _list_outcomes(rows: ReportRows, margin: float | Literal["auto"]) -> dict[st
         return {}
     kept = margin if policy.certificate is None else policy.certificate.margin
     known = {"labels": given.labels, "groups": given.groups, "seen_weights": given.seen_weights}
+    options = policy.card.options
+    if options and not (options["labels"] or options["groups"]):  # chosen with a margin alone
+        known = {}
     return {name: value for name, value in (known | {"margin": kept or None}).items() if value is not None}
 
 

@@ -103,7 +103,7 @@ def report(
     seen_weights: Any = None,
     held_out: HeldOut | None = None,
     confidence: float = 0.95,
-    margin: float | Literal["auto"] = 0.0,
+    margin: float | Literal["auto"] | None = None,
     levels: int | None = None,
     frontiers: Sequence[Frontier] | None = None,
     comparison: Comparison | None = None,
@@ -134,8 +134,9 @@ def report(
         estimated to hold as in `audit(..., fitted_rows="estimate")`.
     confidence : float
         of the audit of held-out rows.
-    margin : float or "auto"
-        that the policy was chosen with, as in `solve`: the frontiers keep it, too.
+    margin : float or "auto", optional
+        for the frontiers, as in `solve`; by default the margin that the policy was chosen with, which its
+        file states (0 for files of versions that did not).
     levels : int, optional
         how many points each frontier gets; 0 for no frontiers. By default 21, or 11 where the policy was
         chosen with labels or groups, or none where there are so many rules and labels that frontiers take
@@ -185,6 +186,8 @@ def report(
         raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
     as_evidence(evidence)
     check_fraction(confidence, "confidence")
+    if margin is None:
+        margin = policy.card.options.get("margin", 0.0)
     if margin != "auto":
         check_margin(margin)
     if levels is not None and frontiers is not None:

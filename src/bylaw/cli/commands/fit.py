@@ -117,8 +117,7 @@ def run_fit(
         measured = rows.measure(policy)
         if report is not None:
             names = name_report(title, owner, model_version, held_out)
-            kept = file.solve.get("margin", 0.0)
-            _write_report(policy, rows, judges, sure, output, report, **names, margin=kept)
+            _write_report(policy, rows, judges, sure, output, report, **names)
         (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
 
 
