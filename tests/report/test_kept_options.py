@@ -23,7 +23,7 @@ def test_a_later_report_keeps_the_margin_of_the_fit(tmp_path):
     policy, evidence, labels = fit("auto")
     policy.save(tmp_path / "policy.json")
     loaded = Policy.load(tmp_path / "policy.json")
-    assert loaded.card.options == {"margin": "auto", "labels": True, "groups": []}
+    assert loaded.card.options == {"margin": "auto", "labels": True, "groups": [], "calibrate": "none"}
     pages = [
         report(one, evidence, labels=labels, levels=3, created="today", **given).html
         for one, given in ((loaded, {}), (policy, {"margin": "auto"}), (policy, {"margin": 0.0}))

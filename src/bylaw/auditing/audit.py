@@ -72,6 +72,8 @@ class Audit:
         confidence is that of a single look.
     group_rates : dict
         where the worst group's rate is minimised: the rate of each group that has rows, for these decisions.
+    calibrated : bool
+        whether the fit calibrated the probabilities, or compared ways to do so and found none better.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class Audit:
     seen_at_random: bool = True
     looks: int = 0
     group_rates: Mapping[str, float] = field(default_factory=dict)
+    calibrated: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -296,6 +299,8 @@ def audit(
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
         group_rates=_measure_groups(policy, seen, rows.probabilities),
+        calibrated=policy.calibration is not None
+        or policy.card.options.get("calibrate", "none") != "none",
     )
     if not certificate:
         return result

@@ -159,7 +159,7 @@ def _list_remarks(audit: Audit) -> list[str]:
         again = "" if audit.looks == 1 else ": the confidence is that of a single look"
         remarks.append(f"look {audit.looks:,} at this policy on held-out rows{again}")
     remarks += _list_seen(audit)
-    return remarks + _list_calibration(audit.reliability)
+    return remarks + _list_calibration(audit.reliability, audit.calibrated)
 
 
 def describe_cost(audit: Audit) -> str:
@@ -173,12 +173,15 @@ def _format_cost(cost: float) -> str:
     return "not known" if math.isnan(cost) else f"{cost:.4g}"
 
 
-def _list_calibration(lines: Sequence[Reliability]) -> list[str]:
+def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[str]:
     """The probabilities beside what was observed: where they differ, or how closely they agree."""
     notable = sorted((line for line in lines if line.is_notable), key=lambda line: -line.severity)
     if notable:
         listed = [_format_disagreement(line) for line in notable[:_SHOWN_LINES]]
-        return ["probabilities that are not calibrated (calibrate='auto' in a fit may mend that):", *listed]
+        advice = "calibrate='auto' of solve(), or calibrator='auto' of a ConstrainedClassifier, may improve them"
+        if calibrated:
+            advice = "the fit has tried to calibrate them: fit again with more rows, or with newer ones"
+        return [f"probabilities that are not calibrated ({advice}):", *listed]
     if not lines:
         return []
     most = max(line.most_unevenness for line in lines if not line.among)

@@ -31,7 +31,7 @@ from bylaw.cli.console import fail, redirect_warnings, tell
 from bylaw.cli.exit_codes import ExitCode, list_exit_codes
 from bylaw.cli.failures import show_failure
 from bylaw.cli.remedies import describe_problem
-from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError
+from bylaw.errors import BylawError, EvidenceError, InfeasibleRulesError, Remedy, UncertifiedError
 
 _PURPOSE = "Make any trained classifier satisfy system-level rules, without retraining it."
 app = typer.Typer(
@@ -78,6 +78,8 @@ def _describe_failure(problem: Exception) -> tuple[str, ExitCode]:
     """What is told of an error, and the exit code."""
     if isinstance(problem, InfeasibleRulesError | UncertifiedError):
         return describe_problem(problem), ExitCode.BROKEN
+    if isinstance(problem, EvidenceError) and problem.remedy == Remedy("estimate_fitted_rows"):
+        return describe_problem(problem), ExitCode.UNDECIDED  # these rows prove nothing
     if isinstance(problem, FileNotFoundError):
         return f"there is no file {problem.filename}" if problem.filename else str(problem), ExitCode.TROUBLE
     if isinstance(problem, BylawError | OSError):

@@ -174,7 +174,8 @@ def solve(
         callback=callback,
     )
     policy = mark_vacuous_rules(fitter.fit(problem), fitter)
-    return replace(policy, card=replace(policy.card, options=fitter.describe_options()))
+    options = {**fitter.describe_options(), "calibrate": calibrate or "none"}
+    return replace(policy, card=replace(policy.card, options=options))
 
 
 def make_fitter(

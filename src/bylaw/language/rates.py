@@ -429,7 +429,7 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     cost,
     implies=lambda matrix: RejectSpace if len(matrix[0]) == len(matrix) + 1 else None,
     probability=False,
-    phrase="the average cost, by the given table of costs,",
+    phrase="the average cost by the given table of costs",
     saving="of cost",
 )
 def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meaning:

@@ -36,6 +36,7 @@ from bylaw.formulation.solution import (
 )
 from bylaw.language.action_space import ActionSpace, Sampler
 from bylaw.language.expressions import CHANGED, Rate, Ratio
+from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy import serialization
@@ -446,7 +447,7 @@ class Policy:
 
     def expected(
         self,
-        rate: Objective,
+        rate: Objective | str,
         evidence: RowData,
         *,
         labels: Any = None,
@@ -457,8 +458,8 @@ class Policy:
 
         Parameters
         ----------
-        rate : Rate, Ratio or Worst
-            such as `error()`; of `worst(error(), by="race")`, the rate of the worst group that has rows.
+        rate : Rate, Ratio, Worst or str
+            such as `error()`, or its text, "error()"; of `worst(error(), by="race")`, the rate of the worst group that has rows.
         evidence : Evidence or ObservedRows
             the rate is the one that the evidence predicts, or the observed one.
         labels, groups : optional
@@ -482,8 +483,9 @@ class Policy:
         >>> round(policy.expected(error(), evidence, labels=(scores > 0.5).astype(int)), 4)
         0.0
         """
+        rate = parse(rate) if isinstance(rate, str) else rate
         if not isinstance(rate, Rate | Ratio | Worst):
-            raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
+            raise RuleError(f"rate must be a rate such as error(), got {rate!r}: write it without <= or >=")
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )

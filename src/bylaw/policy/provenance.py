@@ -90,7 +90,8 @@ class Card:
     columns: Mapping[str, Any] = field(default_factory=dict)  # the roles of that table's columns
     previous: Mapping[str, Any] = field(default_factory=dict)  # the policy since which changes are counted
     looks: Looks = field(default_factory=Looks, compare=False)  # the audits on held-out rows
-    # What `solve` was told beside the rows: margin, whether labels were given, and the names of true groups.
+    # What `solve` was told beside the rows: margin, whether labels were given, the names of true groups, and
+    # how to calibrate.
     # Empty in files of versions that did not write it.
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -129,6 +130,7 @@ def _read_options(node: Node) -> dict[str, Any]:
         "margin": "auto" if margin.value == "auto" else margin.positive(zero=True),
         "labels": node["labels"].one_of([True, False]),
         "groups": [name.text() for name in node["groups"].list()],
+        "calibrate": node["calibrate"].text(),
     }
 
 

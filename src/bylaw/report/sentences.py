@@ -45,7 +45,7 @@ def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
     """A noun for a rate: "the share of all cases that are referred"; its own text if there is none."""
     if isinstance(rate, Worst):
         where = f"in the worst group by {_write_partition(rate)}"
-        return f"{describe_rate(rate.rate, kind)}, {where},"
+        return f"{describe_rate(rate.rate, kind)} {where}"
     if isinstance(rate, Ratio):
         return _describe_ratio(rate, kind)
     if not all(atom.definition.phrase for atom, _ in rate.terms):
