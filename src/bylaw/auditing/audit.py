@@ -299,8 +299,7 @@ def audit(
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
         group_rates=_measure_groups(policy, seen, rows.probabilities),
-        calibrated=policy.calibration is not None
-        or policy.card.options.get("calibrate", "none") != "none",
+        calibrated=policy.calibration is not None or policy.card.options.get("calibrate", "none") != "none",
     )
     if not certificate:
         return result

@@ -178,7 +178,9 @@ def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[st
     notable = sorted((line for line in lines if line.is_notable), key=lambda line: -line.severity)
     if notable:
         listed = [_format_disagreement(line) for line in notable[:_SHOWN_LINES]]
-        advice = "calibrate='auto' of solve(), or calibrator='auto' of a ConstrainedClassifier, may improve them"
+        advice = (
+            "calibrate='auto' of solve(), or calibrator='auto' of a ConstrainedClassifier, may improve them"
+        )
         if calibrated:
             advice = "the fit has tried to calibrate them: fit again with more rows, or with newer ones"
         return [f"probabilities that are not calibrated ({advice}):", *listed]

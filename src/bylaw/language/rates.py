@@ -224,8 +224,8 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
     if label not in space.classes and label not in options:
         beside = f" and the options {list(options)}" if options else ""
         raise RuleError(
-            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}{beside}. "
-            "For rejections use rejected()"
+            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}{beside}"
+            f"{_hint_at_type(label, space)}. For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
 
@@ -624,7 +624,14 @@ def _check_class(word: str, label: Value, space: ActionSpace) -> None:
     if label not in space.classes:
         raise RuleError(
             f"{word}({label!r}): there is no such class; the classes are {shorten(space.classes)}"
+            f"{_hint_at_type(label, space)}"
         )
+
+
+def _hint_at_type(label: Value, space: ActionSpace) -> str:
+    """Where a class has the same text as a label: 'True' is not True."""
+    alike = [name for name in space.classes if str(name).lower() == str(label).lower()]
+    return f"; write {alike[0]!r}, not {label!r}" if alike else ""
 
 
 # Words that stand for rates made of other words.
