@@ -16,7 +16,8 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.errors import RuleError
+from bylaw.errors import EvidenceError, RuleError
+from bylaw.estimators.constrained_classifier import _name_calibrator
 from bylaw.report.sentences import describe_rate, write_sentence
 
 
@@ -44,7 +45,7 @@ def test_a_level_that_the_first_rule_cannot_have_names_sweep(bylaw, tmp_path):
     rules.write_text('rules = ["error() + rejected() <= 2 * rejected() + 3"]\n')
     refused = bylaw("frontier", table, "--rules", rules, "--rule", "rejected() <= 0.1", "--levels", "0.1,0.2")
     assert refused.code == 2
-    assert "name another with --sweep" in refused.err
+    assert "choose it with --sweep" in refused.err
     named = bylaw(
         "frontier", table, "--rules", rules, "--rule", "rejected() <= 0.1", "--sweep", "rejected() <= 0.1"
     )
@@ -113,5 +114,10 @@ def test_the_classifier_takes_none_as_text_and_names_its_own_parameter():
     ).fit(X, labels)
     with pytest.raises(OptionError, match="calibrator must be one of"):
         ConstrainedClassifier(LogisticRegression(), rules, calibrator="platt").fit(X, labels)
-    unseen = np.full(120, None, dtype=object)
-    unseen[:30] = 0
+    with (
+        pytest.raises(EvidenceError, match=r"calibrator='vector' .* leave out calibrator, or"),
+        _name_calibrator(),
+    ):
+        raise EvidenceError(
+            "calibrate='vector' learns from two kinds of rows: leave out calibrate, or add rows"
+        )

@@ -1,4 +1,4 @@
-"""Labels that are true or false, in text and in typed files, for classes that are truth values or their text."""
+"""Labels that are true or false, in text and in typed files, for classes that are so, too, or their text."""
 
 import numpy as np
 import pandas as pd

@@ -37,8 +37,8 @@ def has_truth(values: Sequence[Value]) -> bool:
 
 
 def match_value(text: str, values: Sequence[Value]) -> Value | None:
-    """Which of the values a cell of text stands for, if any: true for True or 'True', and 2 for 2.0. Where the
-    values are 0 and 1, truth values stand for these."""
+    """Return which of the values a cell of text stands for, if any: true for True or 'True', and 2 for 2.0.
+    Where the values are 0 and 1, truth values stand for these."""
     for value in values:
         if text == str(value):
             return value

@@ -125,7 +125,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         a part of the policy, `policy_.calibration`. Without labels, and with `correction=False`, that is
         None: the probabilities are taken as they are. "temperature", "vector", "isotonic" and
         "dirichlet": by this method, and None or "none": not at all, as `calibrate` of `solve`. A simple
-        classifier: it is trained by `fit` to predict P(label | scores) and P(group | scores) from log-ratios of all probabilities.
+        classifier: it is trained by `fit` to predict P(label | scores) and P(group | scores) from log-ratios
+        of all probabilities.
     decisions : {"auto", "labels", "reject", "sets"} or list, default="auto"
         one label per row, a label or a rejection (abstention), or a set of labels (conformal prediction).
         "auto" infers it from the rates in use. A list has all labels and options beside them, as in

@@ -459,7 +459,8 @@ class Policy:
         Parameters
         ----------
         rate : Rate, Ratio, Worst or str
-            such as `error()`, or its text, "error()"; of `worst(error(), by="race")`, the rate of the worst group that has rows.
+            such as `error()`, or its text, "error()"; of `worst(error(), by="race")`, the rate of the worst
+            group that has rows.
         evidence : Evidence or ObservedRows
             the rate is the one that the evidence predicts, or the observed one.
         labels, groups : optional

@@ -86,9 +86,7 @@ def run_frontier(
             statement.at(level)  # what a level cannot be is refused now
     except BylawError as problem:
         if sweep is None and len(file.problem.rules) > 1:
-            problem.message += (
-                f". The level of the first rule, {statement}, varies: name another with --sweep"
-            )
+            problem.message += f". The level of the first rule, {statement}, varies: choose it with --sweep"
         raise
     rows = read_rows(table, find_fitting_roles(table, file, flags, without=("id",)), {}, reading)
     rows.check_seen_weights(flags)
