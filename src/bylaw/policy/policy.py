@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.callers import find_stack_level
-from bylaw._base.json_reader import write_json
+from bylaw._base.json_reader import format_json, write_json
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import check_key
 from bylaw.calibration.calibration import Calibration
@@ -503,8 +504,15 @@ class Policy:
 
     @property
     def digest(self) -> str:
-        """A hash of what decisions depend on; policies with equal digests decide alike."""
+        """A hash of what decisions depend on; policies with equal digests decide alike. It does not cover the
+        rules, the certificate, the card and the audits: `file_digest` does."""
         return self._digest
+
+    @property
+    def file_digest(self) -> str:
+        """The SHA-256 of the whole file that `save` writes now, as `sha256sum policy.json` prints it. To make
+        sure that a file is the one that was approved, compare this one."""
+        return hashlib.sha256(format_json(serialization.to_dict(self)).encode()).hexdigest()
 
     @cached_property
     def _digest(self) -> str:

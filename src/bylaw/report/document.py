@@ -112,6 +112,7 @@ def report(
     owner: str = "",
     model_version: str = "",
     held_out_source: str = "",
+    file_digest: str | None = None,
     created: str | datetime | None = None,
 ) -> Report:
     """Write a page about a policy: what it decides, whether its rules hold, whom they affect, what they cost.
@@ -156,6 +157,9 @@ def report(
     held_out_source : str
         where the held-out rows come from, such as the name of their file. The statement to sign names these
         three; what is missing has a line to be filled in by hand.
+    file_digest : str, optional
+        the SHA-256 of the policy's file, which the statement names; by default `policy.file_digest`, that of
+        the file that `policy.save` writes. Pass that of an existing file if an earlier version wrote it.
     created : str or datetime, optional
         what to print as the date; by default, now.
 
@@ -199,6 +203,7 @@ def report(
     if monitor is not None and monitor.policy.digest != policy.digest:
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, policy)
+    file_digest = policy.file_digest if file_digest is None else file_digest  # before an audit is noted
     fitted = make_report_rows(
         policy, HeldOut(evidence, labels, groups, seen_weights=seen_weights), held_out=False
     )
@@ -212,6 +217,7 @@ def report(
         owner=str(owner),
         model_version=str(model_version),
         held_out_source=str(held_out_source),
+        file_digest=file_digest,
         judged=judged,
         fitted=fitted,
         audit=found,

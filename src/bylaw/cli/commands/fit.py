@@ -221,6 +221,7 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "policy": str(output),
             "report": None if report is None else str(report),
             "hash": policy.digest,
+            "file_sha256": policy.file_digest,
             "rows": measured.n_rows,
             "seen_rows": dict(rows.seen_rows),
             "minimize": str(policy.problem.minimize),
@@ -278,3 +279,4 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
     if policy.certificate is not None:
         tell(str(policy.certificate))
     tell(f"policy: {name_output(output)}" + (f"   report: {report}" if report else ""))
+    tell(f"file sha256: {policy.file_digest}")

@@ -11,7 +11,7 @@ from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_progress, show_table, tell
 from bylaw.cli.standard_streams import STREAM, check_output, find_file, open_output
-from bylaw.errors import BylawError, OptionError
+from bylaw.errors import BylawError, OptionError, install_extra
 
 if TYPE_CHECKING:
     from bylaw.fitting.frontier import Frontier
@@ -113,7 +113,7 @@ def _check_picture(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise OptionError("--plot needs matplotlib: pip install 'bylaw[plot]'") from None
+        raise OptionError(f"--plot needs matplotlib: {install_extra('plot')}") from None
 
 
 def _save_plot(found: Frontier, path: Path) -> None:

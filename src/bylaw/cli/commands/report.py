@@ -13,6 +13,7 @@ from bylaw.cli.console import tell
 from bylaw.cli.standard_streams import find_file, name_output, open_output
 
 if TYPE_CHECKING:
+    from bylaw._base.json_reader import hash_file
     from bylaw.cli.inputs import InputRows
     from bylaw.data.outcomes import HeldOut
     from bylaw.policy.policy import Policy
@@ -91,7 +92,7 @@ def run_report(
         found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes, reading)
         judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
     monitor = None if watch is None else Monitor.load(watch, chosen)
-    names = name_report(title, owner, model_version, held_out)
+    names = name_report(title, owner, model_version, held_out) | {"file_digest": hash_file(policy)}
     with open_output(output, ".html") as target:
         make_report(chosen, rows, judges, sure, **names, monitor=monitor).save(target)
         tell(f"report: {name_output(output)}")

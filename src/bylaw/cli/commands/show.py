@@ -20,14 +20,15 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
 
       bylaw show policy.json
     """
+    from bylaw._base.json_reader import hash_file
     from bylaw.cli.price_words import word_price, word_saving
     from bylaw.policy.policy import Policy
 
     chosen = Policy.load(policy)
     if as_json:
-        show_json(_list_facts(chosen))
+        show_json({**_list_facts(chosen), "file_sha256": hash_file(policy)})
         return
-    for name, value in _word_facts(chosen).items():
+    for name, value in {**_word_facts(chosen), "file sha256": hash_file(policy)}.items():
         tell(f"{name:12} {value}")
     tightened: dict[str, float] = {}
     for price in chosen.rule_prices:
