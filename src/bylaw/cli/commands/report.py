@@ -13,7 +13,6 @@ from bylaw.cli.console import tell
 from bylaw.cli.standard_streams import find_file, name_output, open_output
 
 if TYPE_CHECKING:
-    from bylaw._base.json_reader import hash_file
     from bylaw.cli.inputs import InputRows
     from bylaw.data.outcomes import HeldOut
     from bylaw.policy.policy import Policy
@@ -54,6 +53,7 @@ def run_report(
 
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
+    from bylaw._base.json_reader import hash_file
     from bylaw.cli.inputs import (
         check_outputs,
         find_policy_roles,
