@@ -33,9 +33,7 @@ from bylaw.cli.failures import show_failure
 from bylaw.cli.remedies import describe_problem
 from bylaw.errors import (
     BylawError,
-    EvidenceError,
     InfeasibleRulesError,
-    Remedy,
     UncertifiedError,
     install_extra,
 )
@@ -85,8 +83,6 @@ def _describe_failure(problem: Exception) -> tuple[str, ExitCode]:
     """What is told of an error, and the exit code."""
     if isinstance(problem, InfeasibleRulesError | UncertifiedError):
         return describe_problem(problem), ExitCode.BROKEN
-    if isinstance(problem, EvidenceError) and problem.remedy == Remedy("estimate_fitted_rows"):
-        return describe_problem(problem), ExitCode.UNDECIDED  # these rows prove nothing
     if isinstance(problem, FileNotFoundError):
         return f"there is no file {problem.filename}" if problem.filename else str(problem), ExitCode.TROUBLE
     if isinstance(problem, BylawError | OSError):
