@@ -485,9 +485,9 @@ class Policy:
         >>> round(policy.expected(error(), evidence, labels=(scores > 0.5).astype(int)), 4)
         0.0
         """
-        rate = parse(rate) if isinstance(rate, str) else rate
-        if not isinstance(rate, Rate | Ratio | Worst):
-            raise RuleError(f"rate must be a rate such as error(), got {rate!r}: write it without <= or >=")
+        stated = parse(rate) if isinstance(rate, str) else rate
+        if not isinstance(stated, Rate | Ratio | Worst):
+            raise RuleError(f"rate must be a rate such as error(), got {stated!r}: write it without <= or >=")
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
@@ -496,11 +496,11 @@ class Policy:
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
         if labels is not None or groups is not None:
             evidence = observe(self.feature_map.admit(as_evidence(evidence)), labels, groups)
-        if isinstance(rate, Worst):
-            rates = compute_group_rates(rate, evidence, chances, self.action_space)
-            warn_of_missing_groups(rate, rates, self.feature_map)
+        if isinstance(stated, Worst):
+            rates = compute_group_rates(stated, evidence, chances, self.action_space)
+            warn_of_missing_groups(stated, rates, self.feature_map)
             return max(rates.values())
-        return measure_rate(rate, evidence, chances, self.action_space)
+        return measure_rate(stated, evidence, chances, self.action_space)
 
     @property
     def digest(self) -> str:

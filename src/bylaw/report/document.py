@@ -190,10 +190,9 @@ def report(
         raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
     as_evidence(evidence)
     check_fraction(confidence, "confidence")
-    if margin is None:
-        margin = policy.card.options.get("margin", 0.0)
-    if margin != "auto":
-        check_margin(margin)
+    kept: float | Literal["auto"] = policy.card.options.get("margin", 0.0) if margin is None else margin
+    if kept != "auto":
+        check_margin(kept)
     if levels is not None and frontiers is not None:
         raise OptionError(
             "report() takes levels= for frontiers that it computes, or frontiers= that are at hand, not "
@@ -210,7 +209,7 @@ def report(
     found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
     judged = fitted if held_out is None else make_report_rows(policy, held_out, held_out=True)
     wanted = points or frontiers is not None
-    traced = trace_curves(fitted, points, frontiers, margin) if wanted else Curves()
+    traced = trace_curves(fitted, points, frontiers, kept) if wanted else Curves()
     context = ReportContext(
         title=str(title),
         created=format_moment(datetime.now(UTC) if created is None else created),

@@ -100,8 +100,8 @@ def describe_statement(statement: Statement, problem: Problem) -> dict[str, Any]
     numbers = dict.fromkeys(
         ("price", "price_words", "rate", "bound", "sense", "holds", "signed", "lower", "upper", "worst")
     )
-    numbers["undefined"] = False
-    return {"text": str(statement), "sentence": write_sentence(statement, problem.kind), **numbers}
+    words = {"text": str(statement), "sentence": write_sentence(statement, problem.kind)}
+    return {**words, **numbers, "undefined": False}
 
 
 def is_undefined(rule: Rule, rows: ReportRows) -> bool:
