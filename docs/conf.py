@@ -62,7 +62,7 @@ sphinx_gallery_conf = {
     "image_srcset": ["2x"],
     "thumbnail_size": (400, 230),
     "show_signature": False,
-    "first_notebook_cell": "# Needs bylaw[demo]; some need duckdb or polars.\n%matplotlib inline",
+    "first_notebook_cell": "# Needs the extra demo of bylaw; some need duckdb or polars.\n%matplotlib inline",
 }
 
 # What functions return: no one constructs these, so their signatures would only distract.

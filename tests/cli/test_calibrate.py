@@ -64,7 +64,7 @@ def test_audit_and_show_and_explain(calibrated, bylaw):
     line = next(one for one in found["reliability"] if one["value"] == "yes" and not one["among"])
     assert line["raw_unevenness"] > 3 * line["unevenness"]
     again = bylaw("audit", calibrated, "sharp_scores.parquet")
-    assert again.code == 2
+    assert again.code == 4
     assert "rows on which the policy was chosen" in again.err
     assert "calibration  labels: temperature" in bylaw("show", calibrated).out
     shown = json.loads(bylaw("show", calibrated, "--json").out)

@@ -112,7 +112,7 @@ def test_audit_exit_codes_are_a_gate(policy, folder, bylaw):
     assert re.search(r"about [\d,]+ rows would decide it", undecided.out)
     assert "would decide" not in certified.out
     fitted = bylaw("audit", "policy.json", "scores.parquet")
-    assert fitted.code == 2
+    assert fitted.code == 4
     assert "cannot certify it" in fitted.err
     estimate = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate", "--json")
     assert (estimate.code, json.loads(estimate.out)["verdict"]) == (4, "estimated to hold")

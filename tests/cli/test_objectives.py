@@ -36,7 +36,7 @@ def test_the_worst_group_from_a_rules_file(folder, bylaw):
     for one in saved.group_rates:
         assert str(one) in answer.out
     page = (folder / "r.html").read_text()
-    assert "in the worst group by sex, as small as these rules allow" in page
+    assert "in the worst group by sex as small as these rules allow" in page
     assert "The share of all cases that are answered wrongly, group by group" in page
     assert "of the worst group’s error" in page
     shown = bylaw("show", "p.json")

@@ -217,7 +217,7 @@ def test_methods_that_do_not_serve(rows, bylaw):
 def test_held_out_rows_that_are_none(rows, bylaw):
     assert fit(bylaw, "rejected() <= 0.1").code == 0
     answer = bylaw("audit", "p.json", "rows.parquet")
-    assert answer.code == 2
+    assert answer.code == 4
     assert "; give rows that were held out; `bylaw audit --fitted-rows estimate`" in answer.err
 
 

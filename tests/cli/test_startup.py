@@ -49,7 +49,7 @@ def test_help_names_every_dialect(bylaw):
 def test_what_is_not_installed_is_named(bylaw, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     answer = bylaw("frontier", "scores.parquet", "--rules", "rules.toml")
-    advice = "pip install 'bylaw[cli]'"
+    advice = "pip install '.[cli]' in a clone of bylaw"
     assert (answer.code, answer.err) == (2, f"error: the command line needs pyarrow: {advice}\n")
     found = run_alone(before="sys.modules['typer'] = None")
     assert found == ("2 []", f"the command line needs typer: {advice}\n")

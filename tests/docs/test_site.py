@@ -58,7 +58,7 @@ def site(tmp_path_factory):
     if is_current(DOCS / "_build" / "index.html"):
         return DOCS / "_build"
     if importlib.util.find_spec("sphinx_gallery") is None:
-        unavailable("needs Sphinx: pip install 'bylaw[docs]'")
+        unavailable("needs Sphinx: pip install '.[docs]'")
     sources, folder = copy_sources(tmp_path_factory.mktemp("sources")), tmp_path_factory.mktemp("site")
     options = ["-W", "-q", "-b", "html", "-D", "plot_gallery=0"]
     command = [sys.executable, "-m", "sphinx", *options, str(sources), str(folder)]

@@ -130,7 +130,7 @@ def run_chromium() -> Iterator:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        unavailable("needs playwright: pip install 'bylaw[test]'")
+        unavailable("needs playwright: pip install '.[test]'")
     with sync_playwright() as engine:
         running = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield running

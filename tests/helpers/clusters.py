@@ -22,7 +22,7 @@ def need(package: str, program: str = "") -> None:
     """Tests skip where something is absent, but continuous integration must have all."""
     absent = ""
     if importlib.util.find_spec(package) is None:
-        absent = f"{package} is not installed: pip install bylaw[test]"
+        absent = f"{package} is not installed: pip install '.[test]'"
     elif program and shutil.which(program) is None:
         absent = f"there is no {program}, which {package} needs"
     if absent:

@@ -16,7 +16,7 @@ def test_rates_add_scale_and_merge():
     assert rate == error() + 0.25 * rejected() + 0.5
     assert str(rate) == "error() + 0.25 * rejected() + 0.5"
     assert str(error() - error() - 1) == "-1"
-    assert str(0.3 - rejected()) == "-rejected() + 0.3"
+    assert str(0.3 - rejected()) == "0.3 - rejected()"
 
 
 def test_numpy_scalars_scale_from_either_side():

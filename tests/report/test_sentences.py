@@ -112,7 +112,7 @@ RULE_SENTENCES = [
         size().given(sex="F") <= 2.5,
         "The average number of labels in a set among cases with sex “F” is at most 2.5.",
     ),
-    (cost([[0, 1], [5, 0]]) <= 0.2, "The average cost, by the given table of costs, is at most 0.2."),
+    (cost([[0, 1], [5, 0]]) <= 0.2, "The average cost by the given table of costs is at most 0.2."),
     (custom("visit") <= 10, "The average “visit” is at most 10."),
     (
         error().given(sex="F", label=1) <= 0.1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -27,6 +28,11 @@ def write_json(content: dict[str, Any], path: Path, *, private: bool = False) ->
 def format_json(content: dict[str, Any]) -> str:
     """The text of such a file."""
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a whole file, as `sha256sum` prints it."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:

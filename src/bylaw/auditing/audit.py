@@ -77,6 +77,8 @@ class Audit:
     hidden : frozenset of str
         the single rules and groups that are about smaller ones, or beside one. Their numbers are in `rules`
         and `to_frame`, for whoever has the rows anyway.
+    calibrated : bool
+        whether the fit calibrated the probabilities, or compared ways to do so and found none better.
 
     Examples
     --------
@@ -110,6 +112,7 @@ class Audit:
     group_rates: Mapping[str, float] = field(default_factory=dict)
     min_cell: int = MIN_CELL
     hidden: frozenset[str] = frozenset()
+    calibrated: bool = False
 
     @property
     def shown(self) -> Audit:
@@ -324,6 +327,7 @@ def audit(
         group_rates=_measure_groups(policy, seen, rows.probabilities),
         min_cell=min_cell,
         hidden=list_hidden_rules(stated, seen, min_cell, groups_compared),
+        calibrated=policy.calibration is not None or policy.card.options.get("calibrate", "none") != "none",
     )
     if not certificate:
         return result

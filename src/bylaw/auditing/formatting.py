@@ -113,7 +113,7 @@ def _format_finding(rule: RuleAudit, audit: Audit) -> str:
             else ""
         )
         return shown + join_remedy(rule.reason, rule.remedy)
-    text = "what it divides by is zero"
+    text = "0/0: what it divides by is zero"
     if not math.isnan(rule.estimate):
         bounds = describe_bounds(rule.lower, rule.upper, "{:.4g}".format, ", ")
         text = f"{rule.estimate:.4g}{bounds and f' [{bounds}]'}"
@@ -164,7 +164,7 @@ def _list_remarks(audit: Audit) -> list[str]:
             f"{hidden} rules and groups are without numbers: they are about a group of fewer than "
             f"{audit.min_cell} rows, or beside one (min_cell=0 shows all)"
         )
-    return remarks + _list_calibration(shown.reliability)
+    return remarks + _list_calibration(shown.reliability, audit.calibrated)
 
 
 def describe_cost(audit: Audit) -> str:
@@ -178,12 +178,17 @@ def _format_cost(cost: float) -> str:
     return "not known" if math.isnan(cost) else f"{cost:.4g}"
 
 
-def _list_calibration(lines: Sequence[Reliability]) -> list[str]:
+def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[str]:
     """The probabilities beside what was observed: where they differ, or how closely they agree."""
     notable = sorted((line for line in lines if line.is_notable), key=lambda line: -line.severity)
     if notable:
         listed = [_format_disagreement(line) for line in notable[:_SHOWN_LINES]]
-        return ["probabilities that are not calibrated (calibrate='auto' in a fit may mend that):", *listed]
+        advice = (
+            "calibrate='auto' of solve(), or calibrator='auto' of a ConstrainedClassifier, may improve them"
+        )
+        if calibrated:
+            advice = "the fit has tried to calibrate them: fit again with more rows, or with newer ones"
+        return [f"probabilities that are not calibrated ({advice}):", *listed]
     if not lines:
         return []
     most = max(line.most_unevenness for line in lines if not line.among)

@@ -37,7 +37,7 @@ from bylaw.formulation.row_rates import (
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Atom, Conditions, Event, Rate, Rule, format_conditions
 
-_NEVER = 1e-6  # rows that count in an event: fewer are none
+NEVER = 1e-6  # rows that count in an event: fewer are none
 _KEPT = 16  # columns of values
 MOST_ROWS = 1e12  # beyond, "more rows" is no advice
 
@@ -156,8 +156,8 @@ class HeldOutSample:
             if self._is_impossible(event.conditions) or not self.among(event.conditions).any():
                 return Untestable(f"there is no row with {format_conditions(event.conditions)}")
             sizes.append(self._measure_sizes(event))
-            if sizes[-1].sum() <= _NEVER:
-                return Untestable(_describe_vacuous(event))
+            if sizes[-1].sum() <= NEVER:
+                return Untestable(describe_vacuous(event))
         samples = [
             self._sample(part, event, size) for (event, part), size in zip(parts.items(), sizes, strict=True)
         ]
@@ -395,7 +395,7 @@ def _take_parts(rate: Rate) -> Rate:
     return drop_conditions(Rate(tuple((atom.part, c) for atom, c in rate.terms)))
 
 
-def _describe_vacuous(event: Event) -> str:
+def describe_vacuous(event: Event) -> str:
     """Why a quotient is 0/0."""
     assert event.whole is not None
     among = f" among rows with {format_conditions(event.conditions)}" if event.conditions else ""

@@ -13,6 +13,7 @@ import numpy as np
 
 from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
+from bylaw.auditing.hypotheses import NEVER, describe_vacuous
 from bylaw.data.evidence import RowData
 from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import EvidenceError, Remedy
@@ -167,11 +168,20 @@ def judge_estimate(
 
     It holds if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`, both times the
     unit of the rule on these rows. A solver holds quotients multiplied out: their excess may be larger by
-    what they divide by, for decisions with these `probabilities` (n_rows, n_actions).
+    what they divide by, for decisions with these `probabilities` (n_rows, n_actions). Where that is zero, the
+    quotient is 0/0, and the rule is not judged.
     """
     limit = (policy.guarantee.violation + TOLERANCE) * measure_unit(rule, rows, policy.action_space)
-    wholes = [Rate(((event.whole, 1.0),)) for event in rule.excess.by_event() if event.whole is not None]
-    limit /= min((policy.expected(whole, rows, probabilities=probabilities) for whole in wholes), default=1.0)
+    wholes = {
+        event: policy.expected(Rate(((event.whole, 1.0),)), rows, probabilities=probabilities)
+        for event in rule.excess.by_event()
+        if event.whole is not None
+    }
+    if wholes:
+        rarest = min(wholes, key=lambda event: wholes[event])
+        if wholes[rarest] * len(rows) <= NEVER:
+            return replace(describe_rule(rule), reason=describe_vacuous(rarest))
+        limit /= wholes[rarest]
     verdict = Verdict.HOLDS if excess <= limit else Verdict.BROKEN
     factor = measure_factor(rule, rows, probabilities, policy.action_space)
     return replace(describe_rule(rule, excess, effective_rows, factor), verdict=verdict)

@@ -1,8 +1,10 @@
-"""The command line: `bylaw`. Needs the extra bylaw[cli]."""
+"""The command line: `bylaw`. Needs the packages of the extra "cli"."""
 
 from __future__ import annotations
 
 import sys
+
+from bylaw.errors import install_extra
 
 
 def main() -> None:
@@ -11,7 +13,7 @@ def main() -> None:
         from bylaw.cli.app import run
     except ModuleNotFoundError as missing:
         if missing.name and missing.name.split(".")[0] in ("typer", "rich"):
-            sys.stderr.write(f"the command line needs {missing.name}: pip install 'bylaw[cli]'\n")
+            sys.stderr.write(f"the command line needs {missing.name}: {install_extra('cli')}\n")
             sys.exit(2)
         raise
     sys.exit(run())

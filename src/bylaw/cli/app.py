@@ -31,7 +31,12 @@ from bylaw.cli.console import fail, redirect_warnings, tell
 from bylaw.cli.exit_codes import ExitCode, list_exit_codes
 from bylaw.cli.failures import show_failure
 from bylaw.cli.remedies import describe_problem
-from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError
+from bylaw.errors import (
+    BylawError,
+    InfeasibleRulesError,
+    UncertifiedError,
+    install_extra,
+)
 
 _PURPOSE = "Make any trained classifier satisfy system-level rules, without retraining it."
 app = typer.Typer(
@@ -85,7 +90,7 @@ def _describe_failure(problem: Exception) -> tuple[str, ExitCode]:
     if isinstance(problem, MemoryError):
         return "there is not enough memory for these rows; give fewer, such as a sample", ExitCode.TROUBLE
     if isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
-        return "the command line needs pyarrow: pip install 'bylaw[cli]'", ExitCode.TROUBLE
+        return f"the command line needs pyarrow: {install_extra('cli')}", ExitCode.TROUBLE
     if (word := getattr(problem, "format_message", None)) is not None:  # wrong arguments
         return word(), ExitCode.TROUBLE
     # Not 1, which would mean that a rule is violated.

@@ -32,7 +32,7 @@ from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.data.evidence import REJECTED
 from bylaw.data.json_tables import open_lines, read_first
-from bylaw.data.text_values import check_length, match_value, parse_values
+from bylaw.data.text_values import check_length, has_truth, match_value, parse_values
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import shorten
 
@@ -303,10 +303,15 @@ class TableFile:
         return self.parse_values(pyarrow.concat_tables(tables))
 
     def parse_values(self, rows: Any) -> Any:
-        """Columns of values in a CSV file, which came as text, as what they are."""
-        if detect_format(self.files[0]) != "csv":
-            return rows
+        """Columns of values in a CSV file, which came as text, as what they are. In other files, only truth
+        values may be text, or have classes and groups that are text."""
+        typed = detect_format(self.files[0]) != "csv"
         for name in set(self.values) & set(rows.schema.names):
+            if typed and not _mixes_truth(rows.schema.field(name).type, self.values[name]):
+                continue
+            if pyarrow.types.is_boolean(rows.schema.field(name).type):
+                text = rows.column(name).cast(pyarrow.string())
+                rows = rows.set_column(rows.schema.get_field_index(name), name, text)
             try:
                 column = parse_column(rows.column(name), self.values[name])
             except EvidenceError as problem:
@@ -470,10 +475,18 @@ _OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitSt
 }
 
 
+def _mixes_truth(kind: Any, known: Sequence[Value]) -> bool:
+    """Whether a column holds truth values as text and the known values are truth values, or the reverse."""
+    if not has_truth(known):
+        return False
+    is_text = pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
+    return is_text or (pyarrow.types.is_boolean(kind) and any(isinstance(value, str) for value in known))
+
+
 def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
     """A column of text as the values that it stands for: those known, if any are; or else whole numbers,
     truth values or numbers where all cells are such. Labels that may be "reject" stay text."""
-    if known and all(isinstance(value, str) for value in known):
+    if known and all(isinstance(value, str) for value in known) and not has_truth(known):
         return column
     whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
     encoded = whole.dictionary_encode()

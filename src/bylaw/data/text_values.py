@@ -43,11 +43,22 @@ def format_value(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def has_truth(values: Sequence[Value]) -> bool:
+    """Return whether True or False, or its text, is among the values."""
+    return any(isinstance(value, bool) or str(value).lower() in _TRUTH for value in values)
+
+
 def match_value(text: str, values: Sequence[Value]) -> Value | None:
-    """Which of the values a cell of text stands for, if any: true for True, and 2 for 2.0."""
+    """Return which of the values a cell of text stands for, if any: true for True or 'True', and 2 for 2.0.
+    Where the values are 0 and 1, truth values stand for these."""
     for value in values:
-        if text == str(value) or (isinstance(value, bool) and text.lower() == format_value(value)):
+        if text == str(value):
             return value
+    if text.lower() in _TRUTH:
+        alike = [value for value in values if str(value).lower() == text.lower()]
+        if not alike and set(values) == {0, 1}:
+            alike = [value for value in values if value == _TRUTH[text.lower()]]
+        return alike[0] if len(alike) == 1 else None
     try:
         number = float(text)
     except ValueError:

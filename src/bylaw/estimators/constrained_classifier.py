@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -28,12 +29,13 @@ from bylaw._base.validation import (
     check_whole,
 )
 from bylaw.auditing.audit import Audit, audit
+from bylaw.calibration.calibration import CHOICES
 from bylaw.calibration.maps import METHODS
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence
 from bylaw.data.groups import PartlyKnownGroup
 from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
-from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError
+from bylaw.errors import BylawError, EvidenceError, GuaranteeWarning, OptionError
 from bylaw.estimators.available_methods import available_for
 from bylaw.estimators.cross_fitting import ensure_probabilities, is_fraction, is_frozen, split_held_out
 from bylaw.estimators.fit_inputs import (
@@ -61,7 +63,7 @@ from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
 from bylaw.estimators.violations import Violations
 from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.fitting.frontier import Frontier, Progress, frontier
-from bylaw.fitting.solve import as_solver, make_fitter
+from bylaw.fitting.solve import as_solver, fit_problem, make_fitter
 from bylaw.formulation.linear_form import admit_values
 from bylaw.formulation.row_rates import has_rows
 from bylaw.language.expressions import LABEL, Rate, format_conditions
@@ -78,6 +80,18 @@ _HELD_OUT = 0.3
 
 def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
+
+
+@contextmanager
+def _name_calibrator() -> Iterator[None]:
+    """Errors about `calibrate` of `solve` name the parameter of the classifier."""
+    try:
+        yield
+    except BylawError as problem:
+        problem.message = problem.message.replace("calibrate=", "calibrator=").replace(
+            "leave out calibrate,", "leave out calibrator,"
+        )
+        raise
 
 
 class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -111,8 +125,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         with the least cross-validated log loss, or not at all where none is better; the calibration is
         a part of the policy, `policy_.calibration`. Without labels, and with `correction=False`, that is
         None: the probabilities are taken as they are. "temperature", "vector", "isotonic" and
-        "dirichlet": by this method, as `calibrate` of `solve`. A simple classifier: it is trained by `fit`
-        to predict P(label | scores) and P(group | scores) from log-ratios of all probabilities.
+        "dirichlet": by this method, and None or "none": not at all, as `calibrate` of `solve`. A simple
+        classifier: it is trained by `fit` to predict P(label | scores) and P(group | scores) from log-ratios
+        of all probabilities.
     decisions : {"auto", "labels", "reject", "sets"} or list, default="auto"
         one label per row, a label or a rejection (abstention), or a set of labels (conformal prediction).
         "auto" infers it from the rates in use. A list has all labels and options beside them, as in
@@ -414,20 +429,22 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             others = {name: column[certifying] for name, column in references.items()}
             held_out = trained.make_held_out(all_rows.select_rows(certifying), others, self.largest_weight)
         fitted = FittedRows(evidence, **training.outcomes)
-        fitter = make_fitter(
-            problem,
-            evidence,
-            **self._state_outcomes(fitted),
-            guarantee=self.guarantee,  # type: ignore[arg-type]
-            confidence=CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
-            held_out=held_out,
-            solver=self.solver,
-            beta=self.beta,
-            tol=self.tol,
-            lottery=self.lottery,
-            rng=None if self.random_state is None else make_generator(self.random_state),
-        )
-        policy = fitter.fit(problem)
+        options = self._state_outcomes(fitted)
+        with _name_calibrator():
+            fitter = make_fitter(
+                problem,
+                evidence,
+                **options,
+                guarantee=self.guarantee,  # type: ignore[arg-type]
+                confidence=CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
+                held_out=held_out,
+                solver=self.solver,
+                beta=self.beta,
+                tol=self.tol,
+                lottery=self.lottery,
+                rng=None if self.random_state is None else make_generator(self.random_state),
+            )
+            policy = fit_problem(fitter, problem, options["calibrate"])
         if not self.correction:
             self._warn_about_small_groups(policy, training)
         prints = training.fingerprint_rows(trained, policy, known)
@@ -490,7 +507,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _resolve_calibration(self, labels: Any) -> Any:
         """The method of the policy's calibration; None where a calibrator of its own stands before it."""
         if not isinstance(self.calibrator, str) or (
-            _is_auto(self.calibrator) and (labels is None or not self.correction)
+            self.calibrator in ("auto", "none") and (labels is None or not self.correction)
         ):
             return None
         if labels is None:
@@ -525,7 +542,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if self.n_jobs is not None and check_whole(self.n_jobs, "n_jobs") == 0:
             raise OptionError("n_jobs must be a number of jobs, or -1 for all cores, not 0")
         if isinstance(self.calibrator, str):
-            check_choice(self.calibrator, "calibrator", ("auto", *METHODS))
+            check_choice(self.calibrator, "calibrator", CHOICES)
         elif self.calibrator is not None:
             ensure_probabilities(self.calibrator, "calibrator")
         if is_frozen(self.calibrator):
@@ -543,7 +560,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             (margin and not self.correction, "margin", "with correction=False"),
             (self.method != "sample" and not self.lottery, "method", "with lottery=False"),
             (
-                isinstance(self.calibrator, str) and not _is_auto(self.calibrator) and not self.correction,
+                self.calibrator in METHODS and not self.correction,
                 "calibrator",
                 "with correction=False, unless it is a classifier",
             ),

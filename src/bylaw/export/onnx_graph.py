@@ -16,7 +16,7 @@ from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
 from bylaw.data.probabilities import SUM_TOLERANCE
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, install_extra
 from bylaw.formulation.formulas import (
     HIGHEST,
     LOWEST,
@@ -153,7 +153,7 @@ def _import_onnx() -> Any:
     try:
         import onnx
     except ImportError:
-        raise OptionError("an ONNX graph needs onnx: install bylaw[onnx]") from None
+        raise OptionError(f"an ONNX graph needs onnx: {install_extra('onnx')}") from None
     return onnx
 
 

@@ -47,7 +47,7 @@ from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.formulation.rule_excesses import measure_excesses
 from bylaw.formulation.solution import Solution, Status
-from bylaw.language.expressions import Conditions
+from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
@@ -138,6 +138,12 @@ class Fitter:
     def outcome(self) -> ObservedRows:
         """The rows as they turned out, as far as that is known."""
         return observe(self.evidence, None, None) if self.observed is None else self.observed
+
+    def describe_options(self) -> dict[str, Any]:
+        """Return what a later report must know of how policies were chosen; it is saved with them."""
+        names = frozenset[str]() if self.observed is None else self.observed.observed
+        margin = self.margin if self.margin == "auto" else float(self.margin)
+        return {"margin": margin, "labels": LABEL in names, "groups": sorted(names - {LABEL})}
 
     def _make_dual(
         self, problem: Problem, sharpness: float = 1.0, stated: Objective | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, install_extra
 
 if TYPE_CHECKING:
     from bylaw.fitting.frontier import Frontier
@@ -20,7 +20,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError:
-        raise OptionError("plots need matplotlib: install bylaw[plot]") from None
+        raise OptionError(f"plots need matplotlib: {install_extra('plot')}") from None
     return plt
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import OptionError, Remedy
 from bylaw.fitting.fitted_policy import warn_of_small_groups
 from bylaw.fitting.fitter import Fitter
+from bylaw.fitting.vacuous_rules import mark_vacuous_rules
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
@@ -140,7 +142,8 @@ def solve(
     ConvergenceWarning
         when the policy misses rules by more than its solver may; it states which and by how much.
     GuaranteeWarning
-        when rules are missed without chance, as rows have the same scores.
+        when rules are missed without chance, as rows have the same scores; when a rule on a ratio holds only
+        because what it divides by is zero, such as a floor on the precision of a label that is never decided.
 
     Examples
     --------
@@ -173,9 +176,17 @@ def solve(
             rng=rng,
             callback=callback,
         )
-        policy = fitter.fit(problem)
+        policy = fit_problem(fitter, problem, calibrate)
     warn_of_small_groups(policy, fitter.evidence)
     return policy
+
+
+def fit_problem(fitter: Fitter, problem: Problem, calibrate: Calibrate | None) -> Policy:
+    """Return the policy of a problem on a fitter's rows, marked with its vacuous rules and the options of the
+    fit; `calibrate` is what the fitter was made with."""
+    policy = mark_vacuous_rules(fitter.fit(problem), fitter)
+    options = {**fitter.describe_options(), "calibrate": calibrate or "none"}
+    return replace(policy, card=replace(policy.card, options=options))
 
 
 def make_fitter(

@@ -14,6 +14,7 @@ from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw.formulation.linear_form import FeatureMap, LinearForm
 from bylaw.formulation.rule_excesses import RuleExcesses
+from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
 from bylaw.policy.fingerprint import NO_ROWS, Fingerprint
 from bylaw.policy.serialization import (
@@ -192,7 +193,7 @@ def _begin_tiles(form: LinearForm) -> dict[str, Any]:
 
 def _form(root: Node, feature_map: FeatureMap, problem: Problem) -> LinearForm:
     n_features, n_actions = len(feature_map.features), len(feature_map.action_space.actions)
-    names = tuple(node.text() for node in root["names"].list())
+    names = tuple(renew_text(node.text()) for node in root["names"].list())
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     space = feature_map.action_space
     rules = tuple(problem.expand(space.classes, values, space.options))

@@ -131,6 +131,7 @@ class Atom:
     function: Callable[..., Any] | None = field(default=None, repr=False)
     decision: Value | None = None
     share: Literal["", "part", "whole"] = ""
+    abbreviation: str = field(default="", compare=False, repr=False)  # as it was written: recall('a')
 
     @property
     def definition(self) -> Definition:
@@ -250,8 +251,10 @@ class Atom:
         return tuple(sorted((*self.conditions, *decision), key=lambda condition: condition[0]))
 
     def __str__(self) -> str:
-        text = f"{self.name}({', '.join(map(_format_argument, self.arguments))})"
+        text = f"{self.abbreviation or self.name}({', '.join(map(_format_argument, self.arguments))})"
         conditions = self._all_conditions
+        if self.abbreviation:  # it stands for a condition on the label
+            conditions = tuple(condition for condition in conditions if condition[0] != LABEL)
         if not conditions:
             return text
         if all(_is_keyword_name(name) for name, _ in conditions):
@@ -408,7 +411,8 @@ class Rate:
     def __str__(self) -> str:
         parts = [(c < 0, f"{_format_factor(abs(c))}{atom}") for atom, c in self.terms]
         if self.constant or not parts:
-            parts.append((self.constant < 0, format_number(abs(self.constant))))
+            first = self.constant > 0 and bool(parts) and parts[0][0]  # 1 - a, not -a + 1
+            parts.insert(0 if first else len(parts), (self.constant < 0, format_number(abs(self.constant))))
         first = f"-{parts[0][1]}" if parts[0][0] else parts[0][1]
         return first + "".join(f" {'-' if minus else '+'} {text}" for minus, text in parts[1:])
 

@@ -7,6 +7,7 @@ import ast
 import difflib
 import inspect
 import operator
+import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -111,6 +112,11 @@ def parse(text: str) -> Rate | Ratio | Worst | Statement:
     if not isinstance(value, Rate | Ratio | Rule | Band | Family | Worst):
         raise RuleSyntaxError("this is not a rate or a rule", text.strip())
     return value
+
+
+def renew_text(text: str) -> str:
+    """Return the text of a rule as it is printed now: files of earlier versions have `-f1('a') + 1`."""
+    return str(parse(text)) if re.search(r"\+ [\d.]", text) else text
 
 
 class _Reader:

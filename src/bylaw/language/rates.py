@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -223,8 +224,8 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
     if label not in space.classes and label not in options:
         beside = f" and the options {list(options)}" if options else ""
         raise RuleError(
-            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}{beside}. "
-            "For rejections use rejected()"
+            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}{beside}"
+            f"{_hint_at_type(label, space)}. For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
 
@@ -245,9 +246,10 @@ def recall(label: Value) -> Rate:
     Examples
     --------
     >>> recall("fraud") >= 0.8
-    selected('fraud').given(label='fraud') >= 0.8
+    recall('fraud') >= 0.8
     """
-    return selected(label).given(label=label)
+    (atom, _), *_ = selected(label).given(label=label).terms
+    return Rate(((replace(atom, abbreviation="recall"), 1.0),))
 
 
 def precision(label: Value) -> Rate:
@@ -305,7 +307,7 @@ def f1(label: Value) -> Rate:
     Examples
     --------
     >>> 1 - f1("fraud")
-    -f1('fraud') + 1
+    1 - f1('fraud')
     """
     return make_rate("f1", as_scalar(label, "the label of f1()"))
 
@@ -360,7 +362,7 @@ def g_mean() -> Rate:
     Examples
     --------
     >>> 1 - g_mean()
-    -g_mean() + 1
+    1 - g_mean()
     """
     return make_rate("g_mean")
 
@@ -427,7 +429,7 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     cost,
     implies=lambda matrix: RejectSpace if len(matrix[0]) == len(matrix) + 1 else None,
     probability=False,
-    phrase="the average cost, by the given table of costs,",
+    phrase="the average cost by the given table of costs",
     saving="of cost",
 )
 def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meaning:
@@ -622,7 +624,14 @@ def _check_class(word: str, label: Value, space: ActionSpace) -> None:
     if label not in space.classes:
         raise RuleError(
             f"{word}({label!r}): there is no such class; the classes are {shorten(space.classes)}"
+            f"{_hint_at_type(label, space)}"
         )
+
+
+def _hint_at_type(label: Value, space: ActionSpace) -> str:
+    """Where a class has the same text as a label: 'True' is not True."""
+    alike = [name for name in space.classes if str(name).lower() == str(label).lower()]
+    return f"; write {alike[0]!r}, not {label!r}" if alike else ""
 
 
 # Words that stand for rates made of other words.

@@ -81,7 +81,7 @@ class Worst:
 Objective = Rate | Ratio | Worst  # what a problem minimises
 
 
-def worst(rate: Rate, by: Any) -> Worst:
+def worst(rate: Rate | str, by: Any) -> Worst:
     """The rate of the group where it is largest, to be minimised: minimax fairness (Rawls).
 
     Of several policies with the same worst group, the one with the lowest rate over all rows: that counts
@@ -89,8 +89,8 @@ def worst(rate: Rate, by: Any) -> Worst:
 
     Parameters
     ----------
-    rate : Rate
-        such as `error()`, `cost(...)`, `size()`, or a sum of rates.
+    rate : Rate or str
+        such as `error()` or its text, `cost(...)`, `size()`, or a sum of rates.
     by : str or tuple
         "race"; or ("sex", "race"), the intersections; "label" for the true label, also among others.
 
@@ -107,6 +107,10 @@ def worst(rate: Rate, by: Any) -> Worst:
     >>> worst(error(), by=("sex", "race"))
     worst(error(), by=('sex', 'race'))
     """
+    if isinstance(rate, str):
+        from bylaw.language.parser import parse  # which knows this function
+
+        rate = parse(rate)  # type: ignore[assignment]
     if not isinstance(rate, Rate) or not rate.terms:
         raise RuleError(f"worst() takes a rate such as error(), and by=, the groups; not {rate!r}")
     if not rate.is_linear:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, install_extra
 from bylaw.monitoring.formatting import sort_rules
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def plot_monitor(monitor: Monitor, rules: Sequence[str] | None, min_cell: int) -
     try:
         import matplotlib.pyplot as plt
     except ImportError:
-        raise OptionError("plots need matplotlib: install bylaw[plot]") from None
+        raise OptionError(f"plots need matplotlib: {install_extra('plot')}") from None
     shown = _choose(monitor, rules, min_cell)
     figure, axes = plt.subplots(
         2,

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bylaw._base.atomic_files import write_atomically, write_text
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw.errors import OptionError, PolicyFileError
+from bylaw.language.parser import renew_text
 from bylaw.monitoring.rounds import RateSums
 from bylaw.monitoring.row_memory import RowMemory
 from bylaw.monitoring.watched_rows import UNKNOWN, WatchedRows
@@ -137,7 +138,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     monitor.batches = tuple(name.text() for name in root["batches"].list())
     monitor.log = tuple(_read_update(update, monitor.rows) for update in root["log"].list())
     saved = root["watched"].list()
-    if [node["rule"].text() for node in saved] != [str(rule.rule) for rule in monitor.watched]:
+    if [renew_text(node["rule"].text()) for node in saved] != [str(rule.rule) for rule in monitor.watched]:
         raise BadValueError("its rules are not those that it watches")
     pairs = zip(saved, monitor.watched, strict=True)
     monitor.states = [_read_rule(node, rule, monitor.rows) for node, rule in pairs]

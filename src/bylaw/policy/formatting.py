@@ -19,7 +19,11 @@ _NOTABLE = 1e-3  # of violations in all, from which rules are called missed
 
 def format_text(policy: Policy) -> str:
     """The policy as plain text."""
-    prices = "".join(f"\n  {rule}   price {price:.4g}" for rule, price in policy.prices.items())
+    vacuous = policy.vacuous_statements
+    prices = "".join(
+        f"\n  {rule}   {'holds as 0/0' if rule in vacuous else f'price {price:.4g}'}"
+        for rule, price in policy.prices.items()
+    )
     status, worst = policy.solution.status.name.lower(), _describe_worst(policy)
     others = (policy.hard, policy.calibration, policy.certificate)
     return (
@@ -53,9 +57,10 @@ def _describe_worst(policy: Policy) -> str:
 def format_html(policy: Policy) -> str:
     """What a policy minimises, its rules with their prices, and whether they hold."""
     prices = policy.prices
-    most = max(prices.values(), default=0.0)
+    most, vacuous = max(prices.values(), default=0.0), policy.vacuous_statements
     rows: list[list[Cell]] = [
-        [make_code(rule), f"{price:.4g}", draw_bar(price, most)] for rule, price in prices.items()
+        [make_code(rule), "0/0" if rule in vacuous else f"{price:.4g}", draw_bar(price, most)]
+        for rule, price in prices.items()
     ]
     title = f"Policy over {shorten(policy.actions)}: minimize {policy.problem.minimize}"
     table = make_table(("subject to", "price", ""), rows, numbers=(1,)) if rows else None

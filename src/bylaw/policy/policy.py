@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.callers import find_stack_level
-from bylaw._base.json_reader import write_json
+from bylaw._base.json_reader import format_json, write_json
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import check_key
 from bylaw.calibration.calibration import Calibration
@@ -36,6 +37,7 @@ from bylaw.formulation.solution import (
 )
 from bylaw.language.action_space import ActionSpace, Sampler
 from bylaw.language.expressions import CHANGED, Rate, Ratio
+from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy import serialization
@@ -83,6 +85,9 @@ class Policy:
         where the worst group's rate is minimised: each group's weight and rate on the fitted rows.
     hard : HardDecisions or None
         of a policy without chance (`solve(..., lottery=False)`), what giving up chance costs.
+    vacuous : tuple of str
+        the single rules that hold on the fitted rows only because what they divide by is zero: a floor on
+        precision where the label is never decided. Their rates are 0/0, and their prices mean nothing.
 
     Examples
     --------
@@ -113,6 +118,7 @@ class Policy:
     calibration: Calibration | None = None
     group_rates: tuple[GroupRate, ...] = ()
     hard: HardDecisions | None = None
+    vacuous: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "score_matrix", own(self.score_matrix, self.score_matrix))
@@ -178,6 +184,11 @@ class Policy:
         for price in self.rule_prices:
             totals[price.statement] = totals.get(price.statement, 0.0) + price.multiplier
         return totals
+
+    @property
+    def vacuous_statements(self) -> frozenset[str]:
+        """The rules and families as stated that have a rule in `vacuous`."""
+        return frozenset(price.statement for price in self.rule_prices if price.rule in self.vacuous)
 
     @property
     def tightened(self) -> dict[str, float]:
@@ -437,7 +448,7 @@ class Policy:
 
     def expected(
         self,
-        rate: Objective,
+        rate: Objective | str,
         evidence: RowData,
         *,
         labels: Any = None,
@@ -448,8 +459,9 @@ class Policy:
 
         Parameters
         ----------
-        rate : Rate, Ratio or Worst
-            such as `error()`; of `worst(error(), by="race")`, the rate of the worst group that has rows.
+        rate : Rate, Ratio, Worst or str
+            such as `error()`, or its text, "error()"; of `worst(error(), by="race")`, the rate of the worst
+            group that has rows.
         evidence : Evidence or ObservedRows
             the rate is the one that the evidence predicts, or the observed one.
         labels, groups : optional
@@ -473,8 +485,9 @@ class Policy:
         >>> round(policy.expected(error(), evidence, labels=(scores > 0.5).astype(int)), 4)
         0.0
         """
-        if not isinstance(rate, Rate | Ratio | Worst):
-            raise RuleError(f"expected() takes a rate such as error(), not {rate!r}")
+        stated = parse(rate) if isinstance(rate, str) else rate
+        if not isinstance(stated, Rate | Ratio | Worst):
+            raise RuleError(f"rate must be a rate such as error(), got {stated!r}: write it without <= or >=")
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
@@ -483,16 +496,23 @@ class Policy:
         evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
         if labels is not None or groups is not None:
             evidence = observe(self.feature_map.admit(as_evidence(evidence)), labels, groups)
-        if isinstance(rate, Worst):
-            rates = compute_group_rates(rate, evidence, chances, self.action_space)
-            warn_of_missing_groups(rate, rates, self.feature_map)
+        if isinstance(stated, Worst):
+            rates = compute_group_rates(stated, evidence, chances, self.action_space)
+            warn_of_missing_groups(stated, rates, self.feature_map)
             return max(rates.values())
-        return measure_rate(rate, evidence, chances, self.action_space)
+        return measure_rate(stated, evidence, chances, self.action_space)
 
     @property
     def digest(self) -> str:
-        """A hash of what decisions depend on; policies with equal digests decide alike."""
+        """A hash of what decisions depend on; policies with equal digests decide alike. It does not cover the
+        rules, the certificate, the card and the audits: `file_digest` does."""
         return self._digest
+
+    @property
+    def file_digest(self) -> str:
+        """The SHA-256 of the whole file that `save` writes now, as `sha256sum policy.json` prints it. To make
+        sure that a file is the one that was approved, compare this one."""
+        return hashlib.sha256(format_json(serialization.to_dict(self)).encode()).hexdigest()
 
     @cached_property
     def _digest(self) -> str:

@@ -90,16 +90,21 @@ class Card:
     columns: Mapping[str, Any] = field(default_factory=dict)  # the roles of that table's columns
     previous: Mapping[str, Any] = field(default_factory=dict)  # the policy since which changes are counted
     looks: Looks = field(default_factory=Looks, compare=False)  # the audits on held-out rows
+    # What `solve` was told beside the rows: margin, whether labels were given, the names of true groups, and
+    # how to calibrate.
+    # Empty in files of versions that did not write it.
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def today(cls) -> Card:
         return cls(_now(), versions())
 
     def to_dict(self) -> dict[str, Any]:
-        facts = {name: value for name, value in vars(self).items() if name not in ("looks", "previous")}
+        optional = {name: dict(getattr(self, name)) for name in ("previous", "options")}
+        facts = {name: value for name, value in vars(self).items() if name not in ("looks", *optional)}
         return {
             **facts,
-            **({"previous": dict(self.previous)} if self.previous else {}),
+            **{name: value for name, value in optional.items() if value},
             "versions": dict(self.versions),
             "columns": dict(self.columns),
             "looks": [look.to_dict() for look in self.looks],
@@ -115,7 +120,18 @@ class Card:
         if "previous" in node.value:
             known = node["previous"]
             previous = {"policy": known["policy"].text(), "by_id": known["by_id"].one_of([True, False])}
-        return cls(created, found, node["source"].text(), node["columns"].value, previous, record)
+        options = _read_options(node["options"]) if "options" in node.value else {}
+        return cls(created, found, node["source"].text(), node["columns"].value, previous, record, options)
+
+
+def _read_options(node: Node) -> dict[str, Any]:
+    margin = node["margin"]
+    return {
+        "margin": "auto" if margin.value == "auto" else margin.positive(zero=True),
+        "labels": node["labels"].one_of([True, False]),
+        "groups": [name.text() for name in node["groups"].list()],
+        "calibrate": node["calibrate"].text(),
+    }
 
 
 def _now() -> str:

@@ -30,6 +30,7 @@ from bylaw.formulation.solution import (
 )
 from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
+from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Worst
 from bylaw.policy.fingerprint import Fingerprint, Fingerprints
@@ -195,6 +196,8 @@ def to_dict(policy: Policy) -> dict[str, Any]:
             "randomised_cost": cost - price,  # so that the difference, which is small, stays
             "randomised_excess": round_digits(policy.hard.randomised_excess),
         }
+    if policy.vacuous:
+        content["vacuous"] = list(policy.vacuous)
     if policy.group_rates:
         content["group_rates"] = [_round_group(one, policy, rounding) for one in policy.group_rates]
     if policy.fitted_rates is not None:
@@ -253,8 +256,8 @@ def _fields(root: Node) -> dict[str, Any]:
     space = feature_map.action_space
     prices = [
         RulePrice(
-            node["statement"].text(),
-            node["rule"].text(),
+            renew_text(node["statement"].text()),
+            renew_text(node["rule"].text()),
             node["multiplier"].positive(zero=True),
             node["tightened"].number(),
         )
@@ -282,6 +285,7 @@ def _fields(root: Node) -> dict[str, Any]:
         "calibration": calibration,
         "group_rates": _group_rates(root, problem, feature_map),
         "hard": _hard(root),
+        "vacuous": tuple(node.text() for node in root["vacuous"].list()) if "vacuous" in root.value else (),
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(rest):
@@ -413,7 +417,7 @@ def _group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple
 def _fitted_rates(node: Node) -> FittedRates:
     rules = tuple(
         FittedRate(
-            one["rule"].text(),
+            renew_text(one["rule"].text()),
             one["excess"].number(),
             one["standard_error"].positive(zero=True),
             one["rows"].positive(zero=True),

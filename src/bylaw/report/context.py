@@ -42,6 +42,7 @@ class ReportContext:
     owner: str
     model_version: str
     held_out_source: str  # the name of their table
+    file_digest: str  # of the whole file of the policy
     judged: ReportRows  # held-out rows, or else the same as `fitted`
     fitted: ReportRows  # the rows that prices and frontiers are about
     audit: Audit | None

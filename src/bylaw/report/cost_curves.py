@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -15,15 +15,18 @@ from bylaw._base.typing import Floats
 from bylaw.errors import BylawError, ConvergenceWarning, OptionError
 from bylaw.fitting.frontier import Frontier, frontier
 from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever, find_met_level
+from bylaw.fitting.solve import solve
 from bylaw.formulation.solution import Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import compute_probabilities
 from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows
+from bylaw.report.sentences import write_amount_saved
 
 MOST_CURVES = 8
 _FARTHEST = 5.0  # times the present level, beyond it
+_NEARLY = 1e-4  # of a cost: one that is lower by less is the same
 _SPAN = 0.05  # where the present level is zero and nothing tells how far to go
 
 
@@ -52,6 +55,7 @@ class Curves:
     curves: Sequence[Curve] = ()
     missing: Sequence[str] = ()  # statements without a curve
     observed: bool | None = None  # their costs are observed, or predicted; unknown where they were given
+    without: Mapping[str, float] = field(default_factory=dict)  # how much lower the cost is without a rule
 
     def find_price(self, statement: Statement) -> float | None:
         """The price at the present level; None where there is no curve."""
@@ -77,7 +81,32 @@ def trace_curves(
         curve = _trace_curve(rows, statement, points, known) if len(curves) < MOST_CURVES else None
         curves += [curve] if curve else []
         missing += [] if curve else [str(statement)]
-    return Curves(curves, missing, observed=bool(known))
+    return Curves(curves, missing, bool(known), _measure_without(rows, known) if rows.fitted else {})
+
+
+def _measure_without(rows: ReportRows, known: dict[str, Any]) -> dict[str, float]:
+    """By how much the cost falls without each rule whose next step saves nothing: its shadow price does not
+    tell. Rules without which there is no policy are left out."""
+    policy, problem = rows.policy, rows.policy.problem
+    prices, minimize, found = policy.prices, problem.minimize, dict[str, float]()
+    idle = [
+        i
+        for i, rule in enumerate(problem.rules)
+        if not write_amount_saved(prices.get(str(rule), 0.0), rule, minimize)
+    ]
+    cost = rows.compare(minimize).policy
+    for place in idle[:MOST_CURVES]:
+        others = problem.with_rules([rule for i, rule in enumerate(problem.rules) if i != place])
+        try:
+            with warnings.catch_warnings():  # these decisions are not used
+                warnings.simplefilter("ignore")
+                free = solve(others, rows.evidence, beta=policy.beta, lottery=policy.lottery, **known)
+        except BylawError:
+            continue
+        chances = free.probabilities(rows.evidence)
+        saved = cost - free.expected(minimize, rows.seen, probabilities=chances)
+        found[str(problem.rules[place])] = saved if saved > _NEARLY * abs(cost) else 0.0
+    return found
 
 
 def _list_outcomes(rows: ReportRows, margin: float | Literal["auto"]) -> dict[str, Any]:
@@ -87,6 +116,9 @@ def _list_outcomes(rows: ReportRows, margin: float | Literal["auto"]) -> dict[st
         return {}
     kept = margin if policy.certificate is None else policy.certificate.margin
     known = {"labels": given.labels, "groups": given.groups, "seen_weights": given.seen_weights}
+    options = policy.card.options
+    if options and not (options["labels"] or options["groups"]):  # chosen with a margin alone
+        known = {}
     return {name: value for name, value in (known | {"margin": kept or None}).items() if value is not None}
 
 

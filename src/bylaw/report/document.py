@@ -103,7 +103,7 @@ def report(
     seen_weights: Any = None,
     held_out: HeldOut | None = None,
     confidence: float = 0.95,
-    margin: float | Literal["auto"] = 0.0,
+    margin: float | Literal["auto"] | None = None,
     levels: int | None = None,
     frontiers: Sequence[Frontier] | None = None,
     comparison: Comparison | None = None,
@@ -112,6 +112,7 @@ def report(
     owner: str = "",
     model_version: str = "",
     held_out_source: str = "",
+    file_digest: str | None = None,
     created: str | datetime | None = None,
     min_cell: int = MIN_CELL,
 ) -> Report:
@@ -135,8 +136,9 @@ def report(
         estimated to hold as in `audit(..., fitted_rows="estimate")`.
     confidence : float
         of the audit of held-out rows.
-    margin : float or "auto"
-        that the policy was chosen with, as in `solve`: the frontiers keep it, too.
+    margin : float or "auto", optional
+        for the frontiers, as in `solve`; by default the margin that the policy was chosen with, which its
+        file states (0 for files of versions that did not).
     levels : int, optional
         how many points each frontier gets; 0 for no frontiers. By default 21, or 11 where the policy was
         chosen with labels or groups, or none where there are so many rules and labels that frontiers take
@@ -156,6 +158,9 @@ def report(
     held_out_source : str
         where the held-out rows come from, such as the name of their file. The statement to sign names these
         three; what is missing has a line to be filled in by hand.
+    file_digest : str, optional
+        the SHA-256 of the policy's file, which the statement names; by default `policy.file_digest`, that of
+        the file that `policy.save` writes. Pass that of an existing file if an earlier version wrote it.
     created : str or datetime, optional
         what to print as the date; by default, now.
     min_cell : int
@@ -190,8 +195,9 @@ def report(
     as_evidence(evidence)
     check_min_cell(min_cell)
     check_fraction(confidence, "confidence")
-    if margin != "auto":
-        check_margin(margin)
+    kept: float | Literal["auto"] = policy.card.options.get("margin", 0.0) if margin is None else margin
+    if kept != "auto":
+        check_margin(kept)
     if levels is not None and frontiers is not None:
         raise OptionError(
             "report() takes levels= for frontiers that it computes, or frontiers= that are at hand, not "
@@ -201,6 +207,7 @@ def report(
     if monitor is not None and monitor.policy.digest != policy.digest:
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, policy)
+    file_digest = policy.file_digest if file_digest is None else file_digest  # before an audit is noted
     fitted = make_report_rows(
         policy,
         HeldOut(evidence, labels, groups, seen_weights=seen_weights),
@@ -210,13 +217,14 @@ def report(
     found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
     judged = fitted if held_out is None else make_report_rows(policy, held_out, True, min_cell)
     wanted = points or frontiers is not None
-    traced = trace_curves(fitted, points, frontiers, margin) if wanted else Curves()
+    traced = trace_curves(fitted, points, frontiers, kept) if wanted else Curves()
     context = ReportContext(
         title=str(title),
         created=format_moment(datetime.now(UTC) if created is None else created),
         owner=str(owner),
         model_version=str(model_version),
         held_out_source=str(held_out_source),
+        file_digest=file_digest,
         judged=judged,
         fitted=fitted,
         audit=found,

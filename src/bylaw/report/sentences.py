@@ -45,7 +45,7 @@ def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
     """A noun for a rate: "the share of all cases that are referred"; its own text if there is none."""
     if isinstance(rate, Worst):
         where = f"in the worst group by {_write_partition(rate)}"
-        return f"{describe_rate(rate.rate, kind)}, {where},"
+        return f"{describe_rate(rate.rate, kind)} {where}"
     if isinstance(rate, Ratio):
         return _describe_ratio(rate, kind)
     if not all(atom.definition.phrase for atom, _ in rate.terms):
@@ -137,13 +137,34 @@ def write_saving(price: float, statement: Statement, minimize: Objective) -> str
     return amount and f"{amount} {name_saving(minimize)[0]}"
 
 
-def write_price(price: float, statement: Statement, minimize: Objective) -> str:
-    """What a rule costs at this shadow price, in a sentence."""
-    if price <= 0:
-        return "It costs nothing at present: without it the decisions would be the same."
-    saved = write_saving(price, statement, minimize)
-    step = f"Loosening it by {name_step(statement)}"
-    return f"{step} would save {saved}." if saved else "It costs next to nothing at present."
+def write_price(
+    price: float,
+    statement: Statement,
+    minimize: Objective,
+    without: float | None = None,
+    vacuous: bool = False,
+) -> str:
+    """Write what a rule costs.
+
+    Parameters
+    ----------
+    price : float
+        its shadow price: what a small step of its level saves. At zero, the rule may still cost something.
+    without : float, optional
+        how much lower the objective is without the rule, where that was solved for.
+    vacuous : bool
+        whether the rule holds only as 0/0, so that its shadow price means nothing.
+    """
+    saved = "" if vacuous else write_saving(price, statement, minimize)
+    said = f"Loosening it by {name_step(statement)} would save {saved or 'nothing'}."
+    if vacuous:
+        said = "It holds only because its rate is 0/0, so that it has no shadow price."
+    if saved or without is None:
+        return said
+    if without < _LEAST_SAVING:
+        return f"{said if vacuous else ''} It costs nothing: without it, nothing would be saved.".strip()
+    amount = format_points(without) if minimize.is_probability else round_number(without)
+    return f"{said} Without it, {amount} {name_saving(minimize)[0]} would be saved."
 
 
 def describe_certificate(certificate: Certificate) -> str:

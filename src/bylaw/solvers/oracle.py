@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.errors import BylawError, OptionError, Remedy
+from bylaw.errors import BylawError, OptionError, Remedy, install_extra
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 
@@ -114,6 +114,6 @@ def kernels() -> Any:
         return importlib.import_module("bylaw.solvers.kernels")
     except ImportError:
         raise BylawError(
-            "stochastic optimisers need numba: pip install 'bylaw[stochastic]'",
+            f"stochastic optimisers need numba: {install_extra('stochastic')}",
             Remedy("choose_solver", "full_batch"),
         ) from None

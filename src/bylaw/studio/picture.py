@@ -14,10 +14,11 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.auditing.costs import is_observed
+from bylaw.auditing.hypotheses import NEVER
 from bylaw.auditing.verdicts import TOLERANCE, describe_rule
 from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import BylawError
-from bylaw.formulation.row_rates import compute_row_rates, measure_rate, standard_error
+from bylaw.formulation.row_rates import compute_row_rates, list_denominators, measure_rate, standard_error
 from bylaw.formulation.solution import FittedRate, Status
 from bylaw.language.action_space import Kind
 from bylaw.language.expressions import LABEL, Band, Rate, Rule
@@ -86,14 +87,16 @@ def draw_rules(
             drawn.append(describe_statement(statement, problem) | told | {"price_words": words})
             continue
         worst, excess = _find_worst(shown, rows, known)
+        undefined = is_undefined(worst, rows)
         beyond = _find_worst(rules, rows, known)[1] if len(shown) < len(rules) else excess
-        price, holds = prices.get(str(statement), 0.0), beyond <= TOLERANCE + allowed
+        price, holds = prices.get(str(statement), 0.0), undefined or beyond <= TOLERANCE + allowed
         drawn.append(
             describe_statement(statement, policy.problem)
             | {
                 "price": price,
                 "price_words": write_price(price, statement, problem.minimize) if holds else _NO_PRICE,
                 "holds": holds,
+                "undefined": undefined,
             }
             | _draw_rate(worst, excess, statement, rows, fitted if intervals else None)
         )
@@ -105,14 +108,23 @@ def describe_statement(statement: Statement, problem: Problem) -> dict[str, Any]
     numbers = dict.fromkeys(
         ("price", "price_words", "rate", "bound", "sense", "holds", "signed", "lower", "upper", "worst")
     )
-    return {"text": str(statement), "sentence": write_sentence(statement, problem.kind), **numbers}
+    words = {"text": str(statement), "sentence": write_sentence(statement, problem.kind)}
+    return {**words, **numbers, "undefined": False}
+
+
+def is_undefined(rule: Rule, rows: ReportRows) -> bool:
+    """Whether a rule on a ratio holds as 0/0 on these rows."""
+    return any(rows.measure(one) * len(rows) <= NEVER for one in list_denominators(rule))
 
 
 def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, float]) -> tuple[Rule, float]:
     """The rule that is exceeded most in the unit of its level, and its excess."""
     excesses = [known[str(rule)] if str(rule) in known else rows.measure(rule.excess) for rule in rules]
     factors = [1.0 if rule.factor is None else rows.measure(rule.factor) for rule in rules]
-    ratios = [e / f if f and not math.isnan(e) else -math.inf for e, f in zip(excesses, factors, strict=True)]
+    ratios = [
+        e / f if f and not (math.isnan(e) or is_undefined(rule, rows)) else -math.inf
+        for rule, e, f in zip(rules, excesses, factors, strict=True)
+    ]
     place = int(np.argmax(ratios))
     return rules[place], excesses[place]
 
@@ -133,7 +145,9 @@ def _draw_rate(
 ) -> dict[str, Any]:
     """A single rule in the unit of its level; with an interval, if standard errors are given."""
     factor = 1.0 if rule.factor is None else rows.measure(rule.factor)
-    wide = _find_error(rule, rows, fitted) / factor if fitted is not None and factor else math.nan
+    excess, wide = (math.nan if is_undefined(rule, rows) else excess), math.nan
+    if fitted is not None and factor and not math.isnan(excess):
+        wide = _find_error(rule, rows, fitted) / factor
     found = describe_rule(rule, excess, factor=factor)
     rate, bound, sense = found.estimate, found.target, rule.sense
     band = statement.is_band

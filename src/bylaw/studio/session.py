@@ -31,7 +31,7 @@ from bylaw.policy.provenance import versions
 from bylaw.policy.serialization import to_dict
 from bylaw.report.document import report
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
-from bylaw.report.sentences import describe_rate, write_sentence
+from bylaw.report.sentences import describe_rate, write_price, write_sentence
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import picture
 from bylaw.studio.jobs import CancelledError, Job, Jobs
@@ -289,10 +289,16 @@ class Session:
         excesses = self._solvers[question.view].take_excesses(policy.solution.multipliers)
         excesses = excesses if policy.lottery else {}  # those are of randomised decisions
         rules: list[Any] = [None] * len(question.rules)
-        for place, drawn in zip(question.places, picture.draw_rules(rows, observed, excesses), strict=True):
+        cost, minimize = picture.draw_cost(rows, baseline), policy.problem.minimize
+        every = zip(question.places, picture.draw_rules(rows, observed, excesses), strict=True)
+        for (place, drawn), statement in zip(every, policy.problem.rules, strict=True):
             rules[place] = drawn
+            if drawn["undefined"]:  # its price does not tell what it costs
+                free = self._measure_without(question, place)
+                without = None if free is None else cost["after"] - free
+                drawn["price_words"] = write_price(0.0, statement, minimize, without, vacuous=True)
         return {
-            "cost": picture.draw_cost(rows, baseline),
+            "cost": cost,
             "rules": rules,
             "kind": policy.action_space.kind,
             "actions": list(policy.actions),
@@ -370,11 +376,14 @@ class Session:
             "now": slider["level"],
         }
 
-    def _measure_without(self, question: Question, place: int) -> float:
-        """What the other rules cost without this one."""
+    def _measure_without(self, question: Question, place: int) -> float | None:
+        """What the other rules cost without this one; None where they do not make a problem."""
         others = tuple((text, on and i != place) for i, (text, on) in enumerate(question.rules))
-        with _catch_warnings():
-            policy = self.solve(replace(question, rules=others))
+        try:
+            with _catch_warnings():
+                policy = self.solve(replace(question, rules=others))
+        except BylawError:
+            return None
         rows = self._make_rows(policy, question.view)
         return policy.expected(policy.problem.minimize, rows.seen, probabilities=rows.probabilities)
 

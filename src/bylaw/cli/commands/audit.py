@@ -12,10 +12,11 @@ import typer
 
 from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import show_json, tell
+from bylaw.cli.console import fail, show_json, tell
 from bylaw.cli.exit_codes import ExitCode
-from bylaw.cli.remedies import word_for_shell
-from bylaw.errors import OptionError, join_remedy
+from bylaw.cli.failures import show_failure
+from bylaw.cli.remedies import describe_problem, word_for_shell
+from bylaw.errors import EvidenceError, OptionError, Remedy, join_remedy
 
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, RuleAudit
@@ -116,18 +117,28 @@ def run_audit(
     rows = read_rows(table, roles, list_group_values(chosen), reading, earlier)
     rows.check_seen_weights(flags)
     judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
-    found = audit(
-        chosen,
-        rows.evidence,
-        **rows.outcomes,
-        rules=None if others is None else list(others.problem.rules),
-        decisions=None if decisions is None else read_decisions(table, decisions, chosen, reading),
-        outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes, reading),
-        limits=limits,
-        largest_weight=largest_weight,
-        min_cell=options.check_min_cell(min_cell),
-        **judging,
-    )
+    taken = None if decisions is None else read_decisions(table, decisions, chosen, reading)
+    turned_out = read_outcomes(table, outcomes, judged, rows.evidence.classes, reading)
+    try:
+        found = audit(
+            chosen,
+            rows.evidence,
+            **rows.outcomes,
+            rules=None if others is None else list(others.problem.rules),
+            decisions=taken,
+            outcomes=turned_out,
+            limits=limits,
+            largest_weight=largest_weight,
+            min_cell=options.check_min_cell(min_cell),
+            **judging,
+        )
+    except EvidenceError as refused:
+        if refused.remedy != Remedy("estimate_fitted_rows"):
+            raise
+        fail(text := describe_problem(refused))  # fitted rows decide nothing
+        if as_json:
+            show_failure(refused, text, ExitCode.UNDECIDED)
+        raise typer.Exit(ExitCode.UNDECIDED) from None
     if not found.certificate:
         idle = {"--confidence": confidence, "--method": method, "--record": record}
         options.refuse_idle(idle, "held-out rows")

@@ -117,8 +117,7 @@ def run_fit(
         measured = rows.measure(policy)
         if report is not None:
             names = name_report(title, owner, model_version, held_out)
-            kept = file.solve.get("margin", 0.0)
-            _write_report(policy, rows, judges, sure, output, report, **names, margin=kept)
+            _write_report(policy, rows, judges, sure, output, report, **names)
         (_show_json if as_json else _show_text)(policy, rows, measured, output, report)
 
 
@@ -222,6 +221,7 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "policy": str(output),
             "report": None if report is None else str(report),
             "hash": policy.digest,
+            "file_sha256": policy.file_digest,
             "rows": measured.n_rows,
             "seen_rows": dict(rows.seen_rows),
             "minimize": str(policy.problem.minimize),
@@ -230,6 +230,7 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "cost_after": measured.costs.policy,
             "referred": None if math.isnan(measured.referred) else measured.referred,
             "prices": policy.prices,
+            "vacuous": list(policy.vacuous),
             "group_rates": [one.to_dict() for one in policy.group_rates],
             "status": policy.solution.status.name.lower(),
             "violation": policy.guarantee.violation,
@@ -244,7 +245,7 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
 
 def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, report: Path | None) -> None:
     from bylaw.auditing.costs import format_referred
-    from bylaw.cli.price_words import word_saving
+    from bylaw.cli.price_words import word_price, word_saving
     from bylaw.report.sentences import write_sentence
 
     (before, after), what = measured.costs, policy.problem.minimize
@@ -267,7 +268,7 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
         tell("In words:")
         for rule in policy.problem.rules[:_MOST_SENTENCES]:
             tell(f"  {write_sentence(rule, policy.problem.kind)}")
-        prices = [(rule, f"{price:.4g}", word_saving(policy, rule)) for rule, price in policy.prices.items()]
+        prices = [(rule, word_price(policy, rule), word_saving(policy, rule)) for rule in policy.prices]
         show_table("", ("rule", "shadow price", "one more point saves"), prices)
     if policy.fitted_rates is not None and policy.certificate is None:
         tell(f"The rules hold {policy.fitted_rates.describe_chance()}.")
@@ -278,3 +279,4 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
     if policy.certificate is not None:
         tell(str(policy.certificate))
     tell(f"policy: {name_output(output)}" + (f"   report: {report}" if report else ""))
+    tell(f"file sha256: {policy.file_digest}")

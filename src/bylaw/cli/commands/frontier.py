@@ -11,7 +11,7 @@ from bylaw.cli import options
 from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import show_json, show_progress, show_table, tell
 from bylaw.cli.standard_streams import STREAM, check_output, find_file, open_output
-from bylaw.errors import OptionError
+from bylaw.errors import BylawError, OptionError, install_extra
 
 if TYPE_CHECKING:
     from bylaw.fitting.frontier import Frontier
@@ -81,8 +81,13 @@ def run_frontier(
         _check_picture(plot)
     file = read_rules(rules, rule, minimize)
     statement, chosen = _find_swept(file.problem, sweep), _parse_levels(levels)
-    for level in chosen:
-        statement.at(level)  # what a level cannot be is refused now
+    try:
+        for level in chosen:
+            statement.at(level)  # what a level cannot be is refused now
+    except BylawError as problem:
+        if sweep is None and len(file.problem.rules) > 1:
+            problem.message += f". The level of the first rule, {statement}, varies: choose it with --sweep"
+        raise
     rows = read_rows(table, find_fitting_roles(table, file, flags, without=("id",)), {}, reading)
     rows.check_seen_weights(flags)
     solving = {**{name: value for name, value in file.solve.items() if name != "lottery"}, **rows.outcomes}
@@ -108,7 +113,7 @@ def _check_picture(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise OptionError("--plot needs matplotlib: pip install 'bylaw[plot]'") from None
+        raise OptionError(f"--plot needs matplotlib: {install_extra('plot')}") from None
 
 
 def _save_plot(found: Frontier, path: Path) -> None:

@@ -54,6 +54,7 @@ def run_report(
 
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
+    from bylaw._base.json_reader import hash_file
     from bylaw.cli.inputs import (
         check_outputs,
         find_policy_roles,
@@ -92,7 +93,7 @@ def run_report(
         found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes, reading)
         judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
     monitor = None if watch is None else Monitor.load(watch, chosen)
-    names = name_report(title, owner, model_version, held_out)
+    names = name_report(title, owner, model_version, held_out) | {"file_digest": hash_file(policy)}
     with open_output(output, ".html") as target:
         make_report(
             chosen, rows, judges, sure, **names, monitor=monitor, min_cell=options.check_min_cell(min_cell)

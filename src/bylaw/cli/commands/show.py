@@ -21,21 +21,22 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
 
       bylaw show policy.json
     """
-    from bylaw.cli.price_words import word_saving
+    from bylaw._base.json_reader import hash_file
+    from bylaw.cli.price_words import word_price, word_saving
     from bylaw.policy.policy import Policy
 
     chosen = Policy.load(policy)
     if as_json:
-        show_json(_list_facts(chosen))
+        show_json({**_list_facts(chosen), "file_sha256": hash_file(policy)})
         return
-    for name, value in _word_facts(chosen).items():
+    for name, value in {**_word_facts(chosen), "file sha256": hash_file(policy)}.items():
         tell(f"{name:12} {make_visible(value)}")  # a fact is one line, whatever names are in it
     tightened: dict[str, float] = {}
     for price in chosen.rule_prices:
         tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
     lines = [
-        (make_visible(rule), f"{price:.4g}", word_saving(chosen, rule), f"{tightened[rule]:.4f}")
-        for rule, price in chosen.prices.items()
+        (make_visible(rule), word_price(chosen, rule), word_saving(chosen, rule), f"{tightened[rule]:.4f}")
+        for rule in chosen.prices
     ]
     show_table("", ("rule", "shadow price", "one more point saves", "tightened by"), lines)
 
@@ -89,6 +90,7 @@ def _list_facts(policy: Policy) -> dict[str, Any]:
         "certificate": None if policy.certificate is None else asdict(policy.certificate),
         "calibration": None if policy.calibration is None else policy.calibration.to_dict(),
         "prices": policy.prices,
+        "vacuous": list(policy.vacuous),
         "group_rates": [one.to_dict() for one in policy.group_rates],
         "tightened": policy.tightened,
         "hash": policy.digest,

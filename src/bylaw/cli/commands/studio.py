@@ -12,7 +12,7 @@ from bylaw.cli import options
 from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import remark, tell
 from bylaw.cli.standard_streams import STREAM
-from bylaw.errors import OptionError
+from bylaw.errors import OptionError, install_extra
 
 if TYPE_CHECKING:
     from bylaw.language.problem import Problem
@@ -54,7 +54,7 @@ def run_studio(
         from bylaw.studio.server import StudioServer
         from bylaw.studio.session import Session
     except ModuleNotFoundError as missing:
-        raise OptionError(f"the studio needs {missing.name}: pip install 'bylaw[studio]'") from None
+        raise OptionError(f"the studio needs {missing.name}: {install_extra('studio')}") from None
     if table == STREAM:
         raise OptionError("the studio reads a table from files, whose names it saves: write it to one first")
     reading = options.make_reading(sample, seed)

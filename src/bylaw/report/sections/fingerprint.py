@@ -17,6 +17,7 @@ def write_fingerprint(context: ReportContext) -> Html:
     held_out = f", held out{_name_source(context)}" if context.audit else ""
     entries = [
         ("Policy (SHA-256)", tag("code", policy.digest, class_="digest")),
+        ("Whole file (SHA-256)", tag("code", context.file_digest, class_="digest")),
         ("Owner", context.owner or "not stated"),
         ("Model version", context.model_version or "not stated"),
         ("Policy made", format_moment(policy.card.created)),
@@ -40,7 +41,8 @@ def write_fingerprint(context: ReportContext) -> Html:
         "Fingerprint",
         tag(
             "p",
-            "Two policies with the same fingerprint decide alike. Compare it with that of the policy in use.",
+            "Two policies with the same fingerprint decide alike. Compare it with that of the policy in use. "
+            "That of the whole file also covers its rules, its certificate and the record of its audits.",
         ),
         _list_entries(entries),
         fold("For engineers", _list_entries(technical)),

@@ -221,11 +221,7 @@ def _write_change(change: float, context: ReportContext) -> str:
 
 def _write_price(curve: Curve, i: int, context: ReportContext) -> str:
     saved = write_saving(float(curve.prices[i]), curve.statement, context.policy.problem.minimize)
-    return (
-        f"Loosening it by {name_step(curve.statement)} would save {saved}."
-        if saved
-        else "Loosening it further would save nothing."
-    )
+    return f"Loosening it by {name_step(curve.statement)} would save {saved or 'nothing'}."
 
 
 def _tabulate(curve: Curve, name: str, context: ReportContext) -> Html:

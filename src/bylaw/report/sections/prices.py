@@ -27,7 +27,7 @@ def write_prices(context: ReportContext) -> Html:
         join(
             [
                 tag("span", context.write_sentence(rule), class_="rule"),
-                tag("span", write_price(prices[str(rule)], rule, problem.minimize), class_="price"),
+                tag("span", _write_price(prices[str(rule)], rule, context), class_="price"),
             ],
             " ",
         )
@@ -45,6 +45,11 @@ def write_prices(context: ReportContext) -> Html:
             class_="note",
         ),
     )
+
+
+def _write_price(price: float, rule: Statement, context: ReportContext) -> str:
+    without, vacuous = context.traced.without.get(str(rule)), context.policy.vacuous_statements
+    return write_price(price, rule, context.policy.problem.minimize, without, str(rule) in vacuous)
 
 
 def _agree(context: ReportContext) -> bool:

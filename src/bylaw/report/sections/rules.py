@@ -187,6 +187,8 @@ def _write_range(bounded: BoundedRate) -> str:
 def _write_estimate(bounded: BoundedRate) -> str:
     if bounded.hidden:
         return "not shown"
+    if math.isnan(bounded.estimate) and (not bounded.reason or "0/0" in bounded.reason):
+        return "0/0"
     estimate = format_beside(bounded.estimate, (bounded.low, bounded.high), bounded.unit)
     return (
         f"{estimate} as predicted" if bounded.is_predicted and math.isfinite(bounded.estimate) else estimate

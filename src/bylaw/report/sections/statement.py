@@ -48,8 +48,10 @@ def _write_subject(context: ReportContext) -> Html:
     chosen = f" on {pluralize(rows, 'case')}{source}" if rows else source
     return tag(
         "p",
-        "The policy with the SHA-256 hash ",
+        "The policy with the SHA-256 hash of its decisions ",
         tag("code", policy.digest, class_="digest"),
+        ", in the file with the SHA-256 hash ",
+        tag("code", context.file_digest, class_="digest"),
         f"{owner} decides cases as described in this report, {quote(context.title)}, of {context.created}"
         f"{scores}. It was chosen at {format_moment(policy.card.created)}{chosen}.",
     )

@@ -103,6 +103,7 @@ function makePrice(rule, unit, most) {
       "span",
       { class: "numbers" },
       known(rate) ? `${formatBeside(rate, rule.bound, unit)}${bound}` : null,
+      rule.undefined ? `0/0, undefined${bound}` : null,
       typeof rule.worst === "string" ? `: ${shorten(rule.worst, 160)}` : null,
       known(rule.lower) && known(rule.upper)
         ? `, interval ${formatAmount(rule.lower, unit)} to ${formatAmount(rule.upper, unit)}`

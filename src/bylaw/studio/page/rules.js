@@ -168,11 +168,21 @@ function sayOfRules(reply, asked) {
     if (!found || !found.told || !rule.on) return say(get(`said-${i}`), "");
     const { told } = found;
     const unit = unitOf(told, cardOf(rule.text));
-    const rate = known(told.rate) ? ` Now ${formatBeside(told.rate, told.bound, unit)}` : "";
-    const word = told.holds === false ? "missed" : told.price > 0 ? "binding" : "holds";
+    const rate = told.undefined
+      ? " Now 0/0: it holds only because nothing is decided so"
+      : known(told.rate)
+        ? ` Now ${formatBeside(told.rate, told.bound, unit)}`
+        : "";
+    const word = told.undefined
+      ? "undefined"
+      : told.holds === false
+        ? "missed"
+        : told.price > 0
+          ? "binding"
+          : "holds";
     refill(
       get(`said-${i}`),
-      make("span", { class: `badge ${told.holds === false ? "bad" : "good"}` }, word),
+      make("span", { class: `badge ${told.holds === false || told.undefined ? "bad" : "good"}` }, word),
       make("span", {}, rate),
     );
   });

@@ -116,7 +116,12 @@ function describeRule(one, key) {
   if (!rule.on) return "off";
   const card = cardOf(rule.text);
   const told = one.answer && one.answer.rules && one.answer.rules[index];
-  const rate = told && known(told.rate) ? formatBeside(told.rate, told.bound, unitOf(told, card)) : null;
+  const rate =
+    told && told.undefined
+      ? "0/0"
+      : told && known(told.rate)
+        ? formatBeside(told.rate, told.bound, unitOf(told, card))
+        : null;
   const level = card && known(card.level) ? ` (${formatExactly(card.level, card.unit)})` : null;
   return [rate || (one.answer ? NOTHING : "…"), level ? make("span", { class: "note" }, level) : null];
 }
