@@ -12,7 +12,7 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_fraction
 from bylaw.auditing.confidence_bounds import METHODS
-from bylaw.auditing.costs import add_changes, compare_costs, is_observed, list_costs
+from bylaw.auditing.costs import Costs, add_changes, compare_costs, is_observed, list_costs
 from bylaw.auditing.formatting import format_html, format_text
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits, check_weight
 from bylaw.auditing.looks import name_question, record_look, warn_of_copies
@@ -54,7 +54,7 @@ class Audit:
     objective : str
         what the policy minimises.
     cost_before, cost_after : float
-        the objective for the baseline, the model without rules, and for these decisions.
+        the objective with your model (its own scores, labels only), and with these decisions.
     cost_observed : bool
         whether costs are measured with true labels and, for `custom`, outcomes; not as they were predicted.
     rejected : float
@@ -72,6 +72,9 @@ class Audit:
         confidence is that of a single look.
     group_rates : dict
         where the worst group's rate is minimised: the rate of each group that has rows, for these decisions.
+    cost_without_rules : float
+        the objective for the best decisions without rules, by the same calibrated scores and among the same
+        actions; nan where only a solver finds them (a ratio, or the rate of the worst group).
 
     Examples
     --------
@@ -103,6 +106,12 @@ class Audit:
     seen_at_random: bool = True
     looks: int = 0
     group_rates: Mapping[str, float] = field(default_factory=dict)
+    cost_without_rules: float = math.nan
+
+    @property
+    def costs(self) -> Costs:
+        """The objective with your model, without rules, and with rules."""
+        return Costs(self.cost_before, self.cost_without_rules, self.cost_after)
 
     @property
     def verdict(self) -> Verdict:
@@ -209,8 +218,8 @@ def audit(
         of the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
         the predicted rate. "known" in place of an array states that a cost does not depend on what turns
         out, as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
-        it. With `decisions`, only those of the decisions that were taken are needed; the cost of the baseline
-        is not known then (nan).
+        it. With `decisions`, only those of the decisions that were taken are needed; the costs of your model
+        and without rules are not known then (nan).
     limits : dict, optional
         {name: (least, most)} of costs in `custom(name)`; without them, rules on such costs are not judged.
     largest_weight : float, optional
@@ -287,7 +296,7 @@ def audit(
         certificate=certificate,
         rows=len(evidence),
         objective=str(policy.problem.minimize),
-        cost_before=math.nan if lost else costs.baseline,  # what other decisions would have cost
+        cost_before=math.nan if lost else costs.model,  # what other decisions would have cost
         cost_after=costs.policy,
         cost_observed=is_observed(policy.problem.minimize, seen, space),
         rejected=_compute_rejected_share(rows.probabilities, space, seen),
@@ -296,6 +305,7 @@ def audit(
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=seen_weights is None,
         group_rates=_measure_groups(policy, seen, rows.probabilities),
+        cost_without_rules=math.nan if lost else costs.without_rules,
     )
     if not certificate:
         return result
