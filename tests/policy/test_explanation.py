@@ -27,7 +27,7 @@ from bylaw import (
     worst,
 )
 from bylaw.errors import RuleError
-from bylaw.formulation.row_rates import decide_baseline
+from bylaw.formulation.row_rates import decide_as_model
 from helpers.reference import softmax
 
 PROBLEMS = {
@@ -118,7 +118,7 @@ def test_quotients_have_exact_shares_too(rows, name):
     policy = solve(QUOTIENTS[name], evidence, beta=50.0)
     found = explain(policy, evidence)
     assert softmax(50 * found.scores) == pytest.approx(policy.probabilities(evidence), abs=1e-7)
-    assert (found.before == decide_baseline(policy.problem, evidence).argmax(axis=1)).all()
+    assert (found.before == decide_as_model(policy.problem, evidence).argmax(axis=1)).all()
     assert set(found.before.tolist()) <= {0, 1}  # never a rejection
 
 

@@ -27,7 +27,9 @@ class CostSums:
 
     n_rows: int
     mass: float  # of their weights
-    rates: Floats  # (3, n_rates): linear rates with your model, without rules and with rules, times the weights
+    rates: (
+        Floats  # (3, n_rates): linear rates with your model, without rules and with rules, times the weights
+    )
     referred: float  # cases that the policy refers, times the weights
 
     def __add__(self, other: CostSums) -> CostSums:

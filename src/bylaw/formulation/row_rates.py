@@ -195,7 +195,10 @@ def decide_without_rules(
     if isinstance(problem.minimize, Ratio | Worst) or not problem.minimize.is_linear:
         return None
     space = problem.action_space(evidence.classes, evidence.options)
-    costs, free = _compute_action_costs(problem, evidence, frequencies), list_free_options(problem.minimize, space)
+    costs, free = (
+        _compute_action_costs(problem, evidence, frequencies),
+        list_free_options(problem.minimize, space),
+    )
     if not space.exclusive:
         return space.best_decision(costs.T).T
     allowed = [a for a, action in enumerate(space.actions) if action not in free]

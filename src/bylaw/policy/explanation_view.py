@@ -31,7 +31,9 @@ def format_html(found: Explanation) -> str:
     ]
     table = make_table(("your model", "this policy", "rows", ""), changes, numbers=(2,))
     first = make_table(
-        ("row", "your model", "this policy", "pulled most by"), _list_moved(found, moved[:_SHOWN_ROWS], names), numbers=(0,)
+        ("row", "your model", "this policy", "pulled most by"),
+        _list_moved(found, moved[:_SHOWN_ROWS], names),
+        numbers=(0,),
     )
     return make_card(title, table, fold("the first of them", first))
 

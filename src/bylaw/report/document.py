@@ -17,6 +17,7 @@ from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
+from bylaw.fitting.solve import solve_without_rules
 from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import bound_rates
@@ -196,11 +197,18 @@ def report(
     if monitor is not None and monitor.policy.digest != policy.digest:
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, policy)
+    outcomes = {"labels": labels, "groups": groups, "seen_weights": seen_weights}
     fitted = make_report_rows(
-        policy, HeldOut(evidence, labels, groups, seen_weights=seen_weights), held_out=False
+        policy,
+        HeldOut(evidence, **outcomes),
+        held_out=False,
+        without_rules=solve_without_rules(policy, evidence, **outcomes),
     )
-    found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
-    judged = fitted if held_out is None else make_report_rows(policy, held_out, held_out=True)
+    judged, found = fitted, None
+    if held_out is not None:
+        found = _audit_held_out(policy, held_out, confidence)
+        without = solve_without_rules(policy, evidence, held_out.evidence, **outcomes)
+        judged = make_report_rows(policy, held_out, held_out=True, without_rules=without)
     wanted = points or frontiers is not None
     traced = trace_curves(fitted, points, frontiers, margin) if wanted else Curves()
     context = ReportContext(

@@ -227,7 +227,9 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "minimize": str(policy.problem.minimize),
             "cost_observed": measured.observed,
             "cost_before": measured.costs.model,
-            "cost_without_rules": None if math.isnan(measured.costs.without_rules) else measured.costs.without_rules,
+            "cost_without_rules": None
+            if math.isnan(measured.costs.without_rules)
+            else measured.costs.without_rules,
             "cost_after": measured.costs.policy,
             "referred": None if math.isnan(measured.referred) else measured.referred,
             "prices": policy.prices,
