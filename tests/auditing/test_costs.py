@@ -1,4 +1,4 @@
-"""Costs of the baseline and of the policy, from one function, by hand."""
+"""Costs of your model and of the policy, from one function, by hand."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def test_other_rates_and_other_decisions():
     found = compare_costs(POLICY, rows, selected(1).given(sex="F"), probabilities=decided)
     assert found.model == pytest.approx((BEST[SEX == "F"] == 1).mean())
     assert found.policy == 1
-    assert compare_costs(POLICY, rows, error(), model=decided).model == pytest.approx(
-        (LABELS == 0).mean()
-    )
+    assert compare_costs(POLICY, rows, error(), model=decided).model == pytest.approx((LABELS == 0).mean())
 
 
 def test_weights_count():

@@ -90,7 +90,9 @@ def test_moved_sets(rows):
     found = explain(solve(Problem(miscoverage(), [size() <= 1.2]), evidence), evidence)
     assert (found.before == np.eye(2, dtype=bool)[rows.P.argmax(axis=1)]).all()  # the model's label alone
     assert (found.after == (found.scores > 0)).all()
-    assert (found.moved == (found.before != found.after).any(axis=1)).all()
+    assert (found.changed == (found.before != found.after).any(axis=1)).all()
+    assert found.without_rules.all()  # nothing but the rule keeps a label out of a set
+    assert (found.moved == ~found.after.all(axis=1)).all()
 
 
 def test_rules_in_large_units(rows):

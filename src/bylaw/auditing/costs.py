@@ -134,8 +134,8 @@ def compare_costs(
 
 
 def find_without_rules(policy: Policy, evidence: Evidence) -> Floats | None:
-    """Return the decisions without rules on calibrated rows, (n_rows, n_actions): those of the policy itself if
-    it has no rules, and None where only a solver finds them."""
+    """Return the decisions without rules on calibrated rows, (n_rows, n_actions): those of the policy if it
+    has no rules, and None where only a solver finds them."""
     if not policy.problem.rules:
         return policy.probabilities(evidence)
     return decide_without_rules(policy.problem, evidence, policy.frequencies)

@@ -25,8 +25,8 @@ from bylaw.data.table_files import TableFile, is_many, name_table, would_read
 from bylaw.data.text_values import match_value
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting.refit import counts_changes
-from bylaw.language.expressions import CHANGED, shorten
 from bylaw.fitting.solve import solve_without_rules
+from bylaw.language.expressions import CHANGED, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 

@@ -163,7 +163,7 @@ def _sum_terms(
 #   "without rules": the same problem with the same calibration and the same actions, but without its rules
 #     (`decide_without_rules`, and `bylaw.fitting.solve.solve_without_rules` where that takes a solver);
 #   "with rules": the policy.
-# Decisions that change differ from those of your model. What rules cost is the difference between the other two.
+# Decisions that change differ from those of your model. What rules cost is the difference of the other two.
 
 
 def decide_as_model(problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None) -> Floats:

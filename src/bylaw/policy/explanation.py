@@ -103,11 +103,11 @@ class Explanation:
     def describe(self) -> str:
         """Return how many rows are decided otherwise than by your model and, where that is known, than
         without rules."""
-        changed = f"{int(self.changed.sum()):,} of them decided otherwise than by your model"
+        changed, number = int(self.changed.sum()), len(self.rules)
         if self.without_rules is None:
-            return changed
-        number = len(self.rules)
-        return f"{changed}, {int(self.moved.sum()):,} moved by {number} {'rule' if number == 1 else 'rules'}"
+            return f"{changed:,} of them decided otherwise than by your model"
+        moved = f"{int(self.moved.sum()):,} of them moved by {number} {'rule' if number == 1 else 'rules'}"
+        return f"{moved}, {changed:,} decided otherwise than by your model"
 
     def _repr_html_(self) -> str:
         """How many rows are decided otherwise, and why, for notebooks."""
@@ -137,7 +137,7 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
     >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
     >>> explain(policy, evidence)
-    Explanation of 19 rows, 1 of them decided otherwise than by your model, 1 moved by 1 rule
+    Explanation of 19 rows, 1 of them moved by 1 rule, 1 decided otherwise than by your model
     """
     rows = policy.feature_map.admit(policy.calibrate(evidence))
     features = policy.feature_map.columns(

@@ -216,7 +216,7 @@ def make_partition(seen: ObservedRows, attributes: tuple[str, ...]) -> Partition
 def make_report_rows(
     policy: Policy, rows: HeldOut, held_out: bool, without_rules: Floats | None = None
 ) -> ReportRows:
-    """Return rows with all that a report measures on them; `without_rules` are the decisions without rules."""
+    """Return rows with all that a report measures on them, given the decisions without rules."""
     evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
     seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights, rows.outcomes)
     hashed = hash_evidence(policy.feature_map, evidence)

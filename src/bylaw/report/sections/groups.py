@@ -225,7 +225,7 @@ def _tabulate_flows(context: ReportContext) -> Html:
         lines = [
             [name_action(space, a), *(format_percent(float(v)) for v in line)] for a, line in enumerate(flow)
         ]
-        title = "From what to what: shares of all cases, by decision of your model (row) and of the policy (column)"
+        title = "From what to what: shares of all cases, by your model (row) and by the policy (column)"
         return fold("From what to what", make_table(title, heads, lines))
     moves = _compute_moves(context, rows.all_rows)
     largest = [np.unravel_index(i, moves.shape) for i in np.argsort(-moves, axis=None)[:_MOST_FLOWS]]

@@ -90,9 +90,9 @@ def _list_guarantees(context: ReportContext) -> list[str]:
         basis += ", with the rules’ bounds shifted so that observed rates, or a margin, are respected"
     if policy.problem.rules and _is_solved(context):
         found.append(
-            f"On the cases on which the policy was chosen, {basis}, all rules together are violated by no more "
-            f"than {_write_violation(context)}. This is the precision of the solver: rates as observed may "
-            "differ from predicted ones by more."
+            f"On the cases on which the policy was chosen, {basis}, all rules together are violated by "
+            f"no more than {_write_violation(context)}. This is the precision of the solver: observed rates "
+            "may differ from predicted ones by more."
         )
         excess = policy.guarantee.excess_cost
         cost = format_points(excess) if policy.problem.minimize.is_probability else round_number(excess)

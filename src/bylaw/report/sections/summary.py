@@ -65,7 +65,7 @@ def _define_references(context: ReportContext) -> str:
     if not policy.problem.minimize.is_linear and space.classes:
         decided = "the likeliest label"
     before = ", before they were calibrated" if policy.calibration else ""
-    said = f"“Your model” decides by its own scores{before}: {decided} for each case. Changes are counted from it."
+    said = f"“Your model” decides by its own scores{before}: {decided}. Changes are counted from it."
     if not policy.problem.rules:
         return said
     alike = "calibration and decisions" if policy.calibration else "scores and decisions"
