@@ -14,6 +14,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.auditing.costs import is_observed
+from bylaw.formulation.row_rates import measure_rate
 from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import LABEL, Atom, Rate
 from bylaw.language.rates import accepted, error, miscoverage, rejected, size
@@ -119,7 +120,7 @@ def _describe_errors(rows: ReportRows, measured: str, reason: str = "") -> str:
     costs = rows.compare(error())
     model, without, after = map(format_percent, costs)
     known = rows.policy.problem.rules and not math.isnan(costs.without_rules)
-    unruled = f"Without rules, {without} are answered wrongly. " if known else ""
+    unruled = f"Without rules, {without} are answered wrongly{_count_withheld(rows)}. " if known else ""
     how = "With rules" if rows.policy.problem.rules else "With this policy, which has no rules"
     return (
         f"Your model answers {model} of all cases wrongly ({measured}). {unruled}{how}, {after} are answered "
@@ -136,6 +137,15 @@ def _describe_fewer_answers(rows: ReportRows, measured: str) -> str:
     falls = costs.policy < costs.model and share > 0
     reason = f", because {fewer} and count as no error" if falls else f", and {fewer}"
     return _describe_errors(rows, measured, f"{reason}{_compare_answered(rows)}")
+
+
+def _count_withheld(rows: ReportRows) -> str:
+    """How many cases get no answer without rules."""
+    words, chances = rows.words, rows.without_rules
+    if words.withheld is None or chances is None:
+        return ""
+    share = measure_rate(words.withheld, rows.seen, chances, rows.policy.action_space)
+    return f", and {format_percent(share)} are {words.withheld_name}" if share > 0 else ""
 
 
 def _compare_answered(rows: ReportRows) -> str:

@@ -74,7 +74,7 @@ function nameCosts(cost) {
 }
 function showFigures(reply) {
   const { cost } = reply;
-  const words = cost.words || cost.name;
+  const words = shorten(cost.words || cost.name, 60);
   const [before, without, after] = [cost.before, cost.without_rules, cost.after].map((value) =>
     formatAmount(value, cost.unit),
   );
