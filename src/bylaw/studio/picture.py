@@ -40,7 +40,7 @@ def describe_cost(minimize: Objective, kind: Kind) -> dict[str, Any]:
     """What is minimised, in words."""
     return {
         "name": name_cost(minimize),
-        "words": describe_rate(minimize, kind),
+        "words": describe_rate(minimize, kind).rstrip(","),
         "unit": find_objective_unit(minimize),
     }
 
