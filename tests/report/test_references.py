@@ -13,6 +13,9 @@ import pandas as pd
 import pytest
 
 from bylaw import Evidence, HeldOut, Problem, audit, demographic_parity, error, explain, rejected, solve
+from bylaw.fitting.solve import solve_without_rules
+from bylaw.formulation.row_rates import list_free_options
+from bylaw.language.action_space import OptionSpace
 from bylaw.report import report
 from bylaw.report.number_format import format_percent, round_number
 from bylaw.studio.session import Session
@@ -317,3 +320,44 @@ def test_a_policy_says_whether_its_rates_are_predicted():
     known = repr(solve(Problem(error(), [rejected() <= 0.1]), evidence))  # no rate that is predicted
     assert "converged: the rules hold to" in known
     assert "there are no rules" in repr(solve(Problem(error()), evidence))
+
+
+def test_one_calibrated_row_has_the_decision_that_it_has_among_others():
+    """Also where it is of another group than the objective is about."""
+    table = flights(600)
+    evidence, labels = make_evidence(table), table.arrival.to_numpy()
+    problem = Problem("error() + error().given(carrier='B')", ["selected('late') <= 0.5"])
+    policy = solve(problem, evidence, labels=labels, calibrate="temperature")
+    whole, row = explain(policy, evidence), int(np.flatnonzero(table.carrier == "A")[0])
+    alone = explain(policy, evidence.rows(slice(row, row + 1)))
+    assert alone.before[0] == whole.before[row]
+    assert alone.without_rules[0] == whole.without_rules[row]
+
+
+def test_an_objective_that_is_a_ratio_leaves_a_free_rejection_out():
+    table = flights(400)
+    evidence = make_evidence(table)
+    policy = solve(Problem("error() / accepted()", [rejected() <= 0.1]), evidence)
+    found = solve_without_rules(policy, evidence)
+    assert found[:, 2].max() < 1e-6
+    least = np.minimum(table.p, 1 - table.p).mean()
+    assert (found[:, :2] * [*zip(1 - table.p, table.p, strict=True)]).sum(axis=1).mean() == pytest.approx(
+        least, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("minimize", "free"),
+    [
+        ("error()", ["ask", "call"]),
+        ("error() + 0.1 * selected('ask')", ["call"]),
+        ("cost([[0, 1, 0, 0.2], [1, 0, 0, 0.2]])", ["ask"]),
+        ("cost([[-1, 1, 0, 0], [1, -1, 0, 0]])", []),  # a label may be worth more than nothing
+        ("1 - recall(1)", []),
+        ("worst(error(), by='g')", ["ask", "call"]),
+        ("error() / accepted()", ["ask", "call"]),
+    ],
+)
+def test_which_options_are_free(minimize, free):
+    problem = Problem(minimize)
+    assert list_free_options(problem.minimize, OptionSpace((0, 1), options=("ask", "call"))) == free

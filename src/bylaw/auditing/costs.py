@@ -27,11 +27,11 @@ class Costs(NamedTuple):
 
     def describe(self, rules: bool, write: Callable[[float], str] = "{:.4g}".format) -> str:
         """Return the three numbers with their names; `rules` tells whether the policy has any."""
-        model = "not known" if math.isnan(self.model) else write(self.model)
-        without = "" if math.isnan(self.without_rules) else f"{write(self.without_rules)} without rules, "
+        model, without, policy = ("not known" if math.isnan(cost) else write(cost) for cost in self)
         if not rules:
-            return f"{model} with your model, {write(self.policy)} with this policy, which has no rules"
-        return f"{model} with your model, {without}{write(self.policy)} with rules"
+            return f"{model} with your model, {policy} with this policy, which has no rules"
+        unruled = "" if math.isnan(self.without_rules) else f"{without} without rules, "
+        return f"{model} with your model, {unruled}{policy} with rules"
 
 
 def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:

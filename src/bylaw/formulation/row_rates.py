@@ -174,8 +174,13 @@ def decide_as_model(problem: Problem, evidence: Evidence, frequencies: Frequenci
 
     `frequencies` are those of the objective's conditions, where these rows are too few to tell them."""
     if isinstance(evidence, CalibratedEvidence):
-        own = {"costs": evidence.costs, "weights": evidence.weights, "margins": evidence.margins}
-        evidence = evidence.raw.with_columns(**own)
+        raw = evidence.raw
+        evidence = raw.with_columns(
+            groups={**evidence.groups, **raw.hidden_groups},
+            costs=evidence.costs,
+            weights=evidence.weights,
+            margins=evidence.margins,
+        )
     if isinstance(problem.minimize, Ratio) and not evidence.classes:
         problem = problem.with_objective(problem.minimize.numerator)
     space = problem.action_space(evidence.classes, evidence.options)
@@ -195,12 +200,10 @@ def decide_without_rules(
     if isinstance(problem.minimize, Ratio | Worst) or not problem.minimize.is_linear:
         return None
     space = problem.action_space(evidence.classes, evidence.options)
-    costs, free = (
-        _compute_action_costs(problem, evidence, frequencies),
-        list_free_options(problem.minimize, space),
-    )
+    costs = _compute_action_costs(problem, evidence, frequencies)
     if not space.exclusive:
         return space.best_decision(costs.T).T
+    free = list_free_options(problem.minimize, space)
     allowed = [a for a, action in enumerate(space.actions) if action not in free]
     return _choose_cheapest(costs, allowed, evidence)
 
@@ -225,7 +228,7 @@ def list_free_options(minimize: Rate | Ratio | Worst, space: ActionSpace) -> lis
     """Return the options beside labels that cost nothing by the objective, where no label costs less than
     nothing: only rules limit them. Of a ratio, the numerator counts."""
     rate = minimize.rate if isinstance(minimize, Worst) else minimize
-    rate = rate.numerator if isinstance(rate, Ratio) else rate.resolve(space.classes)
+    rate = (rate.numerator if isinstance(rate, Ratio) else rate).resolve(space.classes)
     if not (space.options and space.classes and rate.terms and rate.is_linear):
         return []
     limits = {name: (0.0, 1.0) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}

@@ -202,7 +202,7 @@ def report(
         policy,
         HeldOut(evidence, **outcomes),
         held_out=False,
-        without_rules=solve_without_rules(policy, evidence, **outcomes),
+        without_rules=solve_without_rules(policy, evidence, **outcomes) if held_out is None else None,
     )
     judged, found = fitted, None
     if held_out is not None:
