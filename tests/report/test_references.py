@@ -229,7 +229,7 @@ def test_the_studio_draws_the_same(case):
 
 
 def test_the_command_line_states_the_same(case, bylaw, tmp_path, monkeypatch):  # noqa: F811
-    _, table, _ = case
+    _, table, taken = case
     monkeypatch.chdir(tmp_path)
     columns = {
         "p_late": table.p,
@@ -247,6 +247,12 @@ def test_the_command_line_states_the_same(case, bylaw, tmp_path, monkeypatch):  
     assert found == pytest.approx(expected, abs=1e-4)
     text = bylaw(*fit).out
     assert f"{found[0]:.4g} with your model, {found[1]:.4g} without rules, {found[2]:.4g} with rules" in text
+    actions = [*CLASSES, "reject"]
+    before, without = (actions[int(taken[name][3].argmax())] for name in ("model", "without"))
+    told = json.loads(bylaw("explain", "p.json", "flights.parquet", "--row", 3, "--json").out)
+    assert (told["before"], told["without_rules"]) == (before, without) == ("late", "reject")
+    why = bylaw("explain", "p.json", "flights.parquet", "--row", 3).out
+    assert "Your model decides late.\nThe rules changed the best decision from reject to late." in why
 
 
 def test_a_rejection_with_a_cost_is_no_work_of_rules():
