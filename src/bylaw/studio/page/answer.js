@@ -85,7 +85,7 @@ function showFigures(reply) {
     makeFigure("Your model", before, words),
     makeFigure("Without rules", without, words),
     makeFigure("With these rules", after, words, true),
-    makeFigure("What the rules cost", formatDifference(difference, cost.unit), view),
+    makeFigure("Difference", formatDifference(difference, cost.unit), `with rules less without, ${view}`),
     makeFigure(
       "Decisions that change",
       formatShare(reply.changed),

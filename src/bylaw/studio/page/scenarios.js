@@ -83,7 +83,7 @@ function showKept() {
         {},
         row("as little as possible of", (one) => make("code", {}, one.state.minimize)),
         row("cost", (one) => tell(one, (reply) => formatAmount(reply.cost.after, reply.cost.unit))),
-        row("what the rules cost", (one) =>
+        row("difference to no rules", (one) =>
           tell(one, ({ cost }) =>
             known(cost.without_rules) ? formatDifference(cost.after - cost.without_rules, cost.unit) : NOTHING,
           ),
