@@ -545,7 +545,7 @@ def test_in_words(found):
     assert f"with {rejected_share:.3g} % rejected" in text
     assert "rows would decide it" in text
     assert "random decisions" in text
-    assert "for the baseline" in text
+    assert "with your model" in text
     assert "agree with what was observed" in text
     page = found._repr_html_()
     assert "&lt;=" in page

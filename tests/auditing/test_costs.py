@@ -1,4 +1,4 @@
-"""Costs of the baseline and of the policy, from one function, by hand."""
+"""Costs of your model and of the policy, from one function, by hand."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BEST = EVIDENCE.probabilities.argmax(axis=1)
 
 def test_costs_are_observed_where_labels_are_given():
     found = compare_costs(POLICY, observe(EVIDENCE, LABELS))
-    assert found.baseline == pytest.approx((BEST != LABELS).mean())
+    assert found.model == pytest.approx((BEST != LABELS).mean())
     assert found.policy == pytest.approx(TAKEN[np.arange(1500), 1 - LABELS].mean())
 
 
 def test_and_predicted_otherwise():
     found = compare_costs(POLICY, observe(EVIDENCE))
-    assert found.baseline == pytest.approx(1 - EVIDENCE.probabilities.max(axis=1).mean())
+    assert found.model == pytest.approx(1 - EVIDENCE.probabilities.max(axis=1).mean())
     assert found.policy == pytest.approx(POLICY.expected(error(), EVIDENCE))
 
 
@@ -34,27 +34,25 @@ def test_other_rates_and_other_decisions():
     rows = observe(EVIDENCE, LABELS)
     decided = np.eye(3)[np.ones(1500, dtype=int)]
     found = compare_costs(POLICY, rows, selected(1).given(sex="F"), probabilities=decided)
-    assert found.baseline == pytest.approx((BEST[SEX == "F"] == 1).mean())
+    assert found.model == pytest.approx((BEST[SEX == "F"] == 1).mean())
     assert found.policy == 1
-    assert compare_costs(POLICY, rows, error(), baseline=decided).baseline == pytest.approx(
-        (LABELS == 0).mean()
-    )
+    assert compare_costs(POLICY, rows, error(), model=decided).model == pytest.approx((LABELS == 0).mean())
 
 
 def test_weights_count():
     weights = np.where(SEX == "F", 3.0, 1.0)
     found = compare_costs(POLICY, observe(EVIDENCE.with_columns(weights=weights), LABELS))
-    assert found.baseline == pytest.approx(np.average(BEST != LABELS, weights=weights))
+    assert found.model == pytest.approx(np.average(BEST != LABELS, weights=weights))
 
 
 def test_what_no_row_shows_is_not_known():
     men = EVIDENCE.rows(np.flatnonzero(SEX == "M"))
     found = compare_costs(POLICY, observe(men), error().given(sex="F"))
-    assert math.isnan(found.baseline)
+    assert math.isnan(found.model)
     assert math.isnan(found.policy)
 
 
 def test_audits_have_the_same_costs():
     new, seen, _ = people(900, 4)
     found, costs = audit(POLICY, new, labels=seen), compare_costs(POLICY, observe(new, seen))
-    assert (found.cost_before, found.cost_after) == (costs.baseline, costs.policy)
+    assert (found.cost_before, found.cost_after) == (costs.model, costs.policy)

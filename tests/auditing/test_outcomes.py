@@ -279,7 +279,7 @@ def test_of_decisions_that_were_taken_no_other_outcome_is_needed():
     )
     assert math.isnan(found.cost_before)
     assert found.cost_after == pytest.approx(WRONG[np.arange(4000), taken].mean())
-    assert "custom('wrong'): not known for the baseline" in str(found)
+    assert "custom('wrong'): not known with your model" in str(found)
 
 
 def test_rules_without_costs_are_as_they_were():

@@ -66,7 +66,7 @@ def test_quotients_are_those_of_a_hand_count(tmp_path):
     before = frame[frame.p_yes > 0.5]
     after = frame[policy.probabilities(columns.evidence(rows))[:, 1] == 1]
     expected = [(part.outcome != "yes").mean() for part in (before, after)]
-    np.testing.assert_allclose(found.costs, expected, rtol=1e-12)
+    np.testing.assert_allclose([found.costs.model, found.costs.policy], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("label", [None, "outcome"])

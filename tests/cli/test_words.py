@@ -40,14 +40,14 @@ def test_a_cost_that_is_no_share_is_told_in_units(folder, bylaw):
 def test_an_error_that_falls_with_referrals_says_so_in_its_line(folder, bylaw):
     fit = bylaw("fit", "scores.parquet", *RULES, "-o", "p.json")
     (line,) = [line for line in fit.out.splitlines() if "without rules" in line]
-    assert line.endswith("with them, with 10 % of cases referred.")
+    assert line.endswith("with rules, with 10 % of cases referred.")
     told = json.loads(bylaw("fit", "scores.parquet", *RULES, "-o", "p.json", "--json").out)
     assert told["referred"] == pytest.approx(0.1, abs=1e-4)
     audit = bylaw("audit", "p.json", "held.parquet").out
     (line,) = [line for line in audit.splitlines() if "without rules" in line]
-    assert re.search(r"with them, with \d+\.?\d* % of cases referred$", line)
+    assert re.search(r"with rules, with \d+\.?\d* % of cases referred$", line)
     refit = bylaw("refit", "p.json", "new.parquet", "-o", "q.json").out
-    assert re.search(r"after, with [\d.]+ % and 10 % of cases referred; [\d.]+% of decisions change", refit)
+    assert re.search(r"new one, with [\d.]+ % and 10 % of cases referred; [\d.]+% of decisions change", refit)
     plain = bylaw("fit", "scores.parquet", *RULES[:2], "-o", "p.json")
     assert "referred" not in plain.out
     scanned = bylaw("fit", "scores.parquet", *RULES, "--scan", "-o", "p.json")

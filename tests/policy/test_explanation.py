@@ -27,7 +27,7 @@ from bylaw import (
     worst,
 )
 from bylaw.errors import RuleError
-from bylaw.formulation.row_rates import decide_baseline
+from bylaw.formulation.row_rates import decide_as_model
 from helpers.reference import softmax
 
 PROBLEMS = {
@@ -90,7 +90,9 @@ def test_moved_sets(rows):
     found = explain(solve(Problem(miscoverage(), [size() <= 1.2]), evidence), evidence)
     assert (found.before == np.eye(2, dtype=bool)[rows.P.argmax(axis=1)]).all()  # the model's label alone
     assert (found.after == (found.scores > 0)).all()
-    assert (found.moved == (found.before != found.after).any(axis=1)).all()
+    assert (found.changed == (found.before != found.after).any(axis=1)).all()
+    assert found.without_rules.all()  # nothing but the rule keeps a label out of a set
+    assert (found.moved == ~found.after.all(axis=1)).all()
 
 
 def test_rules_in_large_units(rows):
@@ -118,7 +120,7 @@ def test_quotients_have_exact_shares_too(rows, name):
     policy = solve(QUOTIENTS[name], evidence, beta=50.0)
     found = explain(policy, evidence)
     assert softmax(50 * found.scores) == pytest.approx(policy.probabilities(evidence), abs=1e-7)
-    assert (found.before == decide_baseline(policy.problem, evidence).argmax(axis=1)).all()
+    assert (found.before == decide_as_model(policy.problem, evidence).argmax(axis=1)).all()
     assert set(found.before.tolist()) <= {0, 1}  # never a rejection
 
 

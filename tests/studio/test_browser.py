@@ -33,7 +33,7 @@ def test_the_first_answer_is_that_of_solve(opened):
         page.locator("#prices .price").first.text_content().startswith("Loosening it by one point would save")
     )
     assert page.evaluate(FAULTS) == []
-    assert page.locator("#spoken").text_content().count("%") == 3
+    assert page.locator("#spoken").text_content().count("%") == 4
 
 
 def test_a_slider_dragged_quickly_ends_on_the_right_answer(opened):

@@ -588,3 +588,42 @@ def test_a_dragged_slider_is_one_step(opened):
     settle(page)
     assert texts(page)[1] == REFERRED
     assert page.locator("#undo").is_disabled()
+
+
+def test_what_a_rule_can_reach_is_rounded(opened):
+    """It is found to within the solver's precision; only digits that tell it from the level are shown."""
+    page, _ = opened("loans")
+    text = "selected('approve') <= 0.2"
+
+    def answer(route):
+        response = route.fetch()
+        found = response.json()
+        for rule in (found["conflict"] or {"rules": ()})["rules"]:
+            rule["reach"] = {text: 0.29999999912}.get(rule["text"], 0.5002)
+        route.fulfill(response=response, json=found)
+
+    page.route("**/api/solve*", answer)
+    add(page, text)
+    add(page, "selected('approve') >= 0.5")
+    shown = page.locator("#conflict-rules li").all_text_contents()
+    assert f"{text} can reach 30\N{NO-BREAK SPACE}% while the others listed hold" in shown
+    assert any("can reach 50.02\N{NO-BREAK SPACE}% while" in line for line in shown)
+
+
+def test_tiles_tell_three_costs_and_break_no_word(opened):
+    page, table = opened("loans", viewport={"width": 1000, "height": 900})
+    names = page.locator("#figures dt").all_text_contents()
+    assert names[:3] == ["Your model", "Without rules", "With these rules"]
+    scores = table.evidence.probabilities
+    least = format_percent(float((1 - scores.max(axis=1)).mean()))
+    shown = page.locator("#figures .number").all_text_contents()
+    assert shown[0] == shown[1]  # nothing is calibrated, and a referral is free
+    if state(page)["view"] == "predicted":
+        assert shown[0] == least
+    page.evaluate("document.querySelector('#figures dt').textContent = 'Compensation'.repeat(3)")
+    wide, word = page.evaluate(
+        "() => { const dt = document.querySelector('#figures dt'); const range = document.createRange();"
+        " range.selectNodeContents(dt); return [dt.clientWidth, range.getClientRects().length]; }"
+    )
+    assert word == 1  # one line
+    assert wide > 160

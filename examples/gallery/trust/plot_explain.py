@@ -34,8 +34,8 @@ print(why)
 margin = why.baseline[:, 0] - why.baseline[:, 1]
 moved = np.flatnonzero(why.moved & (table["race"] == "black"))
 case = moved[np.argmax(np.abs(margin[moved]))]
-before, after = why.actions[why.before[case]], why.actions[why.after[case]]
-print(f"file {table['id'].iloc[case]}: {before} without rules, {after} with them")
+before, after = why.actions[why.without_rules[case]], why.actions[why.after[case]]
+print(f"file {table['id'].iloc[case]}: {before} without rules, {after} with rules")
 why.to_frame().query("row == @case").round(3)
 
 # %%

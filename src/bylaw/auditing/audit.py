@@ -12,7 +12,7 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
 from bylaw.auditing.confidence_bounds import METHODS
-from bylaw.auditing.costs import add_changes, compare_costs, is_observed, list_costs
+from bylaw.auditing.costs import Costs, add_changes, compare_costs, is_observed, list_costs
 from bylaw.auditing.formatting import format_html, format_text
 from bylaw.auditing.hypotheses import HeldOutSample, check_limits, check_weight
 from bylaw.auditing.looks import name_question, record_look, warn_of_copies
@@ -54,7 +54,7 @@ class Audit:
     objective : str
         what the policy minimises.
     cost_before, cost_after : float
-        the objective for the baseline, the model without rules, and for these decisions.
+        the objective with your model (its own scores, labels only), and with these decisions.
     cost_observed : bool
         whether costs are measured with true labels and, for `custom`, outcomes; not as they were predicted.
     rejected : float
@@ -79,6 +79,9 @@ class Audit:
         and `to_frame`, for whoever has the rows anyway.
     calibrated : bool
         whether the fit calibrated the probabilities, or compared ways to do so and found none better.
+    cost_without_rules : float
+        the objective for the best decisions without rules, by the same calibrated scores and among the same
+        actions; nan where only a solver finds them (a ratio, or the rate of the worst group).
 
     Examples
     --------
@@ -113,6 +116,7 @@ class Audit:
     min_cell: int = MIN_CELL
     hidden: frozenset[str] = frozenset()
     calibrated: bool = False
+    cost_without_rules: float = math.nan
 
     @property
     def shown(self) -> Audit:
@@ -123,6 +127,11 @@ class Audit:
         rates = {group: rate for group, rate in self.group_rates.items() if group not in self.hidden}
         lines = choose_shown_lines(self.reliability, self.min_cell)
         return replace(self, rules=rules, reliability=lines, group_rates=rates)
+
+    @property
+    def costs(self) -> Costs:
+        """The objective with your model, without rules, and with rules."""
+        return Costs(self.cost_before, self.cost_without_rules, self.cost_after)
 
     @property
     def verdict(self) -> Verdict:
@@ -231,8 +240,8 @@ def audit(
         of the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
         the predicted rate. "known" in place of an array states that a cost does not depend on what turns
         out, as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
-        it. With `decisions`, only those of the decisions that were taken are needed; the cost of the baseline
-        is not known then (nan).
+        it. With `decisions`, only those of the decisions that were taken are needed; the costs of your model
+        and without rules are not known then (nan).
     limits : dict, optional
         {name: (least, most)} of costs in `custom(name)`; without them, rules on such costs are not judged.
     largest_weight : float, optional
@@ -316,7 +325,7 @@ def audit(
         certificate=certificate,
         rows=len(evidence),
         objective=str(policy.problem.minimize),
-        cost_before=math.nan if lost else costs.baseline,  # what other decisions would have cost
+        cost_before=math.nan if lost else costs.model,  # what other decisions would have cost
         cost_after=costs.policy,
         cost_observed=is_observed(policy.problem.minimize, seen, space),
         rejected=_compute_rejected_share(rows.probabilities, space, seen),
@@ -328,6 +337,7 @@ def audit(
         min_cell=min_cell,
         hidden=list_hidden_rules(stated, seen, min_cell, groups_compared),
         calibrated=policy.calibration is not None or policy.card.options.get("calibrate", "none") != "none",
+        cost_without_rules=math.nan if lost else costs.without_rules,
     )
     if not certificate:
         return result

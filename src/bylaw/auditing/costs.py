@@ -1,17 +1,17 @@
-"""What rules cost: a rate of the baseline, the model without rules, beside that of the policy."""
+"""What rules cost: a rate with your model, without rules, and with rules."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import RowData
+from bylaw.data.evidence import Evidence, RowData
 from bylaw.data.outcomes import KNOWN, Limits, ObservedRows, name_cost
-from bylaw.formulation.row_rates import decide_baseline, has_rows
+from bylaw.formulation.row_rates import decide_as_model, decide_without_rules, has_rows
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import CHANGED, LABEL
 from bylaw.language.worst import Objective, Worst
@@ -19,10 +19,19 @@ from bylaw.policy.policy import Policy
 
 
 class Costs(NamedTuple):
-    """A rate before and after: of the baseline and of the policy."""
+    """A rate of the three kinds of decisions that `bylaw.formulation.row_rates` defines."""
 
-    baseline: float
-    policy: float
+    model: float  # with your model
+    without_rules: float  # nan where it is not known
+    policy: float  # with rules
+
+    def describe(self, rules: bool, write: Callable[[float], str] = "{:.4g}".format) -> str:
+        """Return the three numbers with their names; `rules` tells whether the policy has any."""
+        model, without, policy = ("not known" if math.isnan(cost) else write(cost) for cost in self)
+        if not rules:
+            return f"{model} with your model, {policy} with this policy, which has no rules"
+        unruled = "" if math.isnan(self.without_rules) else f"{without} without rules, "
+        return f"{model} with your model, {unruled}{policy} with rules"
 
 
 def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
@@ -71,9 +80,11 @@ def compare_costs(
     rate: Objective | None = None,
     *,
     probabilities: Floats | None = None,
-    baseline: Floats | None = None,
+    model: Floats | None = None,
+    without_rules: Floats | None = None,
 ) -> Costs:
-    """The cost of the baseline and of the policy on these rows, with the random decisions averaged out.
+    """Compute the cost with your model, without rules and with rules on these rows, with the random decisions
+    averaged out.
 
     Parameters
     ----------
@@ -84,14 +95,15 @@ def compare_costs(
     rate : Rate or Worst, optional
         another rate than the one that the policy minimises.
     probabilities : array of shape (n_rows, n_actions), optional
-        of the decisions to compare with the baseline; by default the policy's own.
-    baseline : array of shape (n_rows, n_actions), optional
-        the baseline's decisions, one-hot, where they are at hand.
+        of the decisions with rules; by default the policy's own.
+    model, without_rules : array of shape (n_rows, n_actions), optional
+        of the decisions of your model and of those without rules, where they are at hand.
 
     Returns
     -------
     Costs
-        nan for both where no row meets the conditions of the rate.
+        nan where no row meets the conditions of the rate, and without rules where only a solver finds these
+        decisions: the objective is a ratio, or the rate of the worst group.
 
     Examples
     --------
@@ -100,13 +112,30 @@ def compare_costs(
     >>> evidence = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]])
     >>> policy = solve(Problem(error(), [rejected() <= 0.25]), evidence)
     >>> costs = compare_costs(policy, observe(evidence, [0, 0, 1, 0]))
-    >>> round(costs.baseline, 2), round(costs.policy, 2)
-    (0.0, 0.0)
+    >>> [round(cost, 2) for cost in costs]
+    [0.0, 0.0, 0.0]
     """
     evidence, measured = policy.calibrate(rows.predicted), policy.problem.minimize if rate is None else rate
     counted = measured.rate if isinstance(measured, Worst) else measured
     if not (has_rows(counted, evidence) and has_rows(counted, rows)):
-        return Costs(math.nan, math.nan)
-    before = decide_baseline(policy.problem, evidence) if baseline is None else baseline
+        return Costs(math.nan, math.nan, math.nan)
+    if model is None:
+        model = decide_as_model(policy.problem, evidence, policy.frequencies)
+    if without_rules is None:
+        without_rules = find_without_rules(policy, evidence)
     after = policy.probabilities(evidence) if probabilities is None else probabilities
-    return Costs(*(policy.expected(measured, rows, probabilities=part) for part in (before, after)))
+    decisions = model, without_rules, after
+    return Costs(
+        *(
+            math.nan if part is None else policy.expected(measured, rows, probabilities=part)
+            for part in decisions
+        )
+    )
+
+
+def find_without_rules(policy: Policy, evidence: Evidence) -> Floats | None:
+    """Return the decisions without rules on calibrated rows, (n_rows, n_actions): those of the policy if it
+    has no rules, and None where only a solver finds them."""
+    if not policy.problem.rules:
+        return policy.probabilities(evidence)
+    return decide_without_rules(policy.problem, evidence, policy.frequencies)

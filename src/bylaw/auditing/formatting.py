@@ -150,8 +150,7 @@ def _list_remarks(audit: Audit) -> list[str]:
     by, shown = describe_cost(audit), audit.shown
     rejected = "" if math.isnan(audit.rejected) else f" with {100 * audit.rejected:.3g} % rejected"
     remarks = [
-        f"{audit.objective}: {_format_cost(audit.cost_before)} for the baseline, "
-        f"{audit.cost_after:.4g} for these decisions{rejected}, {by}",
+        f"{audit.objective}: {audit.costs.describe(bool(audit.rules))}{rejected}, {by}",
         f"random decisions: {100 * audit.random:.3g} % of the rows",
     ]
     remarks += [f"  {group}: {rate:.4g}" for group, rate in shown.group_rates.items()][:_SHOWN_RULES]
@@ -172,10 +171,6 @@ def describe_cost(audit: Audit) -> str:
     if not audit.cost_observed:
         return "as predicted"
     return "prediction-powered, since not all rows show it" if LABEL in audit.seen_rows else "observed"
-
-
-def _format_cost(cost: float) -> str:
-    return "not known" if math.isnan(cost) else f"{cost:.4g}"
 
 
 def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -11,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.auditing.costs import Costs, measure_referred
+from bylaw.auditing.costs import Costs, find_without_rules, measure_referred
 from bylaw.backends.scan import SurveyedRows
 from bylaw.data.evidence import RowData
-from bylaw.formulation.row_rates import combine_means, compute_row_rates, decide_baseline, list_group_rates
+from bylaw.formulation.row_rates import combine_means, compute_row_rates, decide_as_model, list_group_rates
 from bylaw.language.expressions import Rate
 from bylaw.language.worst import Worst
 from bylaw.policy.policy import Policy
@@ -26,7 +27,9 @@ class CostSums:
 
     n_rows: int
     mass: float  # of their weights
-    rates: Floats  # (2, n_rates): linear rates of the baseline and of the policy, times the weights
+    rates: (
+        Floats  # (3, n_rates): linear rates with your model, without rules and with rules, times the weights
+    )
     referred: float  # cases that the policy refers, times the weights
 
     def __add__(self, other: CostSums) -> CostSums:
@@ -47,7 +50,7 @@ class ScannedCosts(NamedTuple):
 
 
 def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
-    """The cost of the baseline and of the policy on all rows, as `compare_costs` gives it of rows in memory.
+    """Compute the costs on all rows, as `compare_costs` does of rows in memory.
 
     Parameters
     ----------
@@ -100,17 +103,21 @@ class _CostTask:
         evidence = reader.read(batch).with_columns(margins=self.rows.margins)
         mass = float(evidence.row_weights.sum())
         if not mass:
-            return CostSums(len(batch), 0.0, np.zeros((2, len(self.rates))), 0.0)
+            return CostSums(len(batch), 0.0, np.zeros((3, len(self.rates))), 0.0)
         seen: RowData = evidence
         if reader.observes:
             seen = reader.observe(batch, evidence).with_columns(margins=self.rows.observed_margins)
-        decisions = decide_baseline(policy.problem, evidence), policy.probabilities(evidence)
+        without = find_without_rules(policy, policy.calibrate(evidence))
+        model = decide_as_model(policy.problem, evidence, policy.frequencies)
+        decisions = model, without, policy.probabilities(evidence)
         sums = [
             [
-                evidence.row_weights @ compute_row_rates(rate, seen, part, policy.action_space)
+                math.nan
+                if part is None
+                else evidence.row_weights @ compute_row_rates(rate, seen, part, policy.action_space)
                 for rate in self.rates
             ]
             for part in decisions
         ]
-        referred = mass * measure_referred(decisions[1], policy.action_space, evidence)
+        referred = mass * measure_referred(decisions[-1], policy.action_space, evidence)
         return CostSums(len(batch), mass, np.array(sums), referred)

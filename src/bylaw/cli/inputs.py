@@ -25,6 +25,7 @@ from bylaw.data.table_files import TableFile, is_many, name_table, would_read
 from bylaw.data.text_values import match_value
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting.refit import counts_changes
+from bylaw.fitting.solve import solve_without_rules
 from bylaw.language.expressions import CHANGED, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
@@ -104,7 +105,8 @@ class InputRows:
         observed = is_observed(policy.problem.minimize, seen, policy.action_space)
         chances = policy.probabilities(self.evidence)
         referred = measure_referred(chances, policy.action_space, self.evidence)
-        costs = compare_costs(policy, seen, probabilities=chances)
+        without = solve_without_rules(policy, self.evidence, **self.outcomes)
+        costs = compare_costs(policy, seen, probabilities=chances, without_rules=without)
         return Measured(len(self.evidence), costs, referred, observed)
 
     def hold_out(self, outcomes: Mapping[str, Any], **known: Any) -> HeldOut:

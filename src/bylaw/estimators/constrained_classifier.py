@@ -100,7 +100,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     `fit` trains the estimator by cross-fitting and chooses the policy, a randomised decision rule, on its
     out-of-fold predictions. All options are checked by `fit`, also those that are not used. An option that
     has no effect next to the others is an `OptionError`, except where there are no rules at all: then the
-    decisions are the baseline, whatever the options on rules and groups.
+    decisions are the best ones without rules, whatever the options on rules and groups.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -9,7 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bylaw._base.typing import Floats
 from bylaw._base.validation import CONFIDENCE, check_fraction, check_margin, check_positive
+from bylaw.auditing.costs import find_without_rules
 from bylaw.backends.database import PULL
 from bylaw.backends.databases import DatabaseScan
 from bylaw.backends.scan import Scan, read_rows
@@ -17,11 +20,13 @@ from bylaw.calibration.calibration import Calibrate, calibrate_held_out, fit_cal
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
-from bylaw.errors import OptionError, Remedy
+from bylaw.errors import BylawError, OptionError, Remedy
 from bylaw.fitting.fitted_policy import warn_of_small_groups
 from bylaw.fitting.fitter import Fitter
 from bylaw.fitting.vacuous_rules import mark_vacuous_rules
+from bylaw.formulation.row_rates import list_free_options
 from bylaw.language.problem import Problem
+from bylaw.language.rates import rejected, selected
 from bylaw.policy.policy import Policy
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver
@@ -257,6 +262,59 @@ def make_fitter(
         rng=None if rng is None else np.random.default_rng(rng),
         callback=callback,
     )
+
+
+def solve_without_rules(
+    policy: Policy,
+    evidence: Evidence,
+    decided: Evidence | None = None,
+    *,
+    labels: Any = None,
+    groups: Any = None,
+    seen_weights: Any = None,
+) -> Floats | None:
+    """Return the decisions without rules: the same problem, calibration and actions, but no rules.
+
+    Parameters
+    ----------
+    policy : Policy
+    evidence : Evidence
+        the rows on which the policy was chosen.
+    decided : Evidence, optional
+        the rows to decide; by default the same.
+    labels, groups, seen_weights : optional
+        of the rows on which the policy was chosen, as in `solve`. They only matter where the objective is not
+        linear and the policy was chosen with them.
+
+    Returns
+    -------
+    array of shape (n_rows, n_actions) or None
+        probabilities of the actions. None if there is no such policy, because the objective has no value
+        without rules.
+    """
+    decided = policy.feature_map.admit(policy.calibrate(evidence if decided is None else decided))
+    known = find_without_rules(policy, decided)
+    if known is not None:
+        return known
+    # Options that cost nothing are excluded, as they are where no solver is needed: without rules, they would
+    # be taken on every row.
+    space = policy.action_space
+    free = list_free_options(policy.problem.minimize, space)
+    excluded = [(selected(one) if one in space.named_options else rejected()) <= 0 for one in free]
+    outcomes = {"labels": labels, "groups": groups, "seen_weights": seen_weights}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            found = solve(
+                policy.problem.with_rules(excluded),
+                policy.calibrate(evidence),
+                beta=policy.beta,
+                lottery=policy.lottery,
+                **({} if policy.fitted_rates is None else outcomes),
+            )
+            return found.probabilities(decided)
+    except BylawError:
+        return None
 
 
 def refuse_columns(**options: Any) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats, Value
+from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.data.evidence import Evidence, RowData
 from bylaw.data.outcomes import Limits
 from bylaw.errors import GuaranteeWarning
@@ -171,25 +172,86 @@ def _sum_terms(
     return total
 
 
-def decide_baseline(problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None) -> Floats:
-    """The baseline, the model without rules, one-hot (n_rows, n_actions): the label of least cost, of several
-    the likeliest; never an option, unless there are no labels, and for sets that label alone. With an
-    objective that is not linear, no label has a cost of its own, and the baseline is the likeliest label; of
-    options, that of the least numerator.
+# What bylaw says of "before" and "after" compares three kinds of decisions on the same rows, which have the
+# same names in every text and in every result:
+#   "your model": by the model's own scores, before any calibration, and labels only (`decide_as_model`);
+#   "without rules": the same problem with the same calibration and the same actions, but without its rules
+#     (`decide_without_rules`, and `bylaw.fitting.solve.solve_without_rules` where that takes a solver);
+#   "with rules": the policy.
+# Decisions that change differ from those of your model. What rules cost is the difference of the other two.
+
+
+def decide_as_model(problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None) -> Floats:
+    """Return the decisions of your model, one-hot (n_rows, n_actions): by its own scores, also where the rows
+    are calibrated, the label of least cost, of several the likeliest. An option is never taken, unless there
+    are no labels; a set holds that label alone. With an objective that is not linear, no label has a cost of
+    its own, and the decision is the likeliest label; of options, that of the least numerator.
 
     `frequencies` are those of the objective's conditions, where these rows are too few to tell them."""
+    if isinstance(evidence, CalibratedEvidence):
+        raw = evidence.raw
+        evidence = raw.with_columns(
+            groups={**evidence.groups, **raw.hidden_groups},
+            costs=evidence.costs,
+            weights=evidence.weights,
+            margins=evidence.margins,
+        )
     if isinstance(problem.minimize, Ratio) and not evidence.classes:
         problem = problem.with_objective(problem.minimize.numerator)
+    space = problem.action_space(evidence.classes, evidence.options)
     if not problem.minimize.is_linear:
-        n_actions = len(problem.action_space(evidence.classes, evidence.options).actions)
-        return np.eye(n_actions)[evidence.probabilities.argmax(axis=1)]
+        return np.eye(len(space.actions))[evidence.probabilities.argmax(axis=1)]
+    costs = _compute_action_costs(problem, evidence, frequencies)
+    return _choose_cheapest(costs, range(len(space.model_actions)), evidence)
+
+
+def decide_without_rules(
+    problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None
+) -> Floats | None:
+    """Return the best decisions without rules, (n_rows, n_actions): on each row the action of least cost by
+    the scores of these rows, which are calibrated where the policy is; for sets, the labels that lower the
+    cost. Options that cost nothing are left out: without rules, they would be taken on every row. None for
+    objectives whose best decisions no row tells by itself: ratios, and the rate of the worst group."""
+    if isinstance(problem.minimize, Ratio | Worst) or not problem.minimize.is_linear:
+        return None
+    space = problem.action_space(evidence.classes, evidence.options)
+    costs = _compute_action_costs(problem, evidence, frequencies)
+    if not space.exclusive:
+        return space.best_decision(costs.T).T
+    free = list_free_options(problem.minimize, space)
+    allowed = [a for a, action in enumerate(space.actions) if action not in free]
+    return _choose_cheapest(costs, allowed, evidence)
+
+
+def _compute_action_costs(problem: Problem, evidence: Evidence, frequencies: Frequencies | None) -> Floats:
+    """Return what each action costs on each row, (n_rows, n_actions), up to a constant."""
     form = compile_problem(problem, evidence, frequencies, rules=())
-    costs = (make_block(form, form.feature_map.admit(evidence)).features.T @ form.base)[
-        :, : len(form.action_space.model_actions)
-    ]
-    cheapest = np.isclose(costs, costs.min(axis=1, keepdims=True), rtol=0, atol=_SAME_COST)
-    likeliest = np.where(cheapest, evidence.probabilities if evidence.classes else 0.0, -1.0).argmax(axis=1)
-    return np.eye(form.base.shape[1])[likeliest]
+    return make_block(form, form.feature_map.admit(evidence)).features.T @ form.base
+
+
+def _choose_cheapest(costs: Floats, allowed: Sequence[int], evidence: Evidence) -> Floats:
+    """Return the cheapest of the allowed actions on each row, one-hot; of several the likeliest label."""
+    offered = costs[:, allowed]
+    cheapest = np.isclose(offered, offered.min(axis=1, keepdims=True), rtol=0, atol=_SAME_COST)
+    likely = np.zeros(costs.shape)
+    likely[:, : len(evidence.classes)] = evidence.probabilities if evidence.classes else 0.0
+    best = np.where(cheapest, likely[:, allowed], -1.0).argmax(axis=1)
+    return np.eye(costs.shape[1])[np.asarray(allowed)[best]]
+
+
+def list_free_options(minimize: Rate | Ratio | Worst, space: ActionSpace) -> list[Value]:
+    """Return the options beside labels that cost nothing by the objective, where no label costs less than
+    nothing: only rules limit them. Of a ratio, the numerator counts."""
+    rate = minimize.rate if isinstance(minimize, Worst) else minimize
+    rate = (rate.numerator if isinstance(rate, Ratio) else rate).resolve(space.classes)
+    if not (space.options and space.classes and rate.terms and rate.is_linear):
+        return []
+    limits = {name: (0.0, 1.0) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
+    low, high = _list_limits(rate, space, range(len(space.actions)), None, limits)
+    if low[:, : len(space.classes)].min() < 0:
+        return []
+    paid = np.maximum(np.abs(low), np.abs(high)).max(axis=0)[len(space.classes) :]
+    return [option for option, most in zip(space.options, paid, strict=True) if not most]
 
 
 def bound_rate(

@@ -55,7 +55,7 @@ class ActionSpace:
 
     @property
     def model_actions(self) -> tuple[Value, ...]:
-        """What the model decides without rules: the labels; where there are none, the options."""
+        """What your model decides among: the labels; where there are none, the options."""
         return self.classes or self.options
 
     @property

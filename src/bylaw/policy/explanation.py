@@ -15,7 +15,7 @@ from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
 from bylaw.formulation.linear_form import compile_rates
-from bylaw.formulation.row_rates import decide_baseline
+from bylaw.formulation.row_rates import decide_as_model, list_free_options
 from bylaw.formulation.solution import RulePrice
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rate
@@ -35,8 +35,11 @@ class Explanation:
     towards it is worth as much as 0.1 less cost. For sets, a label with a score above zero is likelier
     in than out.
 
-    `before` is the decision of the model without rules, as audits and reports have it: the label of least
-    cost, never a rejection or another option (unless there are only options); for sets, that label alone.
+    `before` is the decision of your model, as audits and reports have it: by its own scores, before any
+    calibration, the label of least cost, never a rejection or another option (unless there are only options);
+    for sets, that label alone. `without_rules` is the best decision by the scores that the policy reads,
+    calibrated and with options that have a cost; None where the objective is not linear, since only a solver
+    finds it then.
     Rules that compare quotients, such as those of `predictive_parity`, are solved together, and have one pull
     under the name of what was stated.
     """
@@ -46,7 +49,8 @@ class Explanation:
     baseline: Floats  # (n_rows, n_actions): minus the cost of each action
     pulls: Floats  # (n_rows, n_rules, n_actions)
     probabilities: Floats  # (n_rows, n_actions)
-    before: NDArray[Any]  # what the model decides without rules: positions, (n_rows,); for sets, membership
+    before: NDArray[Any]  # what your model decides: positions, (n_rows,); for sets, membership
+    without_rules: NDArray[Any] | None = None  # the best decisions without rules, likewise
 
     @property
     def actions(self) -> tuple[Value, ...]:
@@ -64,8 +68,17 @@ class Explanation:
 
     @property
     def moved(self) -> NDArray[np.bool_]:
-        """Whether the rules changed the best decision, (n_rows,)."""
-        return (self.before != self.after).reshape(len(self.baseline), -1).any(axis=1)
+        """Whether the rules changed the best decision, (n_rows,): it is not the one without rules. Where that
+        is not known, as the objective is not linear, this is `changed`."""
+        return self.changed if self.without_rules is None else self._differ(self.without_rules)
+
+    @property
+    def changed(self) -> NDArray[np.bool_]:
+        """Whether the best decision is not the one of your model, (n_rows,)."""
+        return self._differ(self.before)
+
+    def _differ(self, decisions: NDArray[Any]) -> NDArray[np.bool_]:
+        return (decisions != self.after).reshape(len(self.baseline), -1).any(axis=1)
 
     def to_frame(self, like: Any = None) -> Any:
         """One line per row and action, one column per rule: baseline + rules = score.
@@ -85,10 +98,16 @@ class Explanation:
         return make_frame(columns, like)
 
     def __repr__(self) -> str:
-        return (
-            f"Explanation of {len(self.baseline)} rows, {int(self.moved.sum())} of them moved by "
-            f"{len(self.rules)} rules"
-        )
+        return f"Explanation of {len(self.baseline)} rows, {self.describe()}"
+
+    def describe(self) -> str:
+        """Return how many rows are decided otherwise than by your model and, where that is known, than
+        without rules."""
+        changed, number = int(self.changed.sum()), len(self.rules)
+        if self.without_rules is None:
+            return f"{changed:,} of them decided otherwise than by your model"
+        moved = f"{int(self.moved.sum()):,} of them moved by {number} {'rule' if number == 1 else 'rules'}"
+        return f"{moved}, {changed:,} decided otherwise than by your model"
 
     def _repr_html_(self) -> str:
         """How many rows are decided otherwise, and why, for notebooks."""
@@ -107,7 +126,8 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     Returns
     -------
     Explanation
-        `baseline` (n_rows, n_actions), `pulls` (n_rows, n_rules, n_actions), `before`, `after`, `moved`.
+        `baseline` (n_rows, n_actions), `pulls` (n_rows, n_rules, n_actions), `before`, `without_rules`,
+        `after`, `moved`, `changed`.
 
     Examples
     --------
@@ -117,22 +137,27 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
     >>> policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
     >>> explain(policy, evidence)
-    Explanation of 19 rows, 1 of them moved by 1 rules
+    Explanation of 19 rows, 1 of them moved by 1 rule, 1 decided otherwise than by your model
     """
     rows = policy.feature_map.admit(policy.calibrate(evidence))
     features = policy.feature_map.columns(
         rows, slice(None), np.empty((len(policy.feature_map.features), len(rows)))
     )
     shares = _share_scores(policy)
-    before = decide_baseline(policy.problem, rows, policy.frequencies)
+    problem, space, scores = policy.problem, policy.action_space, features.T @ shares.baseline
+    without = None
+    if isinstance(problem.minimize, Rate) and problem.minimize.is_linear:
+        free = [action in list_free_options(problem.minimize, space) for action in space.actions]
+        without = space.hard_decision(np.where(free, -np.inf, scores))
     pulls = [features.T @ matrix + 0.0 for matrix in shares.pulls]  # no -0.0
     return Explanation(
         action_space=policy.action_space,
         rules=shares.rules,
-        baseline=features.T @ shares.baseline,
+        baseline=scores,
         pulls=np.stack(pulls, axis=1) if pulls else np.zeros((len(rows), 0, len(policy.actions))),
         probabilities=policy.probabilities(evidence),
-        before=policy.action_space.hard_decision(before),
+        before=space.hard_decision(decide_as_model(problem, rows, policy.frequencies)),
+        without_rules=without,
     )
 
 

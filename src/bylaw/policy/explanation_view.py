@@ -16,8 +16,8 @@ _SHOWN_ROWS = 5
 
 def format_html(found: Explanation) -> str:
     """How many rows are decided otherwise, and the rules that moved the first of them."""
-    moved = np.flatnonzero(found.moved)
-    title = f"{len(moved):,} of {len(found.baseline):,} rows are decided otherwise because of the rules"
+    moved = np.flatnonzero(found.changed)
+    title = f"{len(found.baseline):,} rows, {found.describe()}"
     if found.before.ndim > 1 or not len(moved):  # sets of labels have no one decision before
         return make_card(title)
     names = [str(action) for action in found.actions]
@@ -29,9 +29,11 @@ def format_html(found: Explanation) -> str:
         [names[pairs[i][0]], names[pairs[i][1]], f"{counts[i]:,}", draw_bar(float(counts[i]), most)]
         for i in order.tolist()
     ]
-    table = make_table(("from", "to", "rows", ""), changes, numbers=(2,))
+    table = make_table(("your model", "this policy", "rows", ""), changes, numbers=(2,))
     first = make_table(
-        ("row", "from", "to", "pulled most by"), _list_moved(found, moved[:_SHOWN_ROWS], names), numbers=(0,)
+        ("row", "your model", "this policy", "pulled most by"),
+        _list_moved(found, moved[:_SHOWN_ROWS], names),
+        numbers=(0,),
     )
     return make_card(title, table, fold("the first of them", first))
 
@@ -42,6 +44,7 @@ def _list_moved(found: Explanation, rows: Any, names: list[str]) -> list[list[Ce
     for row in rows.tolist():
         before, after = int(found.before[row]), int(found.after[row])
         pulls = found.pulls[row, :, after] - found.pulls[row, :, before]
-        rule = make_code(found.rules[int(np.argmax(pulls))]) if len(pulls) else "no rule: it costs less"
+        pulled = found.moved[row] and len(pulls) and pulls.max() > 0
+        rule = make_code(found.rules[int(np.argmax(pulls))]) if pulled else "no rule: it costs less"
         cells.append([f"{row}", names[before], names[after], rule])
     return cells

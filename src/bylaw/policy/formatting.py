@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bylaw._base.markup import Content, Html
 from bylaw._base.notebook import Cell, draw_bar, fold, make_card, make_code, make_table
 from bylaw.formulation.solution import RulePrice
-from bylaw.language.expressions import format_conditions, shorten
+from bylaw.language.expressions import CHANGED, format_conditions, shorten
 
 if TYPE_CHECKING:
     from bylaw.policy.policy import Policy
@@ -35,13 +35,36 @@ def format_text(policy: Policy) -> str:
 
 
 def _describe_fit(policy: Policy) -> str:
-    """Whether the rules hold on the fitted rows and, where that is estimated, on others."""
-    if (rates := policy.fitted_rates) is not None:
-        return str(rates) if policy.certificate is None else rates.describe_fitted_rows()
+    """Return whether the rules hold on the fitted rows, as observed or as predicted, and, where that is
+    estimated, on others."""
+    rates = policy.fitted_rates
+    how = "as predicted by the model's probabilities, " if _is_predicted(policy) else ""
+    if rates is not None:
+        return how + (str(rates) if policy.certificate is None else rates.describe_fitted_rows())
+    if not policy.problem.rules:
+        return "there are no rules"
     missed = policy.guarantee.violation
     if missed > _NOTABLE:
-        return f"the rules are missed by {missed:.2g} in all on the fitted rows"
-    return f"the rules hold to {missed:.2g} on the fitted rows"
+        return f"{how}the rules are violated by {missed:.2g} in all on the fitted rows"
+    return f"{how}the rules hold to {missed:.2g} on the fitted rows"
+
+
+def _is_predicted(policy: Policy) -> bool:
+    """Return whether some rule is about labels or groups that are not known at decision time, or about costs,
+    and nothing of that was observed: its rate is then the one that the model predicts."""
+    if policy.fitted_rates is not None and policy.fitted_rates.observed:
+        return False
+    space, attributes = policy.action_space, policy.feature_map.attributes
+    groups = {name: attribute.values for name, attribute in attributes.items()}
+    rules = policy.problem.expand(space.classes, groups, space.options)
+    hidden = {name for name, attribute in attributes.items() if not attribute.known}
+    return any(
+        atom.needs_label(space)
+        or atom.reads("cost") not in (None, CHANGED)
+        or not hidden.isdisjoint(name for name, _ in atom.conditions)
+        for found in rules
+        for atom in found.rule.atoms()
+    )
 
 
 def _describe_worst(policy: Policy) -> str:

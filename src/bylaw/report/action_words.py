@@ -5,6 +5,7 @@ A new kind of action space needs one entry in `WORDS`, and nothing else in the r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,10 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
+from bylaw.auditing.costs import is_observed
+from bylaw.formulation.row_rates import measure_rate
 from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import LABEL, Atom, Rate
 from bylaw.language.rates import accepted, error, miscoverage, rejected, size
-from bylaw.report.number_format import format_percent, round_number, shorten
+from bylaw.language.worst import Objective
+from bylaw.report.number_format import (
+    find_objective_unit,
+    format_amount,
+    format_percent,
+    round_number,
+    shorten,
+)
 from bylaw.report.sentences import describe_rate
 
 if TYPE_CHECKING:
@@ -47,9 +57,9 @@ class ActionWords:
     more_mistakes: str  # completed by "in 2 groups: ..."
     change: str  # when a decision counts as changed
     changes: str  # how many have changed, {share}
-    describe_cost: Callable[[ReportRows, str], str]  # of the rows, and how errors were measured
+    describe_mistakes: Callable[[ReportRows, str], str]  # of the rows, and how errors were measured
     list_figures: Callable[[ReportRows], list[Figure]]
-    compute_changes: Callable[[Floats, Floats], Floats]  # of the baseline and of probabilities, to (n_rows,)
+    compute_changes: Callable[[Floats, Floats], Floats]  # of your model and of probabilities, to (n_rows,)
     glossary: str = ""  # explains a word of its own
     withheld: Rate | None = None  # the share of cases without an answer, which count as no error
     withheld_name: str = ""  # what these are
@@ -78,11 +88,43 @@ def name_action(space: ActionSpace, position: int) -> str:
     return f"“{shorten(space.actions[position], _LONGEST_CELL)}”"
 
 
-def _describe_errors(rows: ReportRows, measured: str) -> str:
+def describe_cost(rows: ReportRows, measured: str) -> str:
+    """What is minimised, in its own unit, and mistakes: with your model, without rules and with rules."""
+    if is_about_mistakes(rows):
+        return rows.words.describe_mistakes(rows, measured)
+    policy = rows.policy
+    minimize, space = policy.problem.minimize, policy.action_space
+    how = measured if is_observed(minimize, rows.seen, space) else "as predicted"
+    costs = rows.compare(minimize).describe(
+        bool(policy.problem.rules), lambda cost: format_amount(cost, find_objective_unit(minimize))
+    )
+    said = f"The objective, {describe_rate(minimize, space.kind).rstrip(',')}, is {costs} ({how})."
+    return f"{said} {rows.words.describe_mistakes(rows, measured)}".rstrip()
+
+
+def is_about_mistakes(rows: ReportRows) -> bool:
+    """Whether mistakes are what is minimised."""
+    return str(rows.policy.problem.minimize) == str(rows.words.mistake)
+
+
+def list_figures(rows: ReportRows) -> list[Figure]:
+    """What is minimised, in its own unit, unless that is mistakes; and mistakes and changes."""
+    figures, minimize = rows.words.list_figures(rows), rows.policy.problem.minimize
+    if is_about_mistakes(rows):
+        return figures
+    name = describe_rate(minimize, rows.policy.action_space.kind).rstrip(",")
+    return [_compare_rate("Objective", minimize, rows, f"{shorten(name, _LONGEST_NAME)}: "), *figures]
+
+
+def _describe_errors(rows: ReportRows, measured: str, reason: str = "") -> str:
     costs = rows.compare(error())
+    model, without, after = map(format_percent, costs)
+    known = rows.policy.problem.rules and not math.isnan(costs.without_rules)
+    unruled = f"Without rules, {without} are answered wrongly{_count_withheld(rows)}. " if known else ""
+    how = "With rules" if rows.policy.problem.rules else "With this policy, which has no rules"
     return (
-        f"The baseline, the model without rules, answers {format_percent(costs.baseline)} of all cases "
-        f"wrongly ({measured}). With the rules, {format_percent(costs.policy)} are answered wrongly."
+        f"Your model answers {model} of all cases wrongly ({measured}). {unruled}{how}, {after} are answered "
+        f"wrongly{reason}."
     )
 
 
@@ -90,15 +132,20 @@ def _describe_fewer_answers(rows: ReportRows, measured: str) -> str:
     """Errors that fall because fewer cases get an answer are said to do so, with those among the answered."""
     words, costs = rows.words, rows.compare(error())
     assert words.withheld is not None
-    before, after = format_percent(costs.baseline), format_percent(costs.policy)
     share = rows.measure(words.withheld)
     fewer = f"{format_percent(share)} of all cases are {words.withheld_name}"
-    falls = costs.policy < costs.baseline and share > 0
+    falls = costs.policy < costs.model and share > 0
     reason = f", because {fewer} and count as no error" if falls else f", and {fewer}"
-    return (
-        f"The baseline, the model without rules, answers {before} of all cases wrongly ({measured}). With "
-        f"the rules, {after} are answered wrongly{reason}{_compare_answered(rows)}."
-    )
+    return _describe_errors(rows, measured, f"{reason}{_compare_answered(rows)}")
+
+
+def _count_withheld(rows: ReportRows) -> str:
+    """How many cases get no answer without rules."""
+    words, chances = rows.words, rows.without_rules
+    if words.withheld is None or chances is None:
+        return ""
+    share = measure_rate(words.withheld, rows.seen, chances, rows.policy.action_space)
+    return f", and {format_percent(share)} are {words.withheld_name}" if share > 0 else ""
 
 
 def _compare_answered(rows: ReportRows) -> str:
@@ -110,26 +157,17 @@ def _compare_answered(rows: ReportRows) -> str:
     return f"; of the cases that still get an answer, {format_percent(share)} get a wrong one"
 
 
-def _describe_routes(rows: ReportRows, measured: str) -> str:
-    minimize = rows.policy.problem.minimize
-    costs = rows.compare(minimize)
-    return (
-        f"The cost, {describe_rate(minimize)}, is {round_number(costs.baseline)} for the baseline, the best "
-        f"option of each case without rules, and {round_number(costs.policy)} with the rules ({measured})."
-    )
-
-
 def _describe_sets(rows: ReportRows, measured: str) -> str:
     costs, mean = rows.compare(miscoverage()), round_number(rows.measure(size()))
     return (
         f"The sets miss the true label of {format_percent(costs.policy)} of the cases ({measured}) and "
-        f"contain {mean} {'label' if mean == '1' else 'labels'} on average; the baseline, the model’s single "
-        f"best label, misses {format_percent(costs.baseline)}."
+        f"contain {mean} {'label' if mean == '1' else 'labels'} on average; your model, with its single best "
+        f"label, misses {format_percent(costs.model)}."
     )
 
 
 def _list_answer_figures(rows: ReportRows) -> list[Figure]:
-    return [_compare_mistakes("Wrong answers", error(), "baseline → with the rules", rows), _changed(rows)]
+    return [_compare_rate("Wrong answers", error(), rows), _changed(rows)]
 
 
 def _list_referral_figures(rows: ReportRows) -> list[Figure]:
@@ -149,39 +187,37 @@ def _list_fewer_answers(rows: ReportRows, name: str, remark: str) -> list[Figure
     return [mistakes._replace(remark=counted), Figure(name, share, remark), changed]
 
 
-def _list_route_figures(rows: ReportRows) -> list[Figure]:
-    costs = rows.compare(rows.policy.problem.minimize)
-    numbers = f"{round_number(costs.baseline)} → {round_number(costs.policy)}"
-    return [Figure("Cost", numbers, "baseline → with the rules"), _changed(rows)]
-
-
 def _changed(rows: ReportRows) -> Figure:
     changed = format_percent(rows.compute_changed_share(rows.all_rows))
-    return Figure("Decisions changed", changed, "compared with the baseline")
+    return Figure("Decisions changed", changed, "compared with your model")
 
 
 def _list_set_figures(rows: ReportRows) -> list[Figure]:
     changed = format_percent(rows.compute_changed_share(rows.all_rows))
     return [
-        _compare_mistakes("True label missed", miscoverage(), "best label → sets", rows),
+        _compare_rate("True label missed", miscoverage(), rows),
         Figure("Labels in a set", round_number(rows.measure(size())), "on average"),
-        Figure("Sets changed", changed, "not just the best label"),
+        Figure("Sets changed", changed, "not just the best label of your model"),
     ]
 
 
-def _compare_mistakes(name: str, rate: Rate, remark: str, rows: ReportRows) -> Figure:
-    costs = rows.compare(rate)
-    return Figure(name, f"{format_percent(costs.baseline)} → {format_percent(costs.policy)}", remark)
+def _compare_rate(name: str, rate: Objective, rows: ReportRows, about: str = "") -> Figure:
+    """A rate with your model and with rules, and without rules below it."""
+    costs, rules, unit = rows.compare(rate), rows.policy.problem.rules, find_objective_unit(rate)
+    model, without, after = (format_amount(cost, unit) for cost in costs)
+    unruled = f"; {without} without rules" if rules and not math.isnan(costs.without_rules) else ""
+    remark = f"{about}your model → with {'rules' if rules else 'this policy'}{unruled}"
+    return Figure(name, f"{model} → {after}", remark)
 
 
-def _compute_other_answers(baseline: Floats, probabilities: Floats) -> Floats:
-    """The probability of another action than the baseline's."""
-    return 1.0 - (baseline * probabilities).sum(axis=1)
+def _compute_other_answers(model: Floats, probabilities: Floats) -> Floats:
+    """The probability of another action than the one of your model."""
+    return 1.0 - (model * probabilities).sum(axis=1)
 
 
-def _compute_other_sets(baseline: Floats, probabilities: Floats) -> Floats:
-    """The probability of another set than that of the baseline's label alone."""
-    return 1.0 - np.where(baseline > 0, probabilities, 1.0 - probabilities).prod(axis=1)
+def _compute_other_sets(model: Floats, probabilities: Floats) -> Floats:
+    """The probability of another set than the one with the label of your model alone."""
+    return 1.0 - np.where(model > 0, probabilities, 1.0 - probabilities).prod(axis=1)
 
 
 def _list_referral_gaps(rows: ReportRows) -> list[str]:
@@ -214,10 +250,10 @@ _ANSWERS = ActionWords(
     title="Decided “{name}”",
     mistakes="Answered wrongly, {measured}",
     mistake_name="Wrong answers",
-    more_mistakes="Wrong answers rise",
-    change="A decision counts as changed if it is not that of the baseline, the model without rules.",
-    changes="In {share} of the cases the decision differs from the baseline",
-    describe_cost=_describe_errors,
+    more_mistakes="wrong answers rise",
+    change="A decision counts as changed if it is not that of your model.",
+    changes="In {share} of the cases the decision is not that of your model",
+    describe_mistakes=_describe_errors,
     list_figures=_list_answer_figures,
     compute_changes=_compute_other_answers,
 )
@@ -228,7 +264,7 @@ _REFERRALS = replace(
     cost_note="A case that is referred counts as no error.",
     withheld=rejected(),
     withheld_name="referred",
-    describe_cost=_describe_fewer_answers,
+    describe_mistakes=_describe_fewer_answers,
     list_figures=_list_referral_figures,
     glossary="“Referred” means: no automatic answer. ",
     list_gaps=_list_referral_gaps,
@@ -240,7 +276,7 @@ _OPTIONS = replace(
     cost_note="A case that is sent to an option counts as no error.",
     withheld=1 - accepted(),
     withheld_name="sent to an option",
-    describe_cost=_describe_fewer_answers,
+    describe_mistakes=_describe_fewer_answers,
     list_figures=_list_option_figures,
 )
 _ROUTES = replace(
@@ -248,8 +284,8 @@ _ROUTES = replace(
     mistake=None,
     offer="one of {options}",
     title="Sent to “{name}”",
-    describe_cost=_describe_routes,
-    list_figures=_list_route_figures,
+    describe_mistakes=lambda rows, measured: "",
+    list_figures=lambda rows: [_changed(rows)],
 )
 _SETS = ActionWords(
     mistake=miscoverage(),
@@ -259,10 +295,10 @@ _SETS = ActionWords(
     title="In the set: “{name}”",
     mistakes="Sets that miss the true label, {measured}",
     mistake_name="True label missed",
-    more_mistakes="Sets miss the true label more often",
-    change="A set counts as changed if it is not just the model’s best label.",
-    changes="In {share} of the cases the set is not just the model’s best label",
-    describe_cost=_describe_sets,
+    more_mistakes="sets miss the true label more often",
+    change="A set counts as changed if it is not just the best label of your model.",
+    changes="In {share} of the cases the set is not just the best label of your model",
+    describe_mistakes=_describe_sets,
     list_figures=_list_set_figures,
     compute_changes=_compute_other_sets,
 )

@@ -17,6 +17,7 @@ from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
+from bylaw.fitting.solve import solve_without_rules
 from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import bound_rates
@@ -208,14 +209,19 @@ def report(
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, policy)
     file_digest = policy.file_digest if file_digest is None else file_digest  # before an audit is noted
+    outcomes = {"labels": labels, "groups": groups, "seen_weights": seen_weights}
     fitted = make_report_rows(
         policy,
-        HeldOut(evidence, labels, groups, seen_weights=seen_weights),
+        HeldOut(evidence, **outcomes),
         held_out=False,
         min_cell=min_cell,
+        without_rules=solve_without_rules(policy, evidence, **outcomes) if held_out is None else None,
     )
-    found = None if held_out is None else _audit_held_out(policy, held_out, confidence)
-    judged = fitted if held_out is None else make_report_rows(policy, held_out, True, min_cell)
+    judged, found = fitted, None
+    if held_out is not None:
+        found = _audit_held_out(policy, held_out, confidence)
+        without = solve_without_rules(policy, evidence, held_out.evidence, **outcomes)
+        judged = make_report_rows(policy, held_out, held_out=True, min_cell=min_cell, without_rules=without)
     wanted = points or frontiers is not None
     traced = trace_curves(fitted, points, frontiers, kept) if wanted else Curves()
     context = ReportContext(

@@ -12,6 +12,7 @@ from bylaw.auditing.verdicts import TOLERANCE
 from bylaw.language.expressions import Rate, Ratio, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
+from bylaw.language.worst import Objective, Worst
 
 Unit = Literal["share", "points", "plain"]  # a share of all, a difference of shares, any other number
 _SPACE = "\N{NO-BREAK SPACE}"
@@ -121,6 +122,15 @@ def find_unit(rate: Rate | Ratio) -> Unit:
     if not rate.is_probability:
         return "plain"
     return "share" if len(rate.terms) == 1 and rate.terms[0][1] == 1 else "points"
+
+
+def find_objective_unit(rate: Objective) -> Unit:
+    """Return how values of what is minimised are read: of a share and of one less a share, as a share."""
+    if isinstance(rate, Worst):
+        return "share" if rate.is_probability else "plain"
+    if isinstance(rate, Rate) and rate.is_probability and len(rate.terms) == 1:
+        return "share" if (rate.terms[0][1], rate.constant) in ((1.0, 0.0), (-1.0, 1.0)) else "points"
+    return find_unit(rate)
 
 
 def find_level_unit(statement: Statement) -> Unit:

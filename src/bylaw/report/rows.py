@@ -1,4 +1,5 @@
-"""The rows that a report measures: as observed, as the baseline decides them, and as the policy does."""
+"""The rows that a report measures: as observed, and as they are decided by your model, without rules and with
+rules."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from bylaw.auditing.verdicts import list_hidden_rules
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import BylawError
-from bylaw.formulation.row_rates import decide_baseline, measure_rate
+from bylaw.formulation.row_rates import decide_as_model, measure_rate
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
 from bylaw.language.families import Family
 from bylaw.language.problem import Problem
@@ -65,7 +66,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReportRows:
-    """Rows with the decisions of the baseline and the probabilities of the policy."""
+    """Rows with the decisions of your model, those without rules, and the probabilities of the policy."""
 
     policy: Policy
     evidence: Evidence  # as the policy sees them
@@ -73,7 +74,8 @@ class ReportRows:
     labelled: bool
     held_out: bool
     fitted: bool  # the policy was chosen on them
-    baseline: Floats  # (n_rows, n_actions): the decisions of the model without rules, one label each
+    model: Floats  # (n_rows, n_actions): the decisions of your model, one label each
+    without_rules: Floats | None  # (n_rows, n_actions): probabilities without rules, where they are known
     probabilities: Floats  # (n_rows, n_actions); for sets, of inclusion
     given: HeldOut | None = None  # as they were given: labels and groups as far as they are known
     min_cell: int = MIN_CELL  # rows that a group must have to be shown
@@ -108,10 +110,15 @@ class ReportRows:
         return {}
 
     def compare(self, rate: Objective) -> Costs:
-        """A rate of the baseline and of the policy."""
+        """A rate with your model, without rules and with rules."""
         if rate not in self._compared:
             self._compared[rate] = compare_costs(
-                self.policy, self.seen, rate, probabilities=self.probabilities, baseline=self.baseline
+                self.policy,
+                self.seen,
+                rate,
+                probabilities=self.probabilities,
+                model=self.model,
+                without_rules=self.without_rules,
             )
         return self._compared[rate]
 
@@ -131,23 +138,23 @@ class ReportRows:
             return None
 
     def compute_shares(self, cell: Cell) -> tuple[Floats, Floats]:
-        """(n_actions,) each: how often the baseline and the policy take each action in a group; for sets,
+        """(n_actions,) each: how often your model and the policy take each action in a group; for sets,
         include it."""
-        before, after = (cell.weights @ taken for taken in (self.baseline, self.probabilities))
+        before, after = (cell.weights @ taken for taken in (self.model, self.probabilities))
         return before / cell.weights.sum(), after / cell.weights.sum()
 
     @cached_property
     def change_probability(self) -> Floats:
-        """(n_rows,): that a decision is not the baseline's; for sets, not that label alone."""
-        return self.words.compute_changes(self.baseline, self.probabilities)
+        """(n_rows,): that a decision is not the one of your model; for sets, not that label alone."""
+        return self.words.compute_changes(self.model, self.probabilities)
 
     def compute_changed_share(self, cell: Cell) -> float:
         return float(cell.weights @ self.change_probability / cell.weights.sum())
 
     def compute_flow(self, cell: Cell) -> Floats:
-        """(n_actions, n_actions): the share of cases with this decision of the baseline and this one of the
+        """(n_actions, n_actions): the share of cases with this decision of your model and this one of the
         policy."""
-        return (self.baseline * cell.weights[:, None]).T @ self.probabilities / cell.weights.sum()
+        return (self.model * cell.weights[:, None]).T @ self.probabilities / cell.weights.sum()
 
     @cached_property
     def decision_confidence(self) -> Floats:
@@ -219,8 +226,14 @@ def make_partition(seen: ObservedRows, attributes: tuple[str, ...], min_cell: in
     return Partition(" × ".join(attributes), shown, len(cells) - len(shown), is_predicted)
 
 
-def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool, min_cell: int = MIN_CELL) -> ReportRows:
-    """Rows with all that a report measures on them."""
+def make_report_rows(
+    policy: Policy,
+    rows: HeldOut,
+    held_out: bool,
+    min_cell: int = MIN_CELL,
+    without_rules: Floats | None = None,
+) -> ReportRows:
+    """Return rows with all that a report measures on them, given the decisions without rules."""
     evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
     seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights, rows.outcomes)
     hashed = hash_evidence(policy.feature_map, evidence)
@@ -231,7 +244,8 @@ def make_report_rows(policy: Policy, rows: HeldOut, held_out: bool, min_cell: in
         labelled=LABEL in seen.observed,
         held_out=held_out,
         fitted=shares_rows(hashed, policy.fingerprints),
-        baseline=decide_baseline(policy.problem, evidence),
+        model=decide_as_model(policy.problem, evidence, policy.frequencies),
+        without_rules=without_rules,
         probabilities=policy.probabilities(evidence),
         given=rows,
         min_cell=min_cell,

@@ -26,7 +26,7 @@ from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
-from bylaw.report.number_format import Unit, find_unit
+from bylaw.report.number_format import find_objective_unit
 from bylaw.report.rows import Cell, Partition, ReportRows
 from bylaw.report.sentences import describe_rate, name_cost, write_price, write_sentence
 
@@ -37,31 +37,24 @@ _ROUNDING = 1e-6  # of a rate
 _SETTLED, _LEANING = 0.99, 0.75  # probabilities of the likeliest decision
 
 
-def find_objective_unit(rate: Objective) -> Unit:
-    """How values of what is minimised are read."""
-    if isinstance(rate, Rate):
-        return find_unit(rate)
-    return "share" if rate.is_probability else "plain"
-
-
 def describe_cost(minimize: Objective, kind: Kind) -> dict[str, Any]:
     """What is minimised, in words."""
     return {
         "name": name_cost(minimize),
-        "words": describe_rate(minimize, kind),
+        "words": describe_rate(minimize, kind).rstrip(","),
         "unit": find_objective_unit(minimize),
     }
 
 
-def draw_cost(rows: ReportRows, baseline: Baseline) -> dict[str, Any]:
-    """What is minimised, before and after."""
-    policy, minimize, kind = rows.policy, rows.policy.problem.minimize, rows.policy.action_space.kind
-    counted = not math.isnan(baseline.cost)
-    after = policy.expected(minimize, rows.seen, probabilities=rows.probabilities) if counted else math.nan
+def draw_cost(rows: ReportRows) -> dict[str, Any]:
+    """What is minimised, with your model, without rules and with rules."""
+    minimize, kind = rows.policy.problem.minimize, rows.policy.action_space.kind
+    costs = rows.compare(minimize)
     return {
         **describe_cost(minimize, kind),
-        "before": baseline.cost,
-        "after": after,
+        "before": costs.model,
+        "without_rules": costs.without_rules,
+        "after": costs.policy,
         "observed": is_observed(minimize, rows.seen, rows.policy.action_space),
     }
 
@@ -220,19 +213,16 @@ def _is_estimated(cell: Cell, seen: ObservedRows) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Baseline:
-    """The model without rules, on the groups."""
+class ModelRates:
+    """Rates of your model's decisions in the groups."""
 
-    decisions: Floats  # (n_rows, n_actions), one-hot
-    cost: float
     shares: Floats  # (n_groups, n_actions)
     mistakes: list[float | None]
 
     @classmethod
-    def measure(cls, decisions: Floats, table: GroupTable, rows: ReportRows) -> Baseline:
-        """Of its decisions on the rows."""
-        cost = rows.compare(rows.policy.problem.minimize).baseline
-        return cls(decisions, cost, table.average(decisions), find_mistakes(decisions, table, rows))
+    def measure(cls, table: GroupTable, rows: ReportRows) -> ModelRates:
+        """Return the rates of the decisions on these rows."""
+        return cls(table.average(rows.model), find_mistakes(rows.model, table, rows))
 
 
 def find_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> list[float | None]:
@@ -258,7 +248,7 @@ def _measure_mistakes(rate: Rate, decisions: Floats, rows: ReportRows) -> float 
 
 
 def draw_groups(
-    table: GroupTable, baseline: Baseline, rows: ReportRows, intervals: bool
+    table: GroupTable, model: ModelRates, rows: ReportRows, intervals: bool
 ) -> list[dict[str, Any]]:
     """How often each action is taken in each group, and how often wrongly."""
     after = table.average(rows.probabilities)
@@ -270,11 +260,11 @@ def draw_groups(
         "value": [cell.name for cell in table.cells],
         "rows": table.total.tolist(),
         "share": (table.total / table.total[0]).tolist(),
-        "before": baseline.shares.tolist(),
+        "before": model.shares.tolist(),
         "after": after.tolist(),
         "lower": low,
         "upper": high,
-        "mistakes_before": baseline.mistakes,
+        "mistakes_before": model.mistakes,
         "mistakes_after": find_mistakes(rows.probabilities, table, rows),
     }
     groups = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -286,7 +276,7 @@ def draw_groups(
 
 
 def draw_changes(table: GroupTable, rows: ReportRows) -> dict[str, Any]:
-    """Which decisions are not the baseline's."""
+    """Which decisions are not those of your model."""
     changed = table.average(rows.change_probability).tolist()
     by_group = [
         {"name": part.name, "value": cell.name, "changed": share}

@@ -14,14 +14,15 @@ import numpy as np
 
 from bylaw._base.interruption import interrupting
 from bylaw._base.json_reader import format_json
+from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_min_cell
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError
 from bylaw.fitting.conflicts import Diagnosis
 from bylaw.fitting.frontier import frontier
-from bylaw.fitting.solve import solve
-from bylaw.formulation.row_rates import decide_baseline
+from bylaw.fitting.solve import solve, solve_without_rules
+from bylaw.formulation.row_rates import decide_as_model
 from bylaw.formulation.solution import Status
 from bylaw.language.expressions import LABEL
 from bylaw.language.parser import Statement, describe_words
@@ -285,11 +286,11 @@ class Session:
     def _draw(self, policy: Policy, question: Question) -> dict[str, Any]:
         rows, observed = self._make_rows(policy, question.view), question.view == "observed"
         table = self._find_table(policy.problem, question.view, rows.seen)
-        baseline = self._find_baseline(table, rows)
+        model = self._measure_model(table, rows)
         excesses = self._solvers[question.view].take_excesses(policy.solution.multipliers)
         excesses = excesses if policy.lottery else {}  # those are of randomised decisions
         rules: list[Any] = [None] * len(question.rules)
-        cost, minimize = picture.draw_cost(rows, baseline), policy.problem.minimize
+        cost, minimize = picture.draw_cost(rows), policy.problem.minimize
         every = zip(question.places, picture.draw_rules(rows, observed, excesses), strict=True)
         for (place, drawn), statement in zip(every, policy.problem.rules, strict=True):
             rules[place] = drawn
@@ -302,7 +303,7 @@ class Session:
             "rules": rules,
             "kind": policy.action_space.kind,
             "actions": list(policy.actions),
-            "partitions": picture.draw_groups(table, baseline, rows, observed),
+            "partitions": picture.draw_groups(table, model, rows, observed),
             **picture.draw_changes(table, rows),
             "random": picture.draw_chance(rows),
             "intervals": picture.INTERVAL if observed else None,
@@ -394,10 +395,12 @@ class Session:
         return options | (self._name_outcomes() if observed else {})
 
     def _make_rows(self, policy: Policy, view: View) -> ReportRows:
-        evidence = policy.feature_map.admit(self.evidence)
-        computed = bool(policy.problem.functions)  # costs that the rows do not have by themselves
+        evidence = policy.feature_map.admit(policy.calibrate(self.evidence))
+        # Costs that the rows do not have by themselves, or probabilities that are not their own.
+        computed = bool(policy.problem.functions or policy.calibration)
         seen = observe(evidence, *self._outcomes(view)) if computed else self._observe(view)
-        decide = partial(decide_baseline, policy.problem, evidence)
+        stated = policy.problem.minimize, policy.action_space
+        decide = partial(decide_as_model, policy.problem, evidence, policy.frequencies)
         return ReportRows(
             policy=policy,
             evidence=evidence,
@@ -405,10 +408,16 @@ class Session:
             labelled=LABEL in seen.observed,
             held_out=False,
             fitted=True,
-            baseline=self._recall("decisions", (policy.problem.minimize, policy.action_space), decide),
+            model=self._recall("decisions", stated, decide),
+            without_rules=self._decide_without_rules(policy, view, stated),
             probabilities=policy.probabilities(evidence),
             min_cell=self.min_cell,
         )
+
+    def _decide_without_rules(self, policy: Policy, view: View, stated: Any) -> Floats | None:
+        outcomes = dict(zip(("labels", "groups", "seen_weights"), self._outcomes(view), strict=True))
+        decide = partial(solve_without_rules, policy, self.evidence, **outcomes)
+        return self._recall("without rules", (stated, view), decide) if policy.problem.rules else decide()
 
     def _find_table(self, problem: Problem, view: View, seen: ObservedRows) -> picture.GroupTable:
         named = tuple(list_partitions(problem, seen))
@@ -419,11 +428,9 @@ class Session:
 
         return self._recall("table", (named, view), make)
 
-    def _find_baseline(self, table: picture.GroupTable, rows: ReportRows) -> picture.Baseline:
-        measure = partial(picture.Baseline.measure, rows.baseline, table, rows)
-        return self._recall(
-            "baseline", (table, id(rows.baseline), rows.seen, rows.policy.problem.minimize), measure
-        )
+    def _measure_model(self, table: picture.GroupTable, rows: ReportRows) -> picture.ModelRates:
+        measure = partial(picture.ModelRates.measure, table, rows)
+        return self._recall("model", (table, id(rows.model), rows.seen), measure)
 
     def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
         """What does not depend on levels, from the last answer."""

@@ -197,11 +197,8 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
             what = "it" if len(needs) == 1 else f"all {len(needs)}"
             tell(f"  {describe_need(max(needs), found.rows, what)}")
     kind = describe_cost(found)
-    before = "not known" if math.isnan(found.cost_before) else f"{found.cost_before:.4g}"
-    tell(
-        f"{found.rows:,} rows; {found.objective}, {kind}: {before} without rules, "
-        f"{found.cost_after:.4g} with them{format_referred(found.rejected)}"
-    )
+    costs = found.costs.describe(bool(found.rules))
+    tell(f"{found.rows:,} rows; {found.objective}, {kind}: {costs}{format_referred(found.rejected)}")
     for name, count in found.seen_rows.items():
         tell(f"{name} was seen on {count:,} of {found.rows:,} rows: rules that refer to it go by those")
     if found.looks:

@@ -68,15 +68,20 @@ def run_explain(
     # As `bylaw decide` draws it.
     drawn = column.to_plain(chosen.decide(evidence, ids=[row_id], key=secret)[0]) if has_id else None
     before, after = column.name_best(why.before[0]), column.name_best(why.after[0])
+    without = None if why.without_rules is None else column.name_best(why.without_rules[0])
     if as_json:
-        best = {"before": before, "after": after}
+        best = {"before": before, "without_rules": without, "after": after}
         show_json({"id": row_id, "decision": drawn, **best, "actions": _list_actions(why)})
         return
     _show_row(evidence)
     _show_why(why, chosen)
-    changed = f"changed the best decision from {before} to {after}"
-    same = f"did not change the best decision, {after}"
-    tell(f"The rules {changed if why.moved[0] else same}.")
+    tell(f"Your model decides {before}.")
+    if without is None:
+        tell(f"The best decision of this policy is {after}.")
+    elif why.moved[0]:
+        tell(f"The rules changed the best decision from {without} to {after}.")
+    else:
+        tell(f"The rules did not change the best decision, {after}.")
     if reason := _name_reason(why, chosen):
         tell(reason)
     if has_id:
@@ -180,7 +185,7 @@ def _show_why(why: Explanation, policy: Policy) -> None:
     shown = _choose_actions(why)
     lines = [
         ("probability", [f"{chance:.4f}" for chance in why.probabilities[0]]),
-        ("without rules", _format_shares(why.baseline[0])),
+        (_name_base(why), _format_shares(why.baseline[0])),
         *((f"({i})", _format_shares(pull)) for i, pull in enumerate(pulls.values(), 1)),
         ("score", _format_shares(why.scores[0])),
     ]
@@ -189,11 +194,17 @@ def _show_why(why: Explanation, policy: Policy) -> None:
     if left_out := len(why.actions) - len(shown):
         tell(f"Less likely, and only in --json: {left_out} other action{'s' if left_out > 1 else ''}.")
     if pulls:
-        tell(
-            f"Without rules, the score of an action is minus its {policy.problem.minimize}. Pulls add to it:"
-        )
+        minus, what = "minus its", policy.problem.minimize
+        if why.without_rules is None:
+            minus = "minus its effect, at this policy, on"
+        tell(f"{_name_base(why).capitalize()}, the score of an action is {minus} {what}. Pulls add to it:")
     for i, rule in enumerate(pulls, 1):
         tell(f"({i}) {rule}")
+
+
+def _name_base(why: Explanation) -> str:
+    """Return what scores are before rules pull at them."""
+    return "before pulls" if why.without_rules is None else "without rules"
 
 
 def _show_row(evidence: Evidence) -> None:
@@ -209,9 +220,9 @@ def _show_row(evidence: Evidence) -> None:
 
 def _name_reason(why: Explanation, policy: Policy) -> str:
     """The rule that pulled most from the one decision to the other, by its number."""
-    if why.before.ndim > 1 or not why.moved[0]:
+    if why.without_rules is None or why.before.ndim > 1 or not why.moved[0]:
         return ""
-    before, after = int(why.before[0]), int(why.after[0])
+    before, after = int(why.without_rules[0]), int(why.after[0])
     pulls = [float(pull[after] - pull[before]) for pull in _add_pulls(why, policy).values()]
     most = max(pulls, default=0.0)
     return f"Most of that is ({pulls.index(most) + 1})." if most > 0 else ""

@@ -226,7 +226,10 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
             "seen_rows": dict(rows.seen_rows),
             "minimize": str(policy.problem.minimize),
             "cost_observed": measured.observed,
-            "cost_before": measured.costs.baseline,
+            "cost_before": measured.costs.model,
+            "cost_without_rules": None
+            if math.isnan(measured.costs.without_rules)
+            else measured.costs.without_rules,
             "cost_after": measured.costs.policy,
             "referred": None if math.isnan(measured.referred) else measured.referred,
             "prices": policy.prices,
@@ -248,13 +251,10 @@ def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
     from bylaw.cli.price_words import word_price, word_saving
     from bylaw.report.sentences import write_sentence
 
-    (before, after), what = measured.costs, policy.problem.minimize
     how = "observed" if measured.observed else "predicted"
     referred = format_referred(measured.referred)
-    tell(
-        f"{measured.n_rows:,} rows: {what}, {how}, is {before:.4g} without rules, {after:.4g} with them"
-        f"{referred}."
-    )
+    costs = measured.costs.describe(bool(policy.problem.rules))
+    tell(f"{measured.n_rows:,} rows: {policy.problem.minimize}, {how}, is {costs}{referred}.")
     for column, count in rows.seen_rows.items():
         tell(f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered.")
     for found in policy.group_rates:

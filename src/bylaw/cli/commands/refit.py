@@ -206,10 +206,11 @@ def _show_text(new: Policy, compared: Comparison, output: Path, report: Path | N
         (_say_churn(one.statement), f"{one.target:.4g}", f"{one.before:.4f}", f"{one.after:.4f}")
         for one in compared.rules
     ]
-    show_table("", ("rule, its worst part", "bound", "before", "after"), lines)
+    show_table("", ("rule, its worst part", "bound", "earlier", "new"), lines)
     tell(
         f"{compared.rows:,} rows: {compared.objective}, {compared.measurement}, is "
-        f"{compared.cost_before:.4g} before and {compared.cost_after:.4g} after{_word_referred(compared)}; "
+        f"{compared.cost_before:.4g} with the earlier policy and {compared.cost_after:.4g} with the new one"
+        f"{_word_referred(compared)}; "
         f"{compared.changed:.2%} of decisions change"
     )
     if new.certificate is not None:

@@ -54,7 +54,8 @@ def _word_facts(policy: Policy) -> dict[str, str]:
         "made": policy.card.created,
         "fitted on": f"{policy.card.source or 'rows in memory'}, {rows}",
         "versions": ", ".join(f"{name} {number}" for name, number in policy.card.versions.items()),
-        "solved to": f"{policy.guarantee.violation:.2g} on the fitted rows{_word_sampling(policy)}",
+        "solved to": f"{policy.guarantee.violation:.2g} on the fitted rows, as predicted by the model's "
+        f"probabilities{_word_sampling(policy)}",
         **({} if policy.hard is None else {"chance": str(policy.hard)}),
         "calibration": "none" if policy.calibration is None else policy.calibration.describe(),
         "certificate": "none" if policy.certificate is None else str(policy.certificate),

@@ -10,6 +10,7 @@ from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, make_section, make_table, tag
 from bylaw.report.number_format import (
     capitalize,
+    find_objective_unit,
     format_amount,
     format_percent,
     format_points,
@@ -38,7 +39,7 @@ def write_earlier_policy(context: ReportContext) -> Html | None:
 
 def _write_lead(compared: Comparison, context: ReportContext) -> str:
     objective = context.policy.problem.minimize
-    unit = "share" if objective.is_probability else "plain"
+    unit = find_objective_unit(objective)
     before, after = (format_amount(cost, unit) for cost in (compared.cost_before, compared.cost_after))
     needs = (
         " The new policy must know what the earlier one would decide: the earlier policy’s file goes with it."

@@ -34,7 +34,10 @@ def write_fingerprint(context: ReportContext) -> Html:
         ("bylaw", version("bylaw")),
         ("Solver", policy.solution.status.name.lower().replace("_", " ")),
         ("Inverse temperature (beta)", round_number(policy.beta, 4)),
-        ("Bounds met on the cases it was chosen on, to within", round_number(policy.guarantee.violation, 2)),
+        (
+            "Bounds met by predicted rates on the cases it was chosen on, to within",
+            round_number(policy.guarantee.violation, 2),
+        ),
     ]
     return make_section(
         "fingerprint",

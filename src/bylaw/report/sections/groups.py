@@ -60,7 +60,7 @@ def _make_legend() -> Html:
     before, after = (
         tag("span", "", class_=f"key {look}", aria_hidden="true") for look in ("before", "after")
     )
-    words = before, " before: the baseline, the model without rules ", after, " after: with the rules"
+    words = before, " before: your model ", after, " after: with rules"
     return tag("p", *words, class_="legend note")
 
 
@@ -77,7 +77,7 @@ def _list_charts(partition: Partition, context: ReportContext) -> list[_Chart]:
         lines = list(zip(cells, before[:, a].tolist(), after[:, a].tolist(), strict=True))
         charts.append(_Chart(title_action(context.policy.action_space, a), False, lines))
     costs = [rows.compare_mistakes(cell) for cell in cells]
-    lines = [(cell, c.baseline, c.policy) for cell, c in zip(cells, costs, strict=True) if c is not None]
+    lines = [(cell, c.model, c.policy) for cell, c in zip(cells, costs, strict=True) if c is not None]
     if len(lines) == len(costs):
         charts.append(_Chart(context.words.mistakes.format(measured=context.measurement), True, lines))
     return charts
@@ -201,7 +201,7 @@ def _compute_moves(context: ReportContext, cell: Cell) -> Floats:
 
 
 def _tabulate_answers(context: ReportContext) -> Html:
-    """Changes among the cases with each decision of the baseline."""
+    """Changes among the cases with each decision of your model."""
     rows = context.judged
     flow = rows.compute_flow(rows.all_rows)[: len(context.policy.action_space.model_actions)]
     total = flow.sum(axis=1)
@@ -215,8 +215,8 @@ def _tabulate_answers(context: ReportContext) -> Html:
         name = shorten(context.policy.actions[a], _NAME)
         drawn = draw_column(f"{name}: {format_percent(share)} changed", share, most)
         lines.append([name, drawn, format_percent(share), format_percent(float(total[a]))])
-    heads = ["Baseline decision", tag("span", "Chart", class_="unseen"), "Changed", "Of all cases"]
-    whole = make_table("Changed decisions by baseline decision", heads, lines, class_="chart wide")
+    heads = ["Decision of your model", tag("span", "Chart", class_="unseen"), "Changed", "Of all cases"]
+    whole = make_table("Changed decisions by decision of your model", heads, lines, class_="chart wide")
     more = len(order) - len(kept)
     left = tag("p", f"Not shown: {pluralize(more, 'more label')}, where fewer cases change.", class_="note")
     return join([whole, left if more > 0 else None])
@@ -226,14 +226,12 @@ def _tabulate_flows(context: ReportContext) -> Html:
     """From what to what: a square table, or the largest changes where there are many labels."""
     rows, space = context.judged, context.policy.action_space
     if len(space.actions) <= _MOST_IN_TABLE:
-        heads = ["Baseline", *(name_action(space, b) for b in range(len(space.actions)))]
+        heads = ["Your model", *(name_action(space, b) for b in range(len(space.actions)))]
         flow = rows.compute_flow(rows.all_rows)[: len(space.model_actions)]
         lines = [
             [name_action(space, a), *(format_percent(float(v)) for v in line)] for a, line in enumerate(flow)
         ]
-        title = (
-            "From what to what: shares of all cases, by baseline decision (row) and policy decision (column)"
-        )
+        title = "From what to what: shares of all cases, by your model (row) and by the policy (column)"
         return fold("From what to what", make_table(title, heads, lines))
     moves = _compute_moves(context, rows.all_rows)
     largest = [np.unravel_index(i, moves.shape) for i in np.argsort(-moves, axis=None)[:_MOST_FLOWS]]

@@ -10,6 +10,7 @@ from bylaw.formulation.solution import HardDecisions, Status
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, join, make_list, make_section, tag
 from bylaw.report.number_format import (
+    count_of,
     format_count,
     format_percent,
     format_points,
@@ -84,13 +85,14 @@ def write_guarantees(context: ReportContext) -> Html:
 
 def _list_guarantees(context: ReportContext) -> list[str]:
     policy, found = context.policy, []
-    basis = "by the model’s probabilities"
+    basis = "as predicted by the model’s probabilities"
     if any(policy.tightened.values()):
-        basis += ", after shifting the rules’ bounds so that observed rates, or a margin, are respected"
+        basis += ", with the rules’ bounds shifted so that observed rates, or a margin, are respected"
     if policy.problem.rules and _is_solved(context):
         found.append(
-            f"On the cases on which the policy was chosen, {basis}, all rules together are missed by no more "
-            f"than {_write_violation(context)}."
+            f"On the cases on which the policy was chosen, {basis}, all rules together are violated by "
+            f"no more than {_write_violation(context)}. This is the precision of the solver: observed rates "
+            "may differ from predicted ones by more."
         )
         excess = policy.guarantee.excess_cost
         cost = format_points(excess) if policy.problem.minimize.is_probability else round_number(excess)
@@ -139,7 +141,8 @@ def _describe_audit(context: ReportContext) -> str:
 
 
 def _list_gaps(context: ReportContext) -> list[str]:
-    missing = [text for text in (_describe_proof_gap(context), _describe_solver_gap(context)) if text]
+    gaps = _describe_violations(context), _describe_proof_gap(context), _describe_solver_gap(context)
+    missing = [text for text in gaps if text]
     if not context.judged.labelled:
         missing.append("That the model’s probabilities are right. No true label was compared with them here.")
     return [
@@ -152,6 +155,18 @@ def _list_gaps(context: ReportContext) -> list[str]:
         *context.words.list_gaps(context.judged),
         "Compliance with the law. The rules are those stated here, and no more.",
     ]
+
+
+def _describe_violations(context: ReportContext) -> str:
+    """Which rules do not hold by the rates of this report."""
+    outside = [one for one in context.bounded_rates if one.verdict in (Verdict.BROKEN, Verdict.VIOLATED)]
+    if not outside:
+        return ""
+    which = count_of(len(outside), len(context.bounded_rates), "rate")
+    return (
+        f"That every rule holds: on {context.judged_name}, {context.rate_measurement}, {which} "
+        f"{'is' if len(outside) == 1 else 'are'} outside the bounds. See “Do they hold?”."
+    )
 
 
 def _describe_proof_gap(context: ReportContext) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bylaw.auditing.verdicts import Verdict
+from bylaw.report.action_words import describe_cost
 from bylaw.report.context import ReportContext, make_badge
 from bylaw.report.markup import Html, make_section, tag
 from bylaw.report.number_format import (
@@ -29,7 +30,7 @@ def write_statement(context: ReportContext) -> Html:
     lines = [
         _write_subject(context),
         *([_write_promise(context), tag("p", *_write_findings(context))] if rules else []),
-        tag("p", context.words.describe_cost(context.judged, context.measurement)),
+        tag("p", describe_cost(context.judged, context.measurement)),
         tag("p", _write_alarms(context)) if context.monitor else None,
         tag("p", _APPROVAL, class_="rule"),
     ]

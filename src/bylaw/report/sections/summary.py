@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bylaw._base.typing import Value
 from bylaw.auditing.verdicts import Verdict
-from bylaw.report.action_words import Figure
+from bylaw.report.action_words import Figure, describe_cost, list_figures
 from bylaw.report.context import ReportContext, make_badge
 from bylaw.report.markup import Html, join, make_section, make_table, tag
 from bylaw.report.number_format import (
@@ -34,13 +34,13 @@ def write_summary(context: ReportContext) -> Html:
     proof = context.policy.certificate
     paragraphs = [
         f"{_write_offer(context)} {_write_verdict(context)}",
-        f"{context.words.describe_cost(context.judged, context.measurement)} {_write_changes(context)}",
+        f"{describe_cost(context.judged, context.measurement)} {_write_changes(context)}",
         _write_worse_off(context),
         "" if proof is None else describe_certificate(proof),
     ]
     random = format_percent(context.judged.random_share)
     figures = [
-        *context.words.list_figures(context.judged),
+        *list_figures(context.judged),
         Figure(
             "Random decisions",
             random,
@@ -53,7 +53,24 @@ def write_summary(context: ReportContext) -> Html:
         tag("div", heading, class_="verdict") if context.bounded_rates else None,
         *(tag("p", text, class_="lead") for text in paragraphs if text),
         tag("dl", *map(_show_figure, figures), class_="figures"),
+        tag("p", _define_references(context), class_="note"),
         _tabulate_groups(context),
+    )
+
+
+def _define_references(context: ReportContext) -> str:
+    """What is compared with what."""
+    policy, space = context.policy, context.policy.action_space
+    decided = f"the {'label' if space.classes else 'option'} of least cost"
+    if not policy.problem.minimize.is_linear and space.classes:
+        decided = "the likeliest label"
+    before = ", before they were calibrated" if policy.calibration else ""
+    said = f"“Your model” decides by its own scores{before}: {decided}. Changes are counted from it."
+    if not policy.problem.rules:
+        return said
+    alike = "calibration and decisions" if policy.calibration else "scores and decisions"
+    return (
+        f"{said} “Without rules” is the best policy for the same objective, {alike}, but without the rules."
     )
 
 
@@ -71,7 +88,7 @@ def _tabulate_groups(context: ReportContext) -> Html | None:
         title = f"{name}: {shorten(cell.name)}" if name else "All cases"
         lines.append([title, format_count(cell.cases), *withheld, *_write_mistakes(context, cell), changed])
     heads = ["Group", "Cases", *([] if words.withheld is None else [capitalize(words.withheld_name)])]
-    heads += [f"{words.mistake_name} before", "After"] if words.mistake is not None else []
+    heads += [f"{words.mistake_name}: your model", "With rules"] if words.mistake is not None else []
     heads += ["Changed"]
     table = make_table(f"Group by group, on {context.judged_name}", heads, lines)
     more = len(cells) + 1 - len(shown)
@@ -84,7 +101,7 @@ def _write_mistakes(context: ReportContext, cell: Cell) -> list[str]:
     if context.words.mistake is None:
         return []
     costs = context.judged.compare_mistakes(cell)
-    return ["—", "—"] if costs is None else [format_percent(cost) for cost in (costs.baseline, costs.policy)]
+    return ["—", "—"] if costs is None else [format_percent(cost) for cost in (costs.model, costs.policy)]
 
 
 def _measure_withheld(context: ReportContext, cell: Cell) -> str:
@@ -115,10 +132,10 @@ def _write_verdict(context: ReportContext) -> str:
         "that at least one rule does not hold.",
         Verdict.UNDECIDED: "The held-out cases do not suffice to prove that every rule holds, or that one "
         f"does not; {_write_estimates(context)}.",
-        Verdict.HOLDS: f"Every rule is satisfied on {context.judged_name}; this is an estimate, and no "
-        "proof for new cases.",
-        Verdict.BROKEN: f"At least one rule is not satisfied on {context.judged_name}; this is an estimate, "
-        "and no proof.",
+        Verdict.HOLDS: f"Every rule is satisfied on {context.judged_name}, {context.rate_measurement}; this "
+        "is an estimate, and no proof for new cases.",
+        Verdict.BROKEN: f"At least one rule is not satisfied on {context.judged_name}, "
+        f"{context.rate_measurement}; this is an estimate, and no proof.",
         Verdict.UNJUDGED: "Not every rule could be judged."
         if context.bounded_rates
         else "There are no rules to be judged.",
@@ -157,17 +174,17 @@ def _write_worse_off(context: ReportContext) -> str:
         for name, cell in cells
         if (costs := rows.compare_mistakes(cell)) is not None
     ]
-    worse = [(name, costs) for name, costs in rates if costs.policy - costs.baseline > _NOTICED]
+    worse = [(name, costs) for name, costs in rates if costs.policy - costs.model > _NOTICED]
     if not worse:
         return ""
-    shown = sorted(worse, key=lambda group: group[1].baseline - group[1].policy)[:_MOST_NAMED]
+    shown = sorted(worse, key=lambda group: group[1].model - group[1].policy)[:_MOST_NAMED]
     groups = [
-        f"{name}, from {format_percent(costs.baseline)} to {format_percent(costs.policy)}"
+        f"{name}, from {format_percent(costs.model)} to {format_percent(costs.policy)}"
         for name, costs in shown
     ]
     more = f" (and {len(worse) - len(shown)} more)" if len(worse) > len(shown) else ""
     number = pluralize(len(worse), "group")
-    return f"{context.words.more_mistakes} in {number}{more}: {join_words(groups)}."
+    return f"Compared with your model, {context.words.more_mistakes} in {number}{more}: {join_words(groups)}."
 
 
 def _show_figure(figure: Figure) -> Html:

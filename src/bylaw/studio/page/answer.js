@@ -41,7 +41,7 @@ function speak(reply) {
   const { cost } = reply;
   const words = {
     solved: () =>
-      `${cost.words || cost.name}: ${formatAmount(cost.before, cost.unit)} without rules, ${formatAmount(cost.after, cost.unit)} with them. ${formatShare(reply.changed)} of decisions change.`,
+      `${cost.words || cost.name}: ${nameCosts(cost)}. ${formatShare(reply.changed)} of decisions differ from those of your model.`,
     conflict: () => "These rules cannot all hold.",
     cancelled: () => "Cancelled.",
   }[reply.status];
@@ -63,18 +63,34 @@ function makeFigure(name, value, remark, main) {
   const below = remark ? make("span", { class: "remark" }, remark) : null;
   return make("div", { class: main ? "main" : null }, make("dt", {}, name), make("dd", {}, number, below));
 }
+function nameCosts(cost) {
+  const named = [
+    [cost.before, "with your model"],
+    [cost.without_rules, "without rules"],
+    [cost.after, "with rules"],
+  ];
+  const shown = named.filter(([value]) => known(value));
+  return shown.map(([value, words]) => `${formatAmount(value, cost.unit)} ${words}`).join(", ");
+}
 function showFigures(reply) {
   const { cost } = reply;
-  const words = cost.words || cost.name;
-  const [before, after] = [cost.before, cost.after].map((value) => formatAmount(value, cost.unit));
+  const words = shorten(cost.words || cost.name, 60);
+  const [before, without, after] = [cost.before, cost.without_rules, cost.after].map((value) =>
+    formatAmount(value, cost.unit),
+  );
   const view = cost.observed ? "as observed" : "as the scores predict";
-  const difference = known(cost.after) && known(cost.before) ? cost.after - cost.before : null;
+  const difference = known(cost.after) && known(cost.without_rules) ? cost.after - cost.without_rules : null;
   refill(
     get("figures"),
-    makeFigure("Without rules", before, words),
+    makeFigure("Your model", before, words),
+    makeFigure("Without rules", without, words),
     makeFigure("With these rules", after, words, true),
-    makeFigure("Difference", formatDifference(difference, cost.unit), view),
-    makeFigure("Decisions that change", formatShare(reply.changed), `of ${formatCount(start.rows)} rows`),
+    makeFigure("Difference", formatDifference(difference, cost.unit), `with rules less without, ${view}`),
+    makeFigure(
+      "Decisions that change",
+      formatShare(reply.changed),
+      `of ${formatCount(start.rows)} rows, compared with your model`,
+    ),
   );
   say(get("brief"), `${before} → ${after} · ${formatShare(reply.changed)} change`);
   refill(

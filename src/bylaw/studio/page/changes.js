@@ -6,7 +6,7 @@ function showChanges(reply) {
       "p",
       {},
       make("strong", {}, formatShare(reply.changed)),
-      " of all decisions differ from those without rules.",
+      " of all decisions differ from those of your model.",
     ),
   ];
   const sets = (reply.kind || start.kind) === "sets";

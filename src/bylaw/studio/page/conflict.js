@@ -24,7 +24,7 @@ function showConflict(reply, asked) {
 }
 function nameReach(rule) {
   const card = cardOf(rule.text);
-  const most = card ? formatExactly(rule.reach, card.unit) : roundNumber(rule.reach, 4);
+  const most = card ? formatBeside(rule.reach, card.level, card.unit) : roundNumber(rule.reach, 4);
   const reach = known(rule.reach) ? ` can reach ${most} while the others listed hold` : "";
   return make("li", {}, make("code", {}, rule.text), reach);
 }

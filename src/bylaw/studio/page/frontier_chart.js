@@ -135,7 +135,7 @@ function interpolate(points, level) {
   return low.cost + ((high.cost - low.cost) * (level - low.level)) / (high.level - low.level);
 }
 
-// One level: what it costs, and how much more than without rules. Between two levels that were solved, a
+// One level: what it costs, and how much more than with the other rules alone. Between two levels that were solved, a
 // straight line; as predicted, costs are convex in the level, so that it is an upper bound.
 function lookAt(plan, card, { svg, plot, readout }, level) {
   looked = known(level) ? Math.min(Math.max(level, plan.across.low), plan.across.high) : null;

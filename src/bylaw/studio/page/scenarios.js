@@ -83,8 +83,10 @@ function showKept() {
         {},
         row("as little as possible of", (one) => make("code", {}, one.state.minimize)),
         row("cost", (one) => tell(one, (reply) => formatAmount(reply.cost.after, reply.cost.unit))),
-        row("difference", (one) =>
-          tell(one, ({ cost }) => formatDifference(cost.after - cost.before, cost.unit)),
+        row("difference to no rules", (one) =>
+          tell(one, ({ cost }) =>
+            known(cost.without_rules) ? formatDifference(cost.after - cost.without_rules, cost.unit) : NOTHING,
+          ),
         ),
         row("changed", (one) => tell(one, (reply) => formatShare(reply.changed))),
         start.labelled ? row("rates", (one) => one.state.view) : null,
