@@ -588,3 +588,22 @@ def test_a_dragged_slider_is_one_step(opened):
     settle(page)
     assert texts(page)[1] == REFERRED
     assert page.locator("#undo").is_disabled()
+
+
+@pytest.mark.parametrize("late", [150, 1000], ids=["before the frontier is asked for", "after it was"])
+def test_a_range_that_arrives_late_still_gets_its_frontier(opened, late):
+    """The answer to a level beyond its slider may be there before the slider's other range is."""
+    page, _ = opened("loans")
+    page.wait_for_selector("#frontier[data-state=drawn]")
+    held = []
+    page.route("**/api/rule", lambda route: held.append(route))
+    page.fill("#level-1", "60")
+    page.keyboard.press("Enter")
+    settle(page)
+    page.wait_for_timeout(late)
+    held[-1].continue_()
+    page.wait_for_function("() => document.querySelector('#slider-1').max === '1'")
+    page.wait_for_function(
+        "() => document.querySelector('#frontier svg title')?.textContent.includes('100\\u00a0%:')"
+    )
+    assert page.get_attribute("#frontier", "data-state") == "drawn"
