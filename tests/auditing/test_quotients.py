@@ -22,8 +22,7 @@ from bylaw import (
     solve,
 )
 
-RNG = np.random.default_rng(0)
-YES = RNG.random(3000)
+YES = np.random.default_rng(0).random(3000)
 FITTED = Evidence(np.column_stack([1 - YES, YES]), classes=["no", "yes"])
 POLICY = solve(Problem(error(), [rejected() <= 0.2]), FITTED, beta=8.0)  # decisions are quite random
 

@@ -24,9 +24,8 @@ from bylaw import (
 )
 from bylaw.fitting.alike_actions import find_alike_actions
 
-RNG = np.random.default_rng(0)
-TWO = Evidence(RNG.dirichlet([0.5, 1], 500), classes=["fraud", "ok"])
-THREE = Evidence(RNG.dirichlet([1, 1, 1], 500), classes=["fraud", "ok", "other"])
+TWO = Evidence(np.random.default_rng(0).dirichlet([0.5, 1], 500), classes=["fraud", "ok"])
+THREE = Evidence(np.random.default_rng(0).dirichlet([1, 1, 1], 500), classes=["fraud", "ok", "other"])
 SENIOR = ["fraud", "ok", "senior"]
 
 

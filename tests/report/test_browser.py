@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from helpers.browsers import CONTRAST, FAULTS, OVERLAPS, run_chromium, unavailable
+from helpers.absent import skip_for_want_of
+from helpers.browsers import CONTRAST, FAULTS, OVERLAPS, run_chromium
 from helpers.reported import crowded, page_of
 
 NAMES = ["referring", "audited", "guessing", "sets", "crowded", "watched", "refitted", "attacking"]
@@ -189,7 +190,7 @@ def test_it_prints(opened, name):
 @pytest.mark.slow
 def test_every_printed_page_has_a_number_and_the_hash(opened, tmp_path):
     if shutil.which("pdftotext") is None:
-        unavailable("needs pdftotext: apt-get install poppler-utils")
+        skip_for_want_of("pdftotext", "apt-get install poppler-utils")
     (tmp_path / "page.pdf").write_bytes(opened("crowded").pdf(prefer_css_page_size=True))
     command = ["pdftotext", "-layout", str(tmp_path / "page.pdf"), "-"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
