@@ -84,7 +84,7 @@ def test_a_bound_is_at_the_target_where_the_rule_is_just_certified(sense):
 
 @pytest.mark.slow
 def test_bounds_are_as_often_right_as_they_say():
-    wrong, runs = np.zeros(2), 40
+    wrong, runs = np.zeros(2), 12
     for seed in range(runs):
         rows, sex, _ = make_rows(250, 100 + seed)
         found = judge(rows, decide(sex, 500 + seed))

@@ -8,8 +8,16 @@ from bylaw import InfeasibleRulesError, scan, solve
 from bylaw.backends import scan as scanning
 from helpers.partitioned_rows import CASES, COLUMNS, CONFLICT, N, cut, expect_value, make_rows
 
+# Every case on two engines; on the others, which compute the same sums elsewhere, three of them.
+FEW = ["rejection", "observed", "costs"]
+ON_ENGINES = [
+    *((engine, name) for engine in ("files", "polars") for name in CASES),
+    *((engine, name) for engine in ("dask threads", "dask cluster") for name in FEW),
+    *(pytest.param("spark", name, marks=pytest.mark.slow) for name in FEW),
+]
 
-@pytest.mark.parametrize("name", CASES)
+
+@pytest.mark.parametrize(("kind", "name"), ON_ENGINES, indirect=["kind"])
 def test_the_answer_is_that_in_memory(kind, name, monkeypatch):
     case = CASES[name]
     if name in ("observed", "margin"):  # their standard errors are those of the sample
