@@ -4,6 +4,7 @@ import os
 import random
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -45,6 +46,13 @@ def pytest_collection_modifyitems(config, items):
     for tests in order:
         rng.shuffle(tests)
     items[:] = [item for tests in order for item in tests]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Look for examples in the docstrings of the source only: tests have none, and looking takes seconds."""
+    collectors = yield
+    return [found for found in collectors if not isinstance(found, DoctestModule)]
 
 
 class ModuleScheduling(LoadScopeScheduling):

@@ -324,14 +324,14 @@ def test_unlabelled_rows_sharpen_rules_on_labels():
     plain = audit(policy, few, labels=labels, rules=rule).rules[0]
     more = audit(policy, few, labels=labels, rules=rule, unlabelled=rows(40_000, 2)[0]).rules[0]
     assert more.upper - more.lower < 0.8 * (plain.upper - plain.lower)
-    truth = audit(policy, rows(400_000, 3)[0], labels=rows(400_000, 3)[1], rules=rule).rules[0].estimate
+    truth = audit(policy, rows(100_000, 3)[0], labels=rows(100_000, 3)[1], rules=rule).rules[0].estimate
     wrong = 0
-    for seed in range(60):
+    for seed in range(20):
         sample, seen = rows(400, 10 + seed)
         rows_there = rows(8000, 900 + seed)[0]
         at = audit(policy, sample, labels=seen, rules=rule, unlabelled=rows_there).rules[0]
         wrong += at.upper < truth
-    assert wrong <= 8
+    assert wrong <= 4  # of 20; P(more | 5 %) is 0.3 %
 
 
 @pytest.mark.slow
@@ -341,12 +341,12 @@ def test_unlabelled_rows_do_no_harm_where_the_model_is_wrong():
     many, outcome, _ = people(200_000, 4, tilt=1.5)
     truth = POLICY.expected(error(), observe(many, outcome), probabilities=POLICY.probabilities(many))
     wrong = 0
-    for seed in range(60):
+    for seed in range(20):
         few, labels, _ = people(500, 50 + seed, tilt=1.5)
         more = people(5000, 500 + seed, tilt=1.5)[0]
         found = audit(POLICY, few, labels=labels, rules=rule, unlabelled=more)
         wrong += found.rules[0].upper < truth
-    assert wrong <= 8
+    assert wrong <= 4  # of 20; P(more | 5 %) is 0.3 %
 
 
 def test_companions_by_hand():
@@ -432,7 +432,7 @@ def test_gaps_with_weights_at_their_limit_are_rarely_certified():
         return HeldOutSample(observe(evidence), distribution, POLICY.action_space, False, largest_weight=3.0)
 
     rate = selected(1).given(sex="M") - selected(1)
-    many = rows(200_000, 4)
+    many = rows(50_000, 4)
     truth = POLICY.expected(rate, many.seen, probabilities=many.probabilities)
     p_values = [
         HypothesisTest(rows(700, 300 + seed).make_hypothesis(rate <= truth), "betting").p_value(0.05)

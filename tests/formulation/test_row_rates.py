@@ -82,7 +82,7 @@ def test_contributions_average_to_the_observed_rate(name):
 def test_standard_errors_are_those_of_a_bootstrap(name):
     rate, written_out = RATES[name]
     draws = np.random.default_rng(0)
-    spread = np.std([written_out(draws.integers(0, N, N)) for _ in range(3000)])
+    spread = np.std([written_out(draws.integers(0, N, N)) for _ in range(1000)])
     assert standard_error(rate, SEEN, LAW, DECISIONS) == pytest.approx(spread, rel=0.1)
 
 

@@ -96,16 +96,16 @@ def draw(population, n, rng):
     return rng.integers(population, size=n).astype(float) if population else rng.random(n)
 
 
-POPULATIONS = [0, 2, 16, 300, 3000, 30_000, 300_000, "clipped", "zipf"]
+POPULATIONS = [0, 2, 300, 30_000, "clipped", "zipf"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("population", POPULATIONS)
-@pytest.mark.parametrize(("fitted", "audited"), [(2000, 2000), (20_000, 500), (500, 20_000), (100_000, 3000)])
+@pytest.mark.parametrize(("fitted", "audited"), [(2000, 2000), (500, 20_000), (100_000, 3000)])
 def test_independent_samples_of_one_population_are_not_taken_for_each_other(population, fitted, audited):
-    """Evidence of 15 is needed; of ten samples none comes near, however coarse the scores are."""
+    """Evidence of 15 is needed; of four samples none comes near, however coarse the scores are."""
     rng = np.random.default_rng([fitted, audited])
-    for _ in range(10):
+    for _ in range(4):
         part, rows = saved(draw(population, fitted, rng)), at_hand(draw(population, audited, rng))
         assert measure_shared(rows, part) < 8
         assert fitted != audited or measure_sameness(rows, part) < 3
