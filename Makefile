@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
+# Tests start many processes: compiled modules are kept, whatever the environment prefers.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test quick runners style lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs outputs clean
 

@@ -15,8 +15,8 @@ from helpers.generated_rows import Rows
 fingerprint._SECRET = bytes(32)  # the same noise in every run
 pytest_plugins = ["helpers.command_line"]  # fixtures for tests of commands
 
-# Machines are noisy, so no deadlines. A few examples are enough, since every run draws others; only continuous
-# integration repeats the same ones.
+# Machines are noisy, so no deadlines. A few examples are enough, since every run draws others: only those of
+# continuous integration are the same each time.
 settings.register_profile("bylaw", deadline=None, max_examples=20, derandomize="CI" in os.environ)
 settings.load_profile("bylaw")
 

@@ -394,11 +394,11 @@ def test_small_cells_are_counted():
 
 
 @pytest.mark.slow
-def test_a_thousand_rules():
+def test_hundreds_of_rules():
     rng = np.random.default_rng(0)
-    groups = rng.integers(0, 125, 1500)
-    groups[:125] = range(125)
-    chance = 1 / (1 + np.exp(-(rng.normal(size=1500) + (groups - 60) / 20)))
+    groups = rng.integers(0, 60, 1000)
+    groups[:60] = range(60)
+    chance = 1 / (1 + np.exp(-(rng.normal(size=1000) + (groups - 30) / 10)))
     evidence = Evidence(scores(*chance), groups={"g": groups})
     problem = Problem(error(), [equalized_odds("g", tol=0.02), error() <= 0.2])
     found = diagnose(problem, evidence)
