@@ -60,6 +60,7 @@ def test_estimates_by_hand():
         assert judged.lower <= by_hand <= judged.upper
 
 
+@pytest.mark.slow
 def test_bounds_cover_the_truth():
     """Of many samples, at most 5 % have a bound on the wrong side; here, of each rule and side."""
     many, labels = draw_rows(100_000, 2)

@@ -54,6 +54,7 @@ def solve_in_database(problem, scores, groups):
         return solve(problem, scan(connection, Columns(names, groups={"g": "g"}), table="t"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_degenerate_tables_are_solved_as_by_the_exact_program(kind, seed):

@@ -66,6 +66,7 @@ def test_what_is_no_frame_of_rows_elsewhere_is_refused(module, name, words):
         scan(type(name, (), {"__module__": module})(), COLUMNS)
 
 
+@pytest.mark.slow
 def test_a_dask_worker_that_is_killed_changes_nothing(as_default, small):
     import dask.dataframe
     from dask.delayed import delayed

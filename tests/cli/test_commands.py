@@ -185,6 +185,7 @@ def test_a_certified_policy_gets_its_report(folder, bylaw):
     assert "For &lt;Ann&gt;" in (folder / "s.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_report_names_its_owner_model_and_tables(folder, bylaw):
     names = ["--title", "Loans", "--owner", "Credit risk", "--model-version", "2.3"]
     fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json"]

@@ -517,6 +517,7 @@ def test_labels_that_no_rule_refers_to_change_nothing():
     assert diagnose(Problem(error()), evidence, labels=labels).feasible
 
 
+@pytest.mark.slow
 def test_loosened_by_what_is_said_rules_with_quotients_hold_together():
     """Also those that have no part in the conflict, and would be in the next."""
     rng = np.random.default_rng(0)
@@ -548,6 +549,7 @@ def test_ratios_of_sets_are_relaxed_by_their_level():
     assert diagnose(Problem(size(), rules), evidence).feasible
 
 
+@pytest.mark.slow
 def test_ratios_as_observed_are_relaxed_by_what_was_observed():
     """Scores that are far too sure: the level at which the rules can hold is that of the outcomes."""
     rng = np.random.default_rng(0)
@@ -581,6 +583,7 @@ def test_weighted_rows_conflict_as_observed_like_repeated_ones():
     assert abs(plain.least["error() <= 0.1"] - weighted.least["error() <= 0.1"]) > 1e-3
 
 
+@pytest.mark.slow
 def test_many_classes_are_examined_in_the_memory_that_their_scores_take():
     """Feasible or not: no array of classes x classes x classes is made."""
     rng = np.random.default_rng(0)

@@ -66,6 +66,7 @@ def test_selective_error_is_certified_where_a_threshold_search_is(seed, sharpnes
     assert policy.expected(accepted(), many) > 0.2  # the rule is not satisfied by deciding nothing
 
 
+@pytest.mark.slow
 def test_what_is_reported_is_in_terms_of_the_stated_rule():
     fit, labels = scored(3000, 1)
     held, held_labels = scored(1000, 2)  # few: without a margin they certify nothing

@@ -292,7 +292,7 @@ def test_the_address_is_not_written_more_often_than_browsers_allow(opened):
         })"""
     )
     assert count < 100
-    page.wait_for_function("() => location.hash.includes('0.05')", timeout=15_000)
+    page.wait_for_function("() => location.hash.includes('0.05')")
 
 
 def test_a_level_beyond_its_slider_gives_it_another_range(opened):
