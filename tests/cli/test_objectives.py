@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pyarrow.parquet
+import pytest
 
 from bylaw import Evidence, Policy, Problem, rejected, solve, worst
 from bylaw.language.rates import error
