@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Several test processes, each with one thread of linear algebra.
 export OPENBLAS_NUM_THREADS ?= 1
+# Tests start many processes: compiled modules are kept, whatever the environment prefers.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test quick lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs outputs clean
+.PHONY: help setup demo test quick runners style lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs outputs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
 	@echo "make test    linters, type checks, import contract and all tests"
-	@echo "make quick   linters and the fast tests, in a minute or two"
+	@echo "make quick   the style, import contract and the fast tests, in a minute"
+	@echo "make runners  each experiment, benchmark and showcase in its quick form: that they run"
 	@echo "make bench   speed, as ratios measured in one run"
 	@echo "make rates   how fast the paper's algorithm learns: table and figure"
 	@echo "make streams  how close streams come to the optimum of a known population, optimiser by optimiser"
@@ -48,17 +51,22 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/mortgages.py
 	$(BIN)/bylaw demo out
 
-lint: $(VENV)/.installed-test
+style: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+lint: style
 	$(BIN)/pyright
 
 test: lint $(VENV)/.installed-docs
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto -m "not experiment"
 
-quick: lint
-	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+quick: style
+	$(BIN)/pytest -n auto -m "not slow and not experiment"
+
+runners: $(VENV)/.installed-test
+	$(BIN)/pytest -n auto -m experiment
 
 bench: $(VENV)/.installed-test
 	OPENBLAS_NUM_THREADS= $(BIN)/python benchmarks/core.py
@@ -156,7 +164,7 @@ lowest: pyproject.toml
 	$(PYTHON) tests/distribution/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/pip install --quiet --constraint $(LOWEST)/constraints.txt --editable '.[all,polars]' \
 	  duckdb pytest pytest-xdist hypothesis
-	$(LOWEST)/bin/pytest -n auto -m "not slow" -W default $(LOWEST_TESTS)
+	$(LOWEST)/bin/pytest -n auto -m "not slow and not experiment" -W default $(LOWEST_TESTS)
 LOWEST_TESTS := tests/_base tests/language tests/data tests/calibration tests/formulation tests/solvers tests/policy \
   tests/auditing tests/monitoring tests/fitting tests/estimators tests/cli
 

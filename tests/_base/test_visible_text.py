@@ -25,6 +25,7 @@ def test_other_text_stays(text):
     assert escape_json(text) == text
 
 
+@pytest.mark.slow
 def test_every_character_that_unicode_calls_directional_or_a_control_is_shown():
     for code in range(sys.maxunicode + 1):
         letter = chr(code)

@@ -33,13 +33,12 @@ def limit(repetitions, level=LEVEL):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.3, 0.5, 0.8])
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("rate", "sign"), [(0.3, 1), (0.5, -1), (0.8, 1)])
 def test_of_all_sequences_those_that_refute_a_true_hypothesis_are_rare(rate, sign):
-    """All 1,024 sequences of ten rows, with their probabilities: no simulation."""
+    """All 256 sequences of eight rows, with their probabilities: no simulation."""
     level, wrong = 0.3, 0.0
-    for rows in itertools.product((0.0, 1.0), repeat=10):
-        chance = rate ** sum(rows) * (1 - rate) ** (10 - sum(rows))
+    for rows in itertools.product((0.0, 1.0), repeat=8):
+        chance = rate ** sum(rows) * (1 - rate) ** (8 - sum(rows))
         wrong += chance * (mean(rows).p_value(rate, level, sign) <= level)
     assert 0 < wrong <= level + 1e-12
 
@@ -47,32 +46,32 @@ def test_of_all_sequences_those_that_refute_a_true_hypothesis_are_rare(rate, sig
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", [False, True])
 def test_of_all_sequences_of_two_groups_likewise(nested):
-    """All 4,096 sequences of six rows in or out of a group, of which half are, with rates of .6 and .2."""
+    """All 1,024 sequences of five rows in or out of a group, of which half are, with rates of .6 and .2."""
     level, wrong = 0.5, 0.0
     target = 0.4 if not nested else 0.2
-    for rows in itertools.product(((1, 1), (1, 0), (0, 1), (0, 0)), repeat=6):
+    for rows in itertools.product(((1, 1), (1, 0), (0, 1), (0, 0)), repeat=5):
         inside, values = np.array(rows, float).T
         if inside.min() == inside.max():
             continue
         rates = np.where(inside == 1, 0.6, 0.2)
-        chance = 0.5**6 * np.prod(np.where(values == 1, rates, 1 - rates))
+        chance = 0.5**5 * np.prod(np.where(values == 1, rates, 1 - rates))
         wrong += chance * (gap(inside, values, nested).p_value(target, level) <= level)
     assert 0 < wrong <= level
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "rate"), [(100, 0.1), (500, 0.03), (500, 0.5), (20_000, 0.001)])
+@pytest.mark.parametrize(("n", "rate"), [(100, 0.1), (500, 0.5), (10_000, 0.001)])
 def test_a_mean_at_the_target_is_rarely_certified(n, rate):
     rng = np.random.default_rng(5)
-    wrong = np.mean([mean(rng.random(n) < rate).p_value(rate, LEVEL) <= LEVEL for _ in range(400)])
-    assert wrong <= limit(400)
+    wrong = np.mean([mean(rng.random(n) < rate).p_value(rate, LEVEL) <= LEVEL for _ in range(120)])
+    assert wrong <= limit(120)
 
 
 @pytest.mark.slow
 def test_power_is_close_to_that_of_an_exact_test():
     """At a true rate of .08, a target of .1 and 1,000 rows."""
     rng = np.random.default_rng(0)
-    samples = rng.random((500, 1000)) < 0.08
+    samples = rng.random((150, 1000)) < 0.08
     exact = np.mean(binom.cdf(samples.sum(axis=1), 1000, 0.1) <= LEVEL)
     found = np.mean([mean(sample).p_value(0.1, LEVEL) <= LEVEL for sample in samples])
     assert found >= 0.60
@@ -84,7 +83,7 @@ def test_power_is_close_to_that_of_an_exact_test():
 def test_a_gap_of_a_small_group_is_nearly_as_narrow_as_the_normal_distribution(nested):
     rng = np.random.default_rng(1)
     ratios, wrong = [], 0
-    for _ in range(60):
+    for _ in range(20):
         inside = rng.random(3000) < 0.05
         values = (rng.random(3000) < 0.3).astype(float)
         test = gap(inside, values, nested)
@@ -94,7 +93,7 @@ def test_a_gap_of_a_small_group_is_nearly_as_narrow_as_the_normal_distribution(n
         ratios.append((upper - test.estimate) / (1.645 * math.sqrt(spread) * scale))
         wrong += upper < 0
     assert np.mean(ratios) <= 1.3
-    assert wrong <= 60 * limit(60)
+    assert wrong <= 20 * limit(20)
 
 
 def test_a_bound_is_the_target_at_which_the_evidence_suffices():
@@ -145,8 +144,8 @@ def test_weights_move_the_mean_that_is_judged():
         values = np.where(heavy, rng.random(1000) < rate_heavy, 0.0)
         return BettingTest([Sample(sizes, sizes * values, 0.0, 1.0)], True).p_value(0.4, LEVEL) <= LEVEL
 
-    assert np.mean([certified(0.5) for _ in range(300)]) <= limit(300)  # weighted mean .5 * .8
-    assert np.mean([certified(0.4) for _ in range(50)]) > 0.9
+    assert np.mean([certified(0.5) for _ in range(80)]) <= limit(80)  # weighted mean .5 * .8
+    assert np.mean([certified(0.4) for _ in range(20)]) > 0.9
 
 
 @pytest.mark.slow
@@ -155,7 +154,7 @@ def test_predictions_sharpen_and_never_mislead():
     rng = np.random.default_rng(3)
     for good in (True, False):
         wrong, widths, plain = 0, 0.0, 0.0
-        for _ in range(150):
+        for _ in range(30):
             chance = rng.beta(0.3, 0.3, 400)
             values = (rng.random(400) < chance).astype(float)
             predicted, others = chance, rng.beta(0.3, 0.3, (400, 10)).mean(axis=1)
@@ -168,7 +167,7 @@ def test_predictions_sharpen_and_never_mislead():
             widths += high - low
             low, high = mean(values).bounds(LEVEL)
             plain += high - low
-        assert wrong <= 150 * limit(150)
+        assert wrong <= 30 * limit(30)
         assert widths < (0.75 if good else 1.02) * plain
 
 

@@ -69,6 +69,7 @@ def test_other_units_scale_the_bound(method):
     assert scaled == pytest.approx((-3 + 10 * low, -3 + 10 * high), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
 def test_separate_bounds_of_several_samples_add_up(method):
     """Each may fail with its part of the error, and they may depend on each other."""

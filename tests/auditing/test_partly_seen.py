@@ -48,6 +48,7 @@ def needs_label(rule):
     return "label" in rule.rule or "error" in rule.rule
 
 
+@pytest.mark.slow
 def test_each_rule_is_judged_on_the_rows_that_show_all_that_it_refers_to():
     found = audit(POLICY, HELD, labels=np.where(SHOWN, Y, np.nan))
     everywhere = audit(POLICY, HELD, labels=Y)
@@ -84,6 +85,7 @@ def test_groups_that_the_policy_knows_nothing_of():
     assert figures(found.rules[0]) == figures(alone.rules[0])
 
 
+@pytest.mark.slow
 def test_weights_of_being_seen_multiply_sample_weights():
     weights = np.random.default_rng(0).integers(1, 3, 6000).astype(float)
     of_seeing = np.where(np.arange(6000) % 3, 1.0, 2.0)
@@ -120,9 +122,9 @@ def test_labels_and_groups_that_no_row_shows_together():
 @pytest.mark.parametrize("by_x", [False, True])
 def test_a_rule_at_its_limit_is_hardly_ever_certified(by_x):
     """Labels that are missing at random, or by x with weights: at most one false certificate in twenty."""
-    many, labels, _ = people(400_000, 99)
+    many, labels, _ = people(100_000, 99)
     limit = POLICY.expected(error(), observe(many, labels), probabilities=POLICY.probabilities(many))
-    wrong, audits = 0, 400
+    wrong, audits = 0, 60  # of many more: make certificates
     for seed in range(audits):
         held, y, _ = people(500, 1000 + seed)
         chance = 0.1 + 0.8 * held.probabilities[:, 1] if by_x else np.full(500, 0.3)
@@ -179,6 +181,7 @@ def test_held_out_rows_of_which_some_are_labelled_certify_a_policy():
         solve(problem, fitted, labels=labels, guarantee="high_probability", held_out=few)
 
 
+@pytest.mark.slow
 def test_a_report_states_on_how_many_cases_labels_were_observed():
     made = report(POLICY, HELD, labels=np.where(SHOWN, Y, np.nan), levels=0)
     assert f"as observed on {len(ROWS):,} of 6,000 cases".replace(",", " ") in made.html.replace(

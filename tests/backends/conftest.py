@@ -47,8 +47,8 @@ ENGINES = [
     "files",
     "polars",
     "dask threads",
-    pytest.param("dask cluster", marks=pytest.mark.xdist_group("dask")),
-    pytest.param("spark", marks=[pytest.mark.xdist_group("spark"), pytest.mark.slow]),
+    "dask cluster",
+    pytest.param("spark", marks=pytest.mark.slow),
 ]
 
 

@@ -230,6 +230,7 @@ def test_sets_as_observed_cost_what_they_cost_in_memory(seed, tmp_path):
         assert scanned.expected(size(), evidence) == pytest.approx(cost, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_rules_that_no_policy_satisfies_as_observed_do_not_pass_in_silence(table, tmp_path):
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, label="label")
@@ -238,6 +239,7 @@ def test_rules_that_no_policy_satisfies_as_observed_do_not_pass_in_silence(table
         solve(Problem(error(), [error() <= 0.01]), rows)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_conflicts_are_proved_on_all_rows(table, tmp_path):
     problem = Problem(error(), [selected("a") <= 0.2, selected("b") <= 0.2, selected("c") <= 0.2])
@@ -250,6 +252,7 @@ def test_conflicts_are_proved_on_all_rows(table, tmp_path):
     assert found.least_relaxation == pytest.approx(expected.least_relaxation, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_how_far_rules_conflict_is_that_of_all_rows(table, tmp_path):
     problem = Problem(rejected(), [error() <= 0.02, rejected() <= 0.1, demographic_parity("sex", tol=0.01)])
@@ -336,6 +339,7 @@ def test_samples_are_uniform_and_repeatable(table, tmp_path, monkeypatch):
     assert len(rows.sample(10**6).evidence) == N
 
 
+@pytest.mark.slow
 def test_audits_and_frontiers_read_rows_that_fit_in_memory(table, tmp_path, monkeypatch):
     fitted, other = table.slice(0, N // 2), table.slice(N // 2)
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, groups={"sex": "sex"}, label="label")
@@ -354,6 +358,7 @@ def test_audits_and_frontiers_read_rows_that_fit_in_memory(table, tmp_path, monk
     assert audit(policy, rows.sample(500)).rows == 500
 
 
+@pytest.mark.slow
 def test_certified_policies(table, tmp_path):
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, groups={"sex": "sex"})
     fitted, held_out = (

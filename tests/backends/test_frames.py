@@ -94,7 +94,6 @@ def test_ids_are_named_and_nothing_else_is_random(kind, source):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 def test_spark_decides_without_python(spark, tmp_path, capsys):
     make_more().to_parquet(tmp_path / "rows.parquet")
     frame = spark.read.parquet(str(tmp_path / "rows.parquet"))

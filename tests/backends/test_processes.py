@@ -88,6 +88,7 @@ def test_functions_of_a_script_travel(folder, large):
     assert solve(problem, scan(folder, COLUMNS)).solution.status.name == "CONVERGED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("doomed", [0, 2, 3])
 def test_a_killed_process_changes_nothing(folder, large, doomed):
     here = os.getpid()
@@ -100,6 +101,7 @@ def test_a_killed_process_changes_nothing(folder, large, doomed):
     assert list_processes(folder, look) == [(i, 3000) for i in range(4)]
 
 
+@pytest.mark.slow
 def test_the_file_of_a_bad_row_is_named(folder, large):
     table = pa.parquet.read_table(folder / "part-2.parquet")
     worse = table.set_column(0, "p_a", pa.array([7.0] * len(table)))
@@ -108,6 +110,7 @@ def test_the_file_of_a_bad_row_is_named(folder, large):
         solve(PROBLEM, scan(folder, COLUMNS))
 
 
+@pytest.mark.slow
 def test_scripts_need_no_guard(folder, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -39,7 +39,6 @@ def test_rows_that_change_between_walks_are_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 def test_a_spark_frame_that_is_another_each_time_is_refused(spark, small, tmp_path):
     def leave_out_some(batches):
         import time
@@ -67,7 +66,7 @@ def test_what_is_no_frame_of_rows_elsewhere_is_refused(module, name, words):
         scan(type(name, (), {"__module__": module})(), COLUMNS)
 
 
-@pytest.mark.xdist_group("dask")
+@pytest.mark.slow
 def test_a_dask_worker_that_is_killed_changes_nothing(as_default, small):
     import dask.dataframe
     from dask.delayed import delayed
@@ -97,7 +96,6 @@ def test_a_dask_worker_that_is_killed_changes_nothing(as_default, small):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("victim", ["python worker", "executor"])
 def test_a_spark_process_that_is_killed_changes_nothing(spark, small, tmp_path, victim):
     folder = write_parts(cut(make_rows(), 7), tmp_path / "rows")

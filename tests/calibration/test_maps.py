@@ -11,17 +11,16 @@ import pytest
 from bylaw._base.json_reader import BadValueError, Node
 from bylaw.calibration.maps import CalibrationMap, find_floor, make_identity, take_logs
 
-RNG = np.random.default_rng(0)
-
 
 def a_map(K=3, H=2):
+    rng = np.random.default_rng(0)
     return CalibrationMap(
         "isotonic",
         1e-6,
-        RNG.normal(size=K),
-        RNG.normal(size=(K, K)),
-        RNG.uniform(-3, 0, (K, H)),
-        RNG.uniform(0, 1, (K, H)),
+        rng.normal(size=K),
+        rng.normal(size=(K, K)),
+        rng.uniform(-3, 0, (K, H)),
+        rng.uniform(0, 1, (K, H)),
     )
 
 
@@ -38,18 +37,18 @@ def by_hand(one, row):
 
 
 def test_the_formula():
-    one, P = a_map(), RNG.dirichlet(np.ones(3), 50)
+    one, P = a_map(), np.random.default_rng(1).dirichlet(np.ones(3), 50)
     P[0] = [0.0, 1e-9, 1 - 1e-9]  # below the floor
     assert one.apply(P) == pytest.approx(np.array([by_hand(one, row) for row in P]), abs=1e-12)
 
 
 def test_the_identity_changes_nothing_above_its_floor():
-    P = RNG.dirichlet(np.ones(4), 100)
+    P = np.random.default_rng(1).dirichlet(np.ones(4), 100)
     assert make_identity(4, 1e-12).apply(P) == pytest.approx(P, abs=1e-14)
 
 
 def test_a_temperature_divides_log_odds():
-    p = RNG.uniform(0.01, 0.99, 100)
+    p = np.random.default_rng(1).uniform(0.01, 0.99, 100)
     calibrated = CalibrationMap("temperature", 1e-9, np.zeros(2), np.eye(2) / 3).apply(
         np.column_stack([1 - p, p])
     )
@@ -67,7 +66,7 @@ def test_no_probability_is_zero_or_one():
 
 
 def test_a_row_is_the_same_in_any_batch():
-    one, P = a_map(5, 3), RNG.dirichlet(np.ones(5), 5000)
+    one, P = a_map(5, 3), np.random.default_rng(1).dirichlet(np.ones(5), 5000)
     whole = one.apply(P)
     for part in (slice(0, 1), slice(7, 2100), slice(2047, 2049), slice(4999, 5000)):
         assert (one.apply(P[part]) == whole[part]).all()
@@ -93,7 +92,7 @@ def test_a_saved_map_reads_back_to_the_last_bit():
     one = a_map()
     read = CalibrationMap.from_node(Node(json.loads(json.dumps(one.to_dict())), "map"), 3)
     assert read.to_dict() == one.to_dict()
-    P = RNG.dirichlet(np.ones(3), 20)
+    P = np.random.default_rng(1).dirichlet(np.ones(3), 20)
     assert (read.apply(P) == one.apply(P)).all()
     plain = make_identity(3, 1e-9)
     assert CalibrationMap.from_node(Node(plain.to_dict(), "map"), 3).to_dict() == plain.to_dict()

@@ -238,6 +238,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", KILLS)
 def test_a_run_that_is_killed_goes_on(when, parts, bylaw):
     module, kind, name, count = KILLS[when]

@@ -99,6 +99,7 @@ def test_reports_of_scans_go_by_a_sample(many, bylaw, monkeypatch):
     assert (many / "r.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_certificates_of_scans(many, bylaw, monkeypatch):
     answer = bylaw("fit", "scores", *FIT, "--scan", "--certify", "held")
     assert answer.code == 0, answer.err
@@ -135,6 +136,7 @@ def test_missing_labels_of_a_scan_are_refused(many, bylaw):
     assert bylaw("fit", "scores", *FIT).code == 0
 
 
+@pytest.mark.slow
 def test_audits_of_samples(policy, many, bylaw, monkeypatch):
     """Decisions are sampled with their rows."""
     monkeypatch.setattr(scan, "MOST_VALUES", 100_000)

@@ -69,17 +69,6 @@ def test_no_command_shows_what_reorders_text(hostile, folder, bylaw):
     [
         [b"fit", b"scores.parquet", b"--rule", b"rejected() <= 0.1", b"--label", b"\xff", b"-o", b"p.json"],
         [b"fit", b"scores.parquet", b"--rule", b"selected('\xff') <= 0.1", b"-o", b"p.json"],
-        [
-            b"fit",
-            b"scores.parquet",
-            b"--rule",
-            b"rejected() <= 0.1",
-            b"--group",
-            b"\xff=sex",
-            b"-o",
-            b"p.json",
-        ],
-        [b"fit", b"\xff.parquet", b"--rule", b"rejected() <= 0.1", b"-o", b"p.json"],
         [b"show", b"\xff.json"],
     ],
 )

@@ -19,6 +19,7 @@ groups = ["sex"]
 """
 
 
+@pytest.mark.slow
 def test_the_worst_group_from_a_rules_file(folder, bylaw):
     (folder / "worst.toml").write_text(WORST)
     answer = bylaw("fit", "scores.parquet", "--rules", "worst.toml", "-o", "p.json", "--report", "r.html")
@@ -66,6 +67,7 @@ def test_a_scan_refuses_it_with_a_sentence(folder, bylaw):
     assert "pass --in-memory" in told
 
 
+@pytest.mark.slow
 def test_decisions_without_chance(folder, bylaw):
     fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--report", "r.html"]
     answer = bylaw(*fit, "--no-lottery")

@@ -44,6 +44,7 @@ def test_it_is_the_policy_of_two_columns(one, policy):
     assert (single.card.columns["classes"], single.card.columns["positive"]) == (["no", "yes"], "yes")
 
 
+@pytest.mark.slow
 def test_every_command_reads_it(one, policy, bylaw):
     for table, name in (("new.parquet", "policy.json"), ("one_new.parquet", one)):
         key = ("--key", "the same")

@@ -23,6 +23,7 @@ def hide(rows, name, share=0.4, seed=0):
     return rows.set_column(place, name, pyarrow.array(values, rows.schema.field(name).type)), shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
 def test_labels_of_some_rows(folder, bylaw, ending):
     rows, shown = hide(parquet.read_table("scores.parquet"), "outcome")

@@ -67,7 +67,8 @@ def test_standard_input_and_output(plain, folder, bylaw, monkeypatch):
     assert (folder / "file.csv").read_bytes() == plain
 
 
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "tsv", "csv.gz"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parquet", "csv.gz"])
 def test_pipes_of_other_formats(kind, plain, folder, bylaw):
     """From a file to a pipe and on: what one command writes, the next one reads."""
     call = [sys.executable, "-c", "from bylaw.cli import main; main()", "decide", "policy.json"]
@@ -152,6 +153,7 @@ def test_kept_columns_come_along_as_they_are(kind, plain, folder, bylaw):
     assert read["decision"].to_pylist() == pyarrow.csv.read_csv("plain.csv")["decision"].to_pylist()
 
 
+@pytest.mark.slow
 def test_nobody_reading_the_pipe_is_no_trouble(plain, folder):
     rows = pyarrow.concat_tables([parquet.read_table("new.parquet")] * 20)
     parquet.write_table(rows, "many.parquet")

@@ -107,6 +107,7 @@ def test_standard_input_is_read_once_and_not_by_the_studio(folder, bylaw):
     assert (studio.code, "write it to one first" in studio.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_every_command_that_writes_writes_to_standard_output(policy, folder, bylaw):
     fitted = bylaw("fit", "scores.parquet", "--rules", "rules.toml", "-o", "-")
     assert json.loads(fitted.out)["format"] == "bylaw-policy"
@@ -127,6 +128,7 @@ def test_every_command_that_writes_writes_to_standard_output(policy, folder, byl
     assert (other.code, "only -o can be -" in other.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_model_of_onnx_goes_down_a_pipe(policy, folder):
     call = [sys.executable, "-m", "bylaw", "export", "onnx", "policy.json", "-o", "-"]
     ended = subprocess.run(call, capture_output=True, check=True, cwd=folder, env=dict(os.environ))

@@ -36,6 +36,7 @@ def write_day(number, **options):
     parquet.write_table(whole.select(["id", "outcome"]), f"late{number}.parquet")
 
 
+@pytest.mark.slow
 def test_quiet_then_an_alarm_with_exit_codes(policy, bylaw):
     for number in range(1, 4):
         write_day(number)
@@ -147,6 +148,7 @@ def test_a_group_that_the_policy_does_not_know(folder, bylaw):
     assert {rule["rows"] for rule in json.loads(found.out)["rules"]} == {2000}
 
 
+@pytest.mark.slow
 def test_the_report_shows_what_was_watched(policy, bylaw):
     write_day(1, rows=2000)
     bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json", "--plot", "watch.png")
@@ -158,6 +160,7 @@ def test_the_report_shows_what_was_watched(policy, bylaw):
     assert "2,000\N{NO-BREAK SPACE}cases that were watched since" in page
 
 
+@pytest.mark.slow
 def test_a_refit_with_few_changes(policy, bylaw):
     parquet.write_table(day(50, rows=4000, drift=0.3), "drifted.parquet")
     found = bylaw(
@@ -214,6 +217,7 @@ def test_a_refit_with_few_changes(policy, bylaw):
     assert "--previous has no effect" in idle.err
 
 
+@pytest.mark.slow
 def test_a_refit_that_is_certified(policy, bylaw):
     parquet.write_table(day(51, rows=4000, drift=0.2), "drifted.parquet")
     parquet.write_table(day(52, rows=12_000, first=50_000, drift=0.2), "proof.parquet")
@@ -223,9 +227,10 @@ def test_a_refit_that_is_certified(policy, bylaw):
     assert "certified: all rules hold with 95 % confidence" in found.out
 
 
+@pytest.mark.slow
 def test_runs_at_the_same_time_wait_for_each_other(policy, bylaw):
-    """Eight processes on one state: each batch is counted once, and nothing is lost."""
-    for number in range(8):
+    """Four processes on one state: each batch is counted once, and nothing is lost."""
+    for number in range(4):
         write_day(number, rows=200)
     command = [sys.executable, "-c", "from bylaw.cli import main; main()", "watch", "policy.json"]
     runs = [
@@ -234,13 +239,13 @@ def test_runs_at_the_same_time_wait_for_each_other(policy, bylaw):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        for number in range(8)
+        for number in range(4)
     ]
     for run in runs:
         _, said = run.communicate()
         assert run.returncode == 0, said
     monitor = Monitor.load("watch.json", Policy.load(policy))
-    assert (monitor.rows, len(monitor.batches)) == (1600, 8)
+    assert (monitor.rows, len(monitor.batches)) == (800, 4)
     assert len(list(policy.parent.glob("watch.json-rows-*.npz"))) == 1
 
 

@@ -37,6 +37,7 @@ def test_a_cost_that_is_no_share_is_told_in_units(folder, bylaw):
     assert "points" not in line
 
 
+@pytest.mark.slow
 def test_an_error_that_falls_with_referrals_says_so_in_its_line(folder, bylaw):
     fit = bylaw("fit", "scores.parquet", *RULES, "-o", "p.json")
     (line,) = [line for line in fit.out.splitlines() if "without rules" in line]
@@ -98,6 +99,7 @@ def test_a_frontier_goes_by_labels_as_a_fit_does(folder, bylaw):
     )
 
 
+@pytest.mark.slow
 def test_the_table_of_an_explanation_fits_80_columns(folder, bylaw, monkeypatch):
     """Six classes of long names, five groups."""
     rng = np.random.default_rng(0)

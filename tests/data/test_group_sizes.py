@@ -28,10 +28,9 @@ from bylaw import (
 )
 from bylaw.data.groups import check_group_sizes
 
-RNG = np.random.default_rng(0)
 N = 3715
-INCOME = RNG.lognormal(size=N)
-CHANCE = RNG.uniform(0.1, 0.9, N)
+INCOME = np.random.default_rng(0).lognormal(size=N)
+CHANCE = np.random.default_rng(1).uniform(0.1, 0.9, N)
 SCORES = np.column_stack([1 - CHANCE, CHANCE])
 PARITY = demographic_parity("income", tol=0.1)
 PROBLEM = Problem(error(), [PARITY])

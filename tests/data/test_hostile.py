@@ -78,6 +78,7 @@ def test_deeply_nested_json_lines_are_refused(what, line, tmp_path):
         _ = TableFile(path).names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -96,13 +96,13 @@ def see_nested(x, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("see", [see_together, see_apart, see_nested])
 def test_rates_are_right_on_average_and_vary_as_their_standard_errors_state(see, truth):
-    estimates, errors = simulate(200, see)
+    estimates, errors = simulate(80, see)
     spread = estimates.std(axis=0, ddof=1)
-    bias = (estimates.mean(axis=0) - list(truth.values())) / (spread / np.sqrt(200))
+    bias = (estimates.mean(axis=0) - list(truth.values())) / (spread / np.sqrt(80))
     assert np.abs(bias).max() < 3.3, bias
-    ratio = np.median(errors, axis=0) / spread
-    assert ratio.min() > 0.8, ratio
-    assert ratio.max() < 1.25, ratio
+    ratio = np.median(errors, axis=0) / spread  # the standard error of a standard deviation of 80 is 8 %
+    assert ratio.min() > 0.76, ratio
+    assert ratio.max() < 1.32, ratio
 
 
 def _see_by_x(x, rng):
@@ -116,13 +116,13 @@ def _chance_seen(x):
 
 @pytest.mark.slow
 def test_where_seeing_depends_on_x_its_weights_take_away_the_bias(truth):
-    estimates, _ = simulate(200, _see_by_x, seen_weights=lambda x: 1 / _chance_seen(x))
-    error_of_mean = estimates.std(axis=0, ddof=1) / np.sqrt(200)
+    estimates, _ = simulate(80, _see_by_x, seen_weights=lambda x: 1 / _chance_seen(x))
+    error_of_mean = estimates.std(axis=0, ddof=1) / np.sqrt(80)
     bias = estimates.mean(axis=0) - list(truth.values())
     assert np.abs(bias / error_of_mean).max() < 3.3
-    without, _ = simulate(200, _see_by_x)
+    without, _ = simulate(80, _see_by_x)
     left = without.mean(axis=0) - list(truth.values())
-    assert np.abs(left / error_of_mean).max() > 8
+    assert np.abs(left / error_of_mean).max() > 5
 
 
 def test_unseen_rows_narrow_a_rate_that_is_predicted_well():

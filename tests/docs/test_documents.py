@@ -97,7 +97,7 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_the_experiment_on_rates_runs(tmp_path):
     table = run("experiments/rates/run.py", "--quick", "--out", tmp_path)
     assert table == (tmp_path / "rates.md").read_text()
@@ -105,7 +105,7 @@ def test_the_experiment_on_rates_runs(tmp_path):
     assert len((tmp_path / "rates.csv").read_text().splitlines()) == 1 + 2 * 2 * 2 * 3
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_the_papers_experiments_run(tmp_path):
     shared("paper/communities.csv")
     run("-m", "experiments.paper.run", "--quick", "--out", tmp_path)
@@ -115,7 +115,7 @@ def test_the_papers_experiments_run(tmp_path):
         assert len((tmp_path / f"{name}.csv").read_text().splitlines()) == 1 + 2 * lines
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 @pytest.mark.parametrize(
     ("name", "needs", "figures"),
     [
@@ -137,7 +137,7 @@ def test_the_showcases_run(name, needs, figures, tmp_path):
     assert sum(image.stat().st_size > 10_000 for image in tmp_path.glob("*.png")) == figures
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_the_race_against_peers_runs(tmp_path):
     for name in ("adult.parquet", "toxicity_annotations.tsv.gz", "cifar100_logits.npy", "news20_labels.npy"):
         shared(name)
@@ -148,7 +148,7 @@ def test_the_race_against_peers_runs(tmp_path):
     assert "crashed" not in shown
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_the_benchmark_of_decisions_runs(tmp_path):
     command = ("benchmarks/decide.py", "--rows", 20_000, "--rounds", 1, "--out", tmp_path / "decide.md")
     assert run(*command).count("\n| ") == 4
@@ -172,7 +172,7 @@ def test_an_optimiser_from_another_library_runs():
     assert errors[0] == pytest.approx(errors[1], abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 @pytest.mark.parametrize(
     ("name", "needs", "lines"),
     [
@@ -192,14 +192,14 @@ def test_the_experiments_with_the_classifier_run(name, needs, lines, tmp_path):
     assert n_lines == lines
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_the_benchmark_of_observed_rules_runs(tmp_path):
     shown = run("benchmarks/observed.py", "--quick", "--out", tmp_path / "observed.md")
     assert shown == (tmp_path / "observed.md").read_text()
     assert shown.count(" times (") == 10
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
@@ -220,7 +220,7 @@ def test_the_experiments_on_certificates_run(name, needs, tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_the_experiment_on_fingerprints_runs(tmp_path):
     shown = run("-m", "experiments.privacy.fingerprints", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / "fingerprints.md").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 import sys
@@ -25,6 +26,13 @@ def list_imports(source):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield "." * node.level + (node.module or "")
+
+
+@functools.cache
+def list_installed():
+    """Return the names that anybody with the packages can import."""
+    installed = set(packages_distributions()) | {"bylaw"} | set(sys.stdlib_module_names)
+    return installed - {"tests", "experiments", "benchmarks", "helpers"}
 
 
 def list_links(source):
@@ -58,9 +66,8 @@ def test_an_example_tells_a_story_with_a_figure(example):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_a_downloaded_example_needs_packages_only(example):
-    installed = set(packages_distributions()) | {"bylaw"} | set(sys.stdlib_module_names)
     for name in list_imports(example.read_text(encoding="utf-8")):
-        assert name.partition(".")[0] in installed - {"tests", "experiments", "benchmarks", "helpers"}, name
+        assert name.partition(".")[0] in list_installed(), name
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 import bylaw
-from helpers.browsers import run_chromium, unavailable
+from helpers.absent import skip_for_want_of
+from helpers.browsers import run_chromium
 from helpers.snippets import read_snippets
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-pytestmark = pytest.mark.xdist_group("site")  # one build for all
 
 
 def copy_sources(folder):
@@ -58,7 +58,7 @@ def site(tmp_path_factory):
     if is_current(DOCS / "_build" / "index.html"):
         return DOCS / "_build"
     if importlib.util.find_spec("sphinx_gallery") is None:
-        unavailable("needs Sphinx: pip install '.[docs]'")
+        skip_for_want_of("Sphinx", "pip install '.[docs]'")
     sources, folder = copy_sources(tmp_path_factory.mktemp("sources")), tmp_path_factory.mktemp("site")
     options = ["-W", "-q", "-b", "html", "-D", "plot_gallery=0"]
     command = [sys.executable, "-m", "sphinx", *options, str(sources), str(folder)]
@@ -185,7 +185,7 @@ def test_the_cheat_sheet_prints_on_one_page_in_full(site, tmp_path):
     printer = load_printer()
     browser = printer.find_browser()
     if browser is None:
-        unavailable("needs Chromium: apt-get install chromium")
+        skip_for_want_of("Chromium", "apt-get install chromium")
     printed = tmp_path / "cheatsheet.pdf"
     printer.print_page(site, browser, printed)
     assert count_pages(printed) == 1

@@ -15,14 +15,25 @@ from bylaw import ConstrainedClassifier, EvidenceError, demographic_parity, disa
 from bylaw.estimators import JointClassifier, LocalPolynomialClassifier
 
 N = 120
-RNG = np.random.default_rng(0)
-INDEX = RNG.permutation(N)
-X = pandas.DataFrame(RNG.normal(size=(N, 2)), columns=["u", "v"], index=INDEX)
-Y = pandas.Series(
-    np.where(X.u + RNG.normal(size=N) > 0, 1, 0)
-)  # each series has the index of an array's rows
-SEX = pandas.Series(np.where(X.v + RNG.normal(size=N) > 0, "F", "M"), name="sex")
-OLD = pandas.Series(RNG.integers(0, 2, N))
+
+
+def draw_rows():
+    """Return an index, features with that index, and series whose index is the one of an array's rows."""
+    rng = np.random.default_rng(0)
+    index = rng.permutation(N)
+    X = pandas.DataFrame(rng.normal(size=(N, 2)), columns=["u", "v"], index=index)
+    label = np.where(X.u + rng.normal(size=N) > 0, 1, 0)
+    sex = np.where(X.v + rng.normal(size=N) > 0, "F", "M")
+    return (
+        index,
+        X,
+        pandas.Series(label),
+        pandas.Series(sex, name="sex"),
+        pandas.Series(rng.integers(0, 2, N)),
+    )
+
+
+INDEX, X, Y, SEX, OLD = draw_rows()
 ONES = pandas.Series(np.ones(N))
 GIVEN = {"y": Y, "sensitive_features": SEX, "reference": OLD, "sample_weight": ONES}
 RULES = [demographic_parity("sex", tol=0.3), disagreement("old") <= 0.9]

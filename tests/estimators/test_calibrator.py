@@ -112,6 +112,7 @@ def test_weights_reach_the_calibration():
     assert slopes[0] < 0.3 < 0.7 < slopes[1]
 
 
+@pytest.mark.slow
 def test_a_guarantee_holds_its_rows_out_of_the_calibration():
     fitted = classifier([equalized_odds("dept", tol=0.3)], Sure(), guarantee="high_probability", held_out=0.5)
     fitted.fit(X, Y, sensitive_features={"dept": DEPT})

@@ -36,6 +36,7 @@ def fitted():
     return model.fit(X[:1000], Y[:1000], sensitive_features=SEX[:1000])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

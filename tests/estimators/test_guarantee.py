@@ -66,8 +66,7 @@ def test_other_rules_weights_and_decisions():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [classifier, unaware], ids=["known", "hidden"])
-@pytest.mark.parametrize("cv", [3, 0.5], ids=["folds", "split"])
+@pytest.mark.parametrize(("make", "cv"), [(classifier, 3), (unaware, 0.5)], ids=["known", "hidden"])
 def test_a_guarantee_holds_out_a_part_of_the_rows(make, cv):
     model = fitted(make, guarantee="high_probability", held_out=0.4, cv=cv)
     certificate = model.policy_.certificate

@@ -11,10 +11,15 @@ from sklearn.svm import LinearSVC
 from bylaw import EvidenceError, OptionError
 from bylaw.estimators import JointClassifier
 
-rng = np.random.default_rng(0)
-X = rng.normal(size=(600, 2))
-SEX = np.where(rng.random(600) < 1 / (1 + np.exp(-X[:, 0])), "F", "M")
-LABEL = np.where(X[:, 1] + (SEX == "F") + rng.normal(size=600) > 0, 1, 0)
+
+def draw_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    sex = np.where(rng.random(600) < 1 / (1 + np.exp(-X[:, 0])), "F", "M")
+    return X, sex, np.where(X[:, 1] + (sex == "F") + rng.normal(size=600) > 0, 1, 0)
+
+
+X, SEX, LABEL = draw_rows()
 
 
 def objects(*columns):

@@ -83,11 +83,11 @@ def test_a_failed_fit_leaves_the_old_one():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "state",
-    [None, 3, np.random.RandomState(0), np.random.default_rng(0)],
+    [lambda: None, lambda: 3, lambda: np.random.RandomState(0), lambda: np.random.default_rng(0)],
     ids=["none", "number", "legacy", "generator"],
 )
 def test_any_random_state(state):
-    fitted = classifier(["rejected() <= 0.2"]).set_params(random_state=state).fit(X, Y)
+    fitted = classifier(["rejected() <= 0.2"]).set_params(random_state=state()).fit(X, Y)
     assert (fitted.predict(X) == "reject").mean() == pytest.approx(0.2, abs=0.05)
     assert np.array_equal(fitted.predict(X, ids=range(N)), fitted.predict(X, ids=range(N)))
 

@@ -43,7 +43,7 @@ def test_labelled_problems_hold_or_report_what_they_miss(first):
 def test_rates_by_hand_are_those_of_the_library():
     """Twice the same numbers from two pieces of code that share nothing."""
     compared = 0
-    for seed in range(120):
+    for seed in range(40):
         given = compile_random(seed)
         if given is None:
             continue
@@ -58,7 +58,7 @@ def test_rates_by_hand_are_those_of_the_library():
             expected = measure_rate(rule.excess, seen, probabilities, space)
             assert linear.measure(probabilities) == pytest.approx(expected, abs=1e-9 * linear.unit)
             compared += 1
-    assert compared > 500
+    assert compared > 100
 
 
 def test_a_miss_is_reported_only_with_its_name_and_its_size():

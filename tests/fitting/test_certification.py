@@ -102,18 +102,18 @@ def test_rows_that_certified_it_cannot_audit_it_again(policy):
 
 @pytest.mark.slow
 def test_rules_hold_in_truth_more_often_than_promised():
-    many = people(200_000, 4)[0]
+    many = people(50_000, 4)[0]
     problem = Problem(error(), [rejected() <= 0.15, demographic_parity("sex", tol=0.09)])
     rates = [rejected() - 0.15, selected(1).given(sex="M") - selected(1) - 0.09]
     rates.append(selected(0).given(sex="F") - selected(0) - 0.09)
     broken = plain_broken = 0
-    for seed in range(20):
+    for seed in range(8):
         fit, held = people(2000, 100 + seed)[0], people(2000, 200 + seed)[0]
         policy, plain = guaranteed(problem, fit, held), solve(problem, fit)
         broken += max(policy.expected(rate, many) for rate in rates) > 0
         plain_broken += max(plain.expected(rate, many) for rate in rates) > 0
-    assert broken <= 3
-    assert plain_broken >= 6
+    assert broken <= 2  # of 8; P(more | 5 %) is 0.6 %
+    assert plain_broken >= 3
 
 
 @pytest.mark.slow
@@ -234,8 +234,7 @@ def test_the_rule_that_takes_the_room_is_named_and_how_many_rows_would_do():
     assert caught.value.rule == weak
     assert 6000 < caught.value.rows_needed < 200_000
     enough = round(caught.value.rows_needed)
-    for seed in (500, 501):
-        assert certify_unequal(enough, seed, weak, few).p_value <= 0.05
+    assert certify_unequal(enough, 500, weak, few).p_value <= 0.05
 
 
 @pytest.mark.slow

@@ -22,14 +22,21 @@ from bylaw import (
     worst,
 )
 
-RNG = np.random.default_rng(3)
 N = 400
-CHANCES = RNG.dirichlet([0.6, 0.6, 0.6], N)
-SEX = np.where(RNG.random(N) < 0.3 + 0.4 * CHANCES[:, 0], "F", "M")
+
+
+def draw_rows():
+    """Return probabilities, groups, and two costs of each option."""
+    rng = np.random.default_rng(3)
+    chances = rng.dirichlet([0.6, 0.6, 0.6], N)
+    sex = np.where(rng.random(N) < 0.3 + 0.4 * chances[:, 0], "F", "M")
+    wrong = np.sort(rng.uniform(size=(N, 2)), axis=1)[:, ::-1]
+    return chances, sex, wrong, np.column_stack([np.full(N, 0.001), rng.uniform(0.01, 0.05, N)])
+
+
+CHANCES, SEX, WRONG, USD = draw_rows()
 LABELS = Evidence(CHANCES, classes=["low", "mid", "high"], groups={"sex": SEX})
 DECISIONS = ["low", "mid", "high", "senior"]
-WRONG = np.sort(RNG.uniform(size=(N, 2)), axis=1)[:, ::-1]
-USD = np.column_stack([np.full(N, 0.001), RNG.uniform(0.01, 0.05, N)])
 ROUTES = Evidence(costs={"wrong": WRONG, "usd": USD}, options=["small", "large"], groups={"sex": SEX})
 
 

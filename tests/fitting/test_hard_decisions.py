@@ -208,6 +208,7 @@ def find_best_assignment(cells, tol, budget):
     return milp(loss.ravel(), constraints=[rules, once], integrality=np.ones(3 * n), bounds=(0, 1)).fun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_of_rows_with_the_same_scores_a_looser_rule_is_no_dearer(seed):
     evidence, cells = round_scores(600, 1, seed)

@@ -185,6 +185,7 @@ def test_where_no_shift_of_the_bound_helps_another_level_does():
     assert (taken * (labels == "c")).sum() / taken.sum() >= 0.85
 
 
+@pytest.mark.slow
 def test_certified_on_held_out_rows():
     evidence, labels = draw_rows(12_000, 4)
     fitted, held = evidence.rows(slice(0, 6000)), evidence.rows(slice(6000, None))

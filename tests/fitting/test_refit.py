@@ -125,6 +125,7 @@ def test_calibration_and_hard_decisions_stay():
     assert not later.lottery
 
 
+@pytest.mark.slow
 def test_certified_rules_and_changes(earlier):
     evidence, labels, _ = rows(6000, 9, sex_drift=0.3)
     held, seen, _ = rows(8000, 10, sex_drift=0.3)

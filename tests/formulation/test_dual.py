@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bylaw import (
@@ -66,6 +66,11 @@ def situations(draw):
     return dual, multipliers, reference, weights
 
 
+def pick_some(n_rules):
+    """Return at most nine rules, the first and the last among them."""
+    return sorted(set(np.linspace(0, n_rules - 1, 9).astype(int)))
+
+
 def law_of(dual, multipliers):
     """pi, (n, A), from the paper's formula on the compiled scores."""
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
@@ -122,7 +127,7 @@ def test_gradient_by_finite_differences(situation):
     dual, multipliers, _, _ = situation
     value = lambda point: dual.value_and_gradient(point)[0]  # noqa: E731
     step = 1e-5 / dual.beta
-    for j in range(dual.n_rules):
+    for j in pick_some(dual.n_rules):
         e = np.eye(dual.n_rules)[j] * step
         slope = (value(multipliers + e) - value(multipliers - e)) / (2 * step)
         assert dual.value_and_gradient(multipliers)[1][j] == pytest.approx(slope, abs=2e-4)
@@ -130,13 +135,12 @@ def test_gradient_by_finite_differences(situation):
 
 @pytest.mark.slow
 @given(situations())
-@settings(max_examples=50)
 def test_hessian_by_finite_differences(situation):
     dual, multipliers, _, _ = situation
     gradient = lambda point: dual.value_and_gradient(point)[1]  # noqa: E731
     hessian = dual.hessian(multipliers)
     step = 1e-5 / dual.beta
-    for j in range(dual.n_rules):
+    for j in pick_some(dual.n_rules):
         e = np.eye(dual.n_rules)[j] * step
         column = (gradient(multipliers + e) - gradient(multipliers - e)) / (2 * step)
         np.testing.assert_allclose(hessian[:, j], column, atol=1e-4 * (1 + dual.beta))
@@ -153,7 +157,6 @@ def test_violation_is_at_most_the_gradient_mapping(situation, alpha):
 
 @pytest.mark.slow
 @given(situations(), st.floats(1e-3, 1e3))
-@settings(max_examples=40)
 def test_risk_bound(situation, alpha):
     """Lemma "grad_map_stat": against the best policy that obeys the rules."""
     dual, multipliers, reference, weights = situation
@@ -214,7 +217,6 @@ def test_stochastic_gradients_are_unbiased_and_of_bounded_variance(situation):
 
 @pytest.mark.slow
 @given(st.integers(0, 10**6), st.sampled_from([labels, rejection, sets]))
-@settings(max_examples=30)
 def test_kkt_at_the_optimum(seed, kind):
     rows = Rows(n=60, K=3, seed=seed)
     problem, reference = kind(rows)

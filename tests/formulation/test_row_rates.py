@@ -10,14 +10,26 @@ from bylaw.language.action_space import make_action_space
 from helpers.reference import softmax
 
 N = 400
-rng = np.random.default_rng(5)
-P = softmax(rng.normal(size=(N, 3)))
-GROUP = np.where(rng.random(N) < 0.2, "a", "b")
-LABELS = (rng.random(N)[:, None] > P.cumsum(axis=1)).sum(axis=1)
-WEIGHTS = rng.uniform(0.5, 2, N)
-LAW = softmax(rng.normal(size=(N, 4)) * 2)
+
+
+def draw_rows():
+    """Return probabilities, groups, labels, weights, a policy's distribution and an old model's decisions."""
+    rng = np.random.default_rng(5)
+    P = softmax(rng.normal(size=(N, 3)))
+    group = np.where(rng.random(N) < 0.2, "a", "b")
+    labels = (rng.random(N)[:, None] > P.cumsum(axis=1)).sum(axis=1)
+    return (
+        P,
+        group,
+        labels,
+        rng.uniform(0.5, 2, N),
+        softmax(rng.normal(size=(N, 4)) * 2),
+        rng.integers(0, 3, N),
+    )
+
+
+P, GROUP, LABELS, WEIGHTS, LAW, OLD = draw_rows()
 DECISIONS = make_action_space("reject", (0, 1, 2), "reject")
-OLD = rng.integers(0, 3, N)
 SEEN = observe(Evidence(P, groups={"g": GROUP}, references={"old": OLD}, weights=WEIGHTS), LABELS)
 
 # Each rate with the same written out for rows i, of which some may be drawn several times.
@@ -70,7 +82,7 @@ def test_contributions_average_to_the_observed_rate(name):
 def test_standard_errors_are_those_of_a_bootstrap(name):
     rate, written_out = RATES[name]
     draws = np.random.default_rng(0)
-    spread = np.std([written_out(draws.integers(0, N, N)) for _ in range(3000)])
+    spread = np.std([written_out(draws.integers(0, N, N)) for _ in range(1000)])
     assert standard_error(rate, SEEN, LAW, DECISIONS) == pytest.approx(spread, rel=0.1)
 
 

@@ -41,7 +41,7 @@ def test_all_rules_at_once_as_one_at_a_time():
 def test_the_spread_over_samples_is_the_standard_error():
     """Of a difference between groups, over many samples of rows whose labels do not matter."""
     gaps, errors = [], []
-    for seed in range(200):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         groups, scores = rng.integers(0, 2, 400), rng.random(400)
         evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"g": groups})
@@ -53,4 +53,4 @@ def test_the_spread_over_samples_is_the_standard_error():
         none = np.zeros(len(form.bounds))
         errors.append(RateUncertainty.of(dual, rates, evidence, seen).standard_errors(none, 1e4).observed[0])
         gaps.append(rates.measure(dual, dual.tally(none)).observed[0])
-    assert np.std(gaps) == pytest.approx(np.mean(errors), rel=0.15)
+    assert np.std(gaps) == pytest.approx(np.mean(errors), rel=0.2)  # about three standard errors

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
+from helpers.absent import skip_for_want_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
@@ -115,22 +114,15 @@ OVERLAPS = """() => {
 }"""
 
 
-def unavailable(reason):
-    """Continuous integration must not skip."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @contextmanager
 def run_chromium() -> Iterator:
     """Chromium, or a test that is skipped."""
     if CHROMIUM is None:
-        unavailable("needs Chromium: apt-get install chromium")
+        skip_for_want_of("Chromium", "apt-get install chromium")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        unavailable("needs playwright: pip install '.[test]'")
+        skip_for_want_of("playwright", "pip install '.[test]'")
     with sync_playwright() as engine:
         running = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield running

@@ -11,22 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import bylaw
+from helpers.absent import skip_for_want_of
 
 SOURCE = str(Path(bylaw.__file__).parents[1])
 
 
-def need(package: str, program: str = "") -> None:
-    """Tests skip where something is absent, but continuous integration must have all."""
-    absent = ""
+def need(package: str, java: bool = False) -> None:
+    """Skip where a package is absent, or Java, which it runs."""
     if importlib.util.find_spec(package) is None:
-        absent = f"{package} is not installed: pip install '.[test]'"
-    elif program and shutil.which(program) is None:
-        absent = f"there is no {program}, which {package} needs"
-    if absent:
-        pytest.fail(absent) if "CI" in os.environ else pytest.skip(absent)
+        skip_for_want_of(package, "pip install '.[test]'")
+    elif java and shutil.which("java") is None:
+        skip_for_want_of("Java", "apt-get install openjdk-17-jre-headless")
 
 
 @contextmanager
@@ -42,7 +38,7 @@ def dask_cluster() -> Iterator[Any]:
 @contextmanager
 def spark_session() -> Iterator[Any]:
     """Two executors of one core, each a process of its own, on a master that starts them again."""
-    need("pyspark", "java")
+    need("pyspark", java=True)
     import pyspark
     from pyspark.sql import SparkSession
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -60,16 +62,31 @@ def table(rows, seed):
     )
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="session")
+def originals(tmp_path_factory):
+    """Tables, rules and a fitted policy, made once: tests work on copies."""
+    made = tmp_path_factory.mktemp("originals")
     for name, rows, seed in (("scores", 3000, 0), ("new", 2000, 1), ("held", 40_000, 2)):
-        pyarrow.parquet.write_table(table(rows, seed), f"{name}.parquet")
-    (tmp_path / "rules.toml").write_text(RULES)
+        pyarrow.parquet.write_table(table(rows, seed), made / f"{name}.parquet")
+    (made / "rules.toml").write_text(RULES)
+    fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "policy.json"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        patch.setattr(sys, "argv", ["bylaw", *fit])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert not ended.value.code
+    return made
+
+
+@pytest.fixture
+def folder(originals, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("scores.parquet", "new.parquet", "held.parquet", "rules.toml"):
+        shutil.copy(originals / name, tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def policy(folder, bylaw):
-    assert bylaw("fit", "scores.parquet", "--rules", "rules.toml", "-o", "policy.json").code == 0
-    return folder / "policy.json"
+def policy(originals, folder):
+    return Path(shutil.copy(originals / "policy.json", folder))

@@ -13,7 +13,10 @@ from helpers.reference import softmax
 
 @dataclass
 class Rows:
-    """Generated rows: a model of (group, label), a known group, and an old model."""
+    """Generated rows: a model of (group, label), a known group, and an old model.
+
+    The columns do not depend on the order in which tests look at them.
+    """
 
     n: int = 300
     K: int = 2
@@ -21,14 +24,14 @@ class Rows:
     seed: int = 0
 
     @cached_property
-    def _rng(self):
-        return np.random.default_rng(self.seed)
+    def _drawn(self):
+        rng = np.random.default_rng(self.seed)
+        scores = rng.normal(size=(self.n, 4)) @ rng.normal(size=(4, self.S * self.K)) * 0.8
+        return scores, rng.random(self.n), rng.normal(size=(self.n, self.K))
 
     @cached_property
     def joint(self):
-        x = self._rng.normal(size=(self.n, 4))
-        scores = x @ self._rng.normal(size=(4, self.S * self.K)) * 0.8
-        return softmax(scores).reshape(self.n, self.S, self.K)
+        return softmax(self._drawn[0]).reshape(self.n, self.S, self.K)
 
     @cached_property
     def P(self):
@@ -40,14 +43,14 @@ class Rows:
 
     @cached_property
     def group(self):
-        draws = self._rng.random(self.n)[:, None] > self.T.cumsum(axis=1)
+        draws = self._drawn[1][:, None] > self.T.cumsum(axis=1)
         group = draws.sum(axis=1).clip(0, self.S - 1)
         group[: self.S] = range(self.S)
         return group
 
     @cached_property
     def old(self):
-        return softmax(np.log(self.P) + self._rng.normal(size=self.P.shape)).argmax(axis=1)
+        return softmax(np.log(self.P) + self._drawn[2]).argmax(axis=1)
 
     def evidence(self, **extra):
         return Evidence(

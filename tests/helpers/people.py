@@ -12,17 +12,21 @@ from bylaw import (
 )
 
 N = 1500
-rng = np.random.default_rng(0)
-SEX = rng.choice(["F", "M"], N)
-DEPT = rng.choice(["a", "b"], N)
-X = pandas.DataFrame(
-    {
-        "u": rng.normal(size=N) + (SEX == "F"),
-        "v": rng.normal(size=N) + (DEPT == "a"),
+
+
+def make_people():
+    rng = np.random.default_rng(0)
+    sex, dept = rng.choice(["F", "M"], N), rng.choice(["a", "b"], N)
+    features = {
+        "u": rng.normal(size=N) + (sex == "F"),
+        "v": rng.normal(size=N) + (dept == "a"),
         "w": rng.normal(size=N),
     }
-)
-Y = np.where(0.8 * X.u - X.v + rng.normal(size=N) > 0, "yes", "no")
+    labels = np.where(0.8 * features["u"] - features["v"] + rng.normal(size=N) > 0, "yes", "no")
+    return pandas.DataFrame(features), labels, sex, dept
+
+
+X, Y, SEX, DEPT = make_people()
 GROUPS = pandas.DataFrame({"sex": SEX, "dept": DEPT})
 PARITY = demographic_parity("sex", tol=0.02)
 

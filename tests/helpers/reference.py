@@ -103,6 +103,11 @@ def one_hot(codes, S):
     return np.eye(S)[codes]
 
 
+def rounding(n_terms, total):
+    """Return by how much two sums of the same numbers may differ: `total` is the sum of their sizes."""
+    return n_terms * np.finfo(float).eps * total
+
+
 def softmax(scores):
     e = np.exp(scores - scores.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True)

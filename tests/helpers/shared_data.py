@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import pytest
+from helpers.absent import skip_for_want_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def shared(name: str) -> Path:
-    """The path of a data set. Tests skip where it is absent, but continuous integration must have all."""
+    """Return the path of a data set; the test is skipped where it is absent."""
     path = DATA / name
     if not path.exists():
-        absent = f"needs the data set {name} in {DATA}"
-        pytest.fail(absent) if "CI" in os.environ else pytest.skip(absent)
+        skip_for_want_of(f"the data set {name}", f"put it into {DATA}")
     return path

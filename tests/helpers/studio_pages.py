@@ -13,7 +13,7 @@ from helpers.hostile import REORDERED
 
 PARITY, REFERRED = "demographic_parity('race', tol=0.02)", "rejected() <= 0.1"
 ATTACK = "<img src=x onerror=\"document.title='run'\">"
-WAIT = 20_000  # milliseconds
+WAIT = 60_000  # milliseconds: a busy machine is slow, and nobody waits where all is well
 
 
 @dataclass

@@ -100,13 +100,13 @@ def test_the_ends_are_where_the_bound_is_reached():
     ids=["rare mean", "gap", "small group", "random decisions", "nested"],
 )
 def test_the_truth_is_inside_at_all_times(events, options):
-    """At level 0.1 for each end, of 300 runs at most 60 and three standard errors miss it at some time."""
+    """At level 0.1 for each end, of 80 runs at most 16 and three standard errors miss it at some time."""
     missed = 0
     times = np.unique(np.geomspace(1, 1500, 60).astype(int)) - 1
-    for seed in range(300):
+    for seed in range(80):
         sums, truth = draw_sums(events, 1500, 1000 + seed, **options)
         if options.get("fractional"):
             truth = 0.0
         lower, upper = find_interval(sums[:, times], events, 0.1)
         missed += ((truth < lower) | (truth > upper)).any()
-    assert missed <= 60 + 3 * math.sqrt(300 * 0.2 * 0.8)
+    assert missed <= 16 + 3 * math.sqrt(80 * 0.2 * 0.8)

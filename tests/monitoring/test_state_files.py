@@ -62,6 +62,7 @@ def list_files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_state_is_read_back_to_the_last_bit(tmp_path):
     """Saved and read between any two batches, all goes on as if it had never been."""
     path, straight = tmp_path / "state.json", begin()

@@ -10,9 +10,7 @@ import pytest
 from bylaw.policy.fingerprint import BUCKETS, NO_ROWS, Fingerprint, hash_features, make_fingerprint
 from bylaw.policy.recognition import RowsAtHand, measure_sameness, measure_shared, shares_rows
 
-RNG = np.random.default_rng(0)
-ROWS = RNG.random((3, 5000))
-OTHERS = RNG.random((3, 5000))
+ROWS, OTHERS = np.random.default_rng(0).random((2, 3, 5000))
 
 
 def at_hand(rows):
@@ -81,7 +79,7 @@ def test_a_single_row_is_never_recognised():
 
 def test_rows_with_two_decimals_are_recognised_only_as_the_very_same():
     """Scores on a grid: independent samples repeat each other."""
-    grid, later = (np.round(RNG.random(5000), 2) for _ in range(2))
+    grid, later = np.round(np.random.default_rng(1).random((2, 5000)), 2)
     assert not shares(grid, later)
     assert shares(grid, grid[::-1])
     assert not shares(grid, grid[:2500])
@@ -98,16 +96,16 @@ def draw(population, n, rng):
     return rng.integers(population, size=n).astype(float) if population else rng.random(n)
 
 
-POPULATIONS = [0, 2, 16, 300, 3000, 30_000, 300_000, "clipped", "zipf"]
+POPULATIONS = [0, 2, 300, 30_000, "clipped", "zipf"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("population", POPULATIONS)
-@pytest.mark.parametrize(("fitted", "audited"), [(2000, 2000), (20_000, 500), (500, 20_000), (100_000, 3000)])
+@pytest.mark.parametrize(("fitted", "audited"), [(2000, 2000), (500, 20_000), (100_000, 3000)])
 def test_independent_samples_of_one_population_are_not_taken_for_each_other(population, fitted, audited):
-    """Evidence of 15 is needed; of ten samples none comes near, however coarse the scores are."""
+    """Evidence of 15 is needed; of four samples none comes near, however coarse the scores are."""
     rng = np.random.default_rng([fitted, audited])
-    for _ in range(10):
+    for _ in range(4):
         part, rows = saved(draw(population, fitted, rng)), at_hand(draw(population, audited, rng))
         assert measure_shared(rows, part) < 8
         assert fitted != audited or measure_sameness(rows, part) < 3
@@ -122,12 +120,12 @@ def test_the_very_same_rows_are_recognised_however_coarse(population):
 
 def test_two_values_say_too_little_of_the_very_same_rows():
     """One count that is free to vary: noise hides it, and there is no false alarm either."""
-    rows = draw(2, 1000, RNG)
+    rows = draw(2, 1000, np.random.default_rng(1))
     assert not shares(rows, rows)
 
 
 def test_a_part_of_scores_that_are_partly_coarse_is_recognised():
-    rows = draw("clipped", 5000, RNG)
+    rows = draw("clipped", 5000, np.random.default_rng(1))
     assert shares(rows, rows[::3])
 
 
@@ -148,13 +146,14 @@ def test_nobody_shares_rows_with_no_rows():
 
 def test_parts_are_recognised_by_themselves_and_together():
     """Coarse scores, where only exact sets are recognised, and a small part beside a large one."""
-    coarse = [np.round(RNG.random(1000), 2) for _ in range(3)]
+    rng = np.random.default_rng(1)
+    coarse = [np.round(rng.random(1000), 2) for _ in range(3)]
     parts = tuple(saved(piece) for piece in coarse)
     for n in (1, 2, 3):
         for chosen in itertools.combinations(coarse, n):
             assert shares_rows(at_hand(np.hstack(chosen)), parts)
-    assert not shares_rows(at_hand(np.round(RNG.random(1000), 2)), parts)
-    large, small = RNG.random((3, 100_000)), RNG.random((3, 1000))
+    assert not shares_rows(at_hand(np.round(rng.random(1000), 2)), parts)
+    large, small = rng.random((3, 100_000)), rng.random((3, 1000))
     parts = saved(large), saved(small)
     assert shares_rows(at_hand(small[:, :300]), parts)
     assert shares_rows(at_hand(large[:, ::50]), parts)

@@ -15,12 +15,11 @@ from bylaw.policy.id_hashes import _spell as spell
 from bylaw.policy.id_hashes import hash_ids
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal, uniforms_by_id
 
-RNG = np.random.default_rng(0)
-LAW = RNG.dirichlet(np.full(4, 0.4), size=20_000).T  # (4, 20000)
+LAW = np.random.default_rng(0).dirichlet(np.full(4, 0.4), size=20_000).T  # (4, 20000)
 
 
 def test_draws_follow_the_law():
-    drawn = sample_actions(LAW, RNG.random(LAW.shape[1]))
+    drawn = sample_actions(LAW, np.random.default_rng(1).random(LAW.shape[1]))
     counts = np.bincount(drawn, minlength=4)
     spread = np.sqrt((LAW * (1 - LAW)).sum(axis=1))
     assert (np.abs(counts - LAW.sum(axis=1)) < 4 * spread).all()
@@ -46,7 +45,7 @@ def test_balanced_draws_keep_each_rows_law():
     distribution = np.random.default_rng(1).dirichlet(np.ones(3), size=11).T
     rng = np.random.default_rng(2)
     seen = np.zeros_like(distribution)
-    repeats = 4000
+    repeats = 1000
     for _ in range(repeats):
         seen[sample_pivotal(distribution, rng), np.arange(11)] += 1
     error = np.sqrt(distribution * (1 - distribution) / repeats)
@@ -97,9 +96,10 @@ def test_ids_are_spelled_as_python_spells_them(ids, ending):
 
 @pytest.mark.parametrize("count", [1, 7])
 def test_only_open_rows_are_hashed_and_nothing_changes(count, monkeypatch):
-    distributions = [RNG.dirichlet(np.full(3, 0.3), size=500).T for _ in range(count)]
+    rng = np.random.default_rng(0)
+    distributions = [rng.dirichlet(np.full(3, 0.3), size=500).T for _ in range(count)]
     for distribution in distributions:
-        distribution[:, RNG.random(500) < 0.7] = np.eye(3)[:, [1]]
+        distribution[:, rng.random(500) < 0.7] = np.eye(3)[:, [1]]
     ids = [f"id {i}" for i in range(500)]
     plain = [
         sample_actions(distribution, column)
@@ -153,8 +153,8 @@ def hash_plainly(ids, prefix, ending):
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 4)
 
 
-@pytest.mark.parametrize("ending", ["", "/3"])
-@pytest.mark.parametrize("before", [0, 1, 8, 55, 56, 63, 64, 65, 127, 128, 200])
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "ending"), [(0, ""), (55, "/3"), (64, ""), (200, "/3")])
 def test_the_compiled_hash_is_that_of_hashlib(before, ending, monkeypatch):
     """Around the ends of blocks, of 64 bytes with nine for the length, and where rows need unlike numbers."""
     pytest.importorskip("numba")
@@ -175,6 +175,7 @@ def test_the_compiled_hash_is_that_of_hashlib(before, ending, monkeypatch):
         assert compiled.dtype == np.uint64
 
 
+@pytest.mark.slow
 def test_half_a_character_is_refused_by_the_compiled_hash_too(monkeypatch):
     pytest.importorskip("numba")
     with pytest.raises(EvidenceError, match="half of a character"):

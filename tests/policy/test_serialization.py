@@ -164,7 +164,7 @@ junk = st.one_of(
 
 @pytest.mark.slow
 @given(data=st.data())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_change_is_refused_or_gives_a_working_policy(tmp_path, content, data):
     path = data.draw(st.sampled_from(list(places(content))[1:]))
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import numpy as np
@@ -97,7 +96,7 @@ RULES = [
 def test_small_reports_are_in_good_english(rules):
     evidence, labels = make_rows(60, 1)
     policy = solve(Problem(error(), rules), evidence)
-    for held, labelled in itertools.product((None, 1, 2, 40), (True, False)):
+    for held, labelled in ((None, True), (1, True), (1, False), (40, True)):
         rows = None
         if held is not None:
             new, seen = make_rows(held, 3)

@@ -292,7 +292,7 @@ def test_the_address_is_not_written_more_often_than_browsers_allow(opened):
         })"""
     )
     assert count < 100
-    page.wait_for_function("() => location.hash.includes('0.05')", timeout=15_000)
+    page.wait_for_function("() => location.hash.includes('0.05')")
 
 
 def test_a_level_beyond_its_slider_gives_it_another_range(opened):
@@ -627,3 +627,22 @@ def test_tiles_tell_three_costs_and_break_no_word(opened):
     )
     assert word == 1  # one line
     assert wide > 160
+
+
+@pytest.mark.parametrize("late", [150, 1000], ids=["before the frontier is asked for", "after it was"])
+def test_a_range_that_arrives_late_still_gets_its_frontier(opened, late):
+    """The answer to a level beyond its slider may be there before the slider's other range is."""
+    page, _ = opened("loans")
+    page.wait_for_selector("#frontier[data-state=drawn]")
+    held = []
+    page.route("**/api/rule", lambda route: held.append(route))
+    page.fill("#level-1", "60")
+    page.keyboard.press("Enter")
+    settle(page)
+    page.wait_for_timeout(late)
+    held[-1].continue_()
+    page.wait_for_function("() => document.querySelector('#slider-1').max === '1'")
+    page.wait_for_function(
+        "() => document.querySelector('#frontier svg title')?.textContent.includes('100\\u00a0%:')"
+    )
+    assert page.get_attribute("#frontier", "data-state") == "drawn"

@@ -396,8 +396,7 @@ def test_a_signal_ends_the_command_and_leaves_nothing(folder, stop):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("view", ["predicted", "observed"])
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize(("ending", "view"), [("parquet", "observed"), ("csv", "predicted")])
 def test_what_the_command_saves_does_the_same_by_itself(folder, ending, view):
     if ending == "csv":
         rows = pyarrow.parquet.read_table(folder / "scores.parquet")

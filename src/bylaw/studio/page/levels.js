@@ -93,6 +93,9 @@ async function readAgain(index) {
   if (!card.ok) return sayFault(index, card.error);
   if (get(`said-${index}`).querySelector(".fault")) say(get(`said-${index}`), "");
   nameCard(index, card.sentence);
+  // The frontier spans the range: the answer, if it came first, has asked for that of the old one.
+  const reply = replyNow();
+  if (reply && reply.status !== "failed" && isIdle()) askFrontierSoon();
   const slider = get(`slider-${index}`);
   if (!slider) return replaceCard(index);
   Object.entries({ min: card.lowest, max: card.highest, step: card.step || "any" }).forEach(([name, value]) =>
