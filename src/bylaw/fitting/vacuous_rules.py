@@ -86,6 +86,9 @@ def _describe(found: ExpandedRule, policy: Policy, fitter: Fitter) -> str:
         return f"{message}. {advice}"
     cost = free.expected(minimize, rows, probabilities=free.probabilities(fitter.evidence))
     message += f" ({round(cost, 12):.4g} without the rule)"
+    chances = free.probabilities(fitter.evidence)
+    if count_denominator(found.rule, rows, chances, free.action_space) < _FEWEST:
+        return f"{message}. The same is so without the rule, which has no effect here: leave it out"
     reach = _find_reach(problem, found.place, free, again)
     if reach is None:
         return f"{message}. {advice}"
