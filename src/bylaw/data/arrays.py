@@ -104,9 +104,7 @@ def as_matrix(values: Any, what: str) -> tuple[NDArray[np.float64], list[str] | 
 
 def _floats(array: NDArray[Any], what: str) -> NDArray[np.float64]:
     if array.dtype.kind == "c":  # NumPy would drop the imaginary parts
-        raise EvidenceError(
-            f"{what} must be real numbers, got {array.dtype}; pass their real parts"
-        )
+        raise EvidenceError(f"{what} must be real numbers, got {array.dtype}; pass their real parts")
     try:
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
