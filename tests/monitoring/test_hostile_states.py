@@ -49,7 +49,7 @@ def _change(path, place, value):
     ("place", "value", "message"),
     [
         (["rows"], 10**400, "rows must be a finite number"),
-        (["rows"], 2**60, "rows must be a whole number below"),
+        (["rows"], 2**62, "rows must be a whole number below"),
         (["rows"], -1, "rows must be a whole number"),
         (["rows"], 5, "at most 5, the rows that were seen"),
         (["run_length"], float("inf"), "must be a finite number"),

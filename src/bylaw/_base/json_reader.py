@@ -16,7 +16,7 @@ from bylaw._base.typing import Floats
 from bylaw.errors import PolicyFileError, RuleError
 
 T = TypeVar("T")
-_MOST_COUNTED = 2**53  # whole numbers below are exact as floats
+_MOST_COUNTED = 2**62  # nanoseconds since 1970 are below, and sums of two fit in 64 bits
 _MOST_SIZE = 1e100  # of numbers that are multiplied and added up without an overflow
 
 

@@ -384,7 +384,8 @@ def _find_longest(column: Any) -> int:
     texts = column.dictionary if isinstance(column, pyarrow.DictionaryArray) else column
     if not (pyarrow.types.is_string(texts.type) or pyarrow.types.is_large_string(texts.type)):
         return 0
-    return pyarrow.compute.max(pyarrow.compute.binary_length(texts)).as_py() or 0
+    lengths = pyarrow.compute.call_function("binary_length", [texts])
+    return pyarrow.compute.call_function("max", [lengths]).as_py() or 0
 
 
 def _decode_type(kind: Any) -> Any:
