@@ -98,16 +98,12 @@ class Explanation:
         return make_frame(columns, like)
 
     def __repr__(self) -> str:
-        return f"Explanation of {len(self.baseline)} rows, {self.describe()}"
-
-    def describe(self) -> str:
-        """Return how many rows are decided otherwise than by your model and, where that is known, than
-        without rules."""
         changed, number = int(self.changed.sum()), len(self.rules)
+        rows = f"Explanation of {len(self.baseline)} rows,"
         if self.without_rules is None:
-            return f"{changed:,} of them decided otherwise than by your model"
+            return f"{rows} {changed:,} of them decided otherwise than by your model"
         moved = f"{int(self.moved.sum()):,} of them moved by {number} {'rule' if number == 1 else 'rules'}"
-        return f"{moved}, {changed:,} decided otherwise than by your model"
+        return f"{rows} {moved}, {changed:,} decided otherwise than by your model"
 
     def _repr_html_(self) -> str:
         """How many rows are decided otherwise, and why, for notebooks."""

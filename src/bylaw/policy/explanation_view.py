@@ -17,7 +17,9 @@ _SHOWN_ROWS = 5
 def format_html(found: Explanation) -> str:
     """How many rows are decided otherwise, and the rules that moved the first of them."""
     moved = np.flatnonzero(found.changed)
-    title = f"{len(found.baseline):,} rows, {found.describe()}"
+    title = f"{len(moved):,} of {len(found.baseline):,} rows are decided otherwise than by your model"
+    if found.without_rules is not None:
+        title += f"; the rules move {int(found.moved.sum()):,}"
     if found.before.ndim > 1 or not len(moved):  # sets of labels have no one decision before
         return make_card(title)
     names = [str(action) for action in found.actions]
