@@ -331,17 +331,18 @@ def take_newton_step(dual: Dual, multipliers: Floats, total: Tally) -> Floats:
     """Where a step leads from multipliers near the optimum, whose tally is known."""
     _, gradient = dual.first_order(total, multipliers)
     hessian = dual.second_order(total)
-    damping = first_damping(hessian, dual.loss_unit, _NEARLY_NONE)
+    # Without any curvature, as every row is decided, a step is as long as the gradient.
+    damping = _NEARLY_NONE * hessian.trace / hessian.n_rules or 1 / dual.loss_unit
     model = replace(hessian, ridge=hessian.ridge + damping)
     guess = (multipliers > 0) | (gradient < 0)
     return minimize_quadratic(model, model @ multipliers - gradient, guess)
 
 
-def first_damping(hessian: Hessian, loss_unit: float, share: float = _FIRST_DAMPING) -> float:
-    """Return a share of the mean curvature, or one of the right size if the curvature is zero but for
+def first_damping(hessian: Hessian, loss_unit: float) -> float:
+    """Return a small share of the mean curvature, or one of the right size if the curvature is zero but for
     rounding errors because every row is decided: then a step is as long as the gradient."""
     curvature = hessian.trace / max(hessian.n_rules, 1)
-    return share * curvature if curvature > _NO_CURVATURE / loss_unit else 1 / loss_unit
+    return _FIRST_DAMPING * curvature if curvature > _NO_CURVATURE / loss_unit else 1 / loss_unit
 
 
 def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
