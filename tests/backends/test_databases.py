@@ -141,7 +141,7 @@ def test_the_answer_is_that_of_rows_in_memory(name, connect):
     assert found.frequencies == pytest.approx(wanted.frequencies, rel=1e-12)
     evidence = COLUMNS.evidence(frame)
     np.testing.assert_allclose(found.probabilities(evidence), wanted.probabilities(evidence), atol=1e-4)
-    assert rows.passes <= 8  # each one reads the whole table
+    assert rows.passes <= 6
 
 
 OPTIONS = {
