@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import shutil
 import subprocess
 import sys
@@ -60,18 +59,6 @@ def check_imports(folder):
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
     here = {"PYTHONPATH": str(folder / "src"), "PATH": "/usr/bin:/bin"}
     return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False)
-
-
-def test_kinds_of_decisions_are_hardly_compared():
-    """What differs between action spaces is theirs to know."""
-    lines = [line for path in SOURCE.rglob("*.py") for line in path.read_text().splitlines()]
-    kinds = re.compile(r"\bkind (==|!=|in|not in) |isinstance\(.*(Label|Reject|Set)Space")
-    compared = [line for line in lines if kinds.search(line) and "dtype.kind" not in line]
-    assert len(compared) <= 8, compared
-    spelled_out = "sql_passes.py"  # writes what action spaces compute in another language
-    sources = [path.read_text() for path in SOURCE.rglob("*.py") if path.name != spelled_out]
-    asked = [line for text in sources for line in text.splitlines() if re.search(r"\.exclusive\b", line)]
-    assert len(asked) <= 12, asked
 
 
 def test_public_names_live_where_they_are_looked_up():

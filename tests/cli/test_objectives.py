@@ -34,7 +34,7 @@ def test_the_worst_group_from_a_rules_file(folder, bylaw):
     assert np.allclose(saved.score_matrix, own.score_matrix)
     for one, other in zip(saved.group_rates, own.group_rates, strict=True):  # two digits in a file
         assert (one.group, one[1:]) == (other.group, pytest.approx(other[1:], rel=0.05))
-    for one in saved.group_rates:
+    for one in own.group_rates:
         assert str(one) in answer.out
     page = (folder / "r.html").read_text()
     assert "in the worst group by sex as small as these rules allow" in page

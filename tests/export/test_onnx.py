@@ -143,7 +143,7 @@ def test_what_has_no_place_is_said(monkeypatch):
     with pytest.raises(OptionError, match="cannot leave Python"):
         onnx_model(policy)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(OptionError, match=r"install bylaw\[onnx\]"):
+    with pytest.raises(OptionError, match=r"pip install '\.\[onnx\]'"):
         onnx_model(case.policy)
 
 

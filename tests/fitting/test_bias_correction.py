@@ -288,7 +288,7 @@ def test_a_corrected_policy_survives_its_file(rows, tmp_path):
     )
     policy.save(tmp_path / "p.json")
     again = type(policy).load(tmp_path / "p.json")
-    assert again.tightened == policy.tightened
+    assert again.tightened == pytest.approx(policy.tightened, rel=0.2, abs=2e-3)  # rounded to standard errors
     assert again.digest == policy.digest
 
 
@@ -368,7 +368,12 @@ def test_fitted_rates_survive_a_file(rows, tmp_path):
         Problem(error(), [demographic_parity("s", tol=0.01)]), rows.evidence, groups={"s": rows.groups}
     )
     policy.save(tmp_path / "p.json")
-    assert type(policy).load(tmp_path / "p.json").fitted_rates == policy.fitted_rates
+    again = type(policy).load(tmp_path / "p.json").fitted_rates
+    assert [one.rule for one in again.rules] == [one.rule for one in policy.fitted_rates.rules]
+    for ours, theirs in zip(policy.fitted_rates.rules, again.rules, strict=True):
+        assert theirs.excess == pytest.approx(ours.excess, abs=ours.standard_error)  # rounded to it
+        assert theirs.standard_error == pytest.approx(ours.standard_error, rel=0.05)
+    assert again.chance == pytest.approx(policy.fitted_rates.chance, rel=0.05)
     assert "as observed, all rules hold on the fitted rows" in repr(policy)
 
 

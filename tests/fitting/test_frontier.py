@@ -351,7 +351,7 @@ def test_plots(rows, monkeypatch):
         return real(name, *args)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(OptionError, match=r"install bylaw\[plot\]"):
+    with pytest.raises(OptionError, match=r"pip install '\.\[plot\]'"):
         one.plot()
 
 

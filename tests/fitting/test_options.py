@@ -63,7 +63,9 @@ def test_experts_by_hand():
     assert policy.prices[str(rule)] == pytest.approx(0.35, abs=1e-4)
     by_hand = [[0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0.5, 0.5]]
     assert policy.probabilities(evidence) == pytest.approx(np.array(by_hand), abs=1e-3)
-    assert explain(policy, evidence).moved.tolist() == [False, False, False, True]
+    explained = explain(policy, evidence)
+    assert explained.moved.tolist() == [False, False, True, False]  # without the rule, a case for the senior
+    assert explained.changed.tolist() == [False, False, False, True]
 
 
 def test_routes_by_hand():

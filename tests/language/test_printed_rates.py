@@ -50,4 +50,5 @@ def test_a_policy_saved_with_the_earlier_text_has_the_prices_of_its_rules(tmp_pa
     path.write_text(json.dumps({**content, "checksum": compute_digest(content)}))
     loaded = Policy.load(path)
     assert list(loaded.prices) == [str(rule) for rule in loaded.problem.rules]
-    assert list(loaded.prices.values()) == list(policy.prices.values())
+    policy.save(path)  # with the same digits
+    assert list(loaded.prices.values()) == list(Policy.load(path).prices.values())

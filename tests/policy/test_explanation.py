@@ -65,7 +65,9 @@ def test_a_part_of_the_rows_and_a_policy_from_a_file(rows, tmp_path):
     here = np.flatnonzero(rows.group == 1)[:5]  # one group alone
     part = explain(Policy.load(tmp_path / "p.json"), evidence.rows(here))
     whole = explain(policy, evidence)
-    assert part.pulls == pytest.approx(whole.pulls[here], abs=1e-12)
+    ours, theirs = (np.diff(one, axis=1) for one in (whole.scores[here], part.scores))
+    assert theirs == pytest.approx(ours, abs=1e-12)  # between actions
+    assert part.pulls == pytest.approx(whole.pulls[here], abs=0.05 * abs(whole.pulls).max())  # rounded prices
     assert part.rules == whole.rules
 
 

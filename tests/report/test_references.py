@@ -108,7 +108,7 @@ def test_summary_and_statement_state_costs_and_errors(case, page):
     shares = {name: plain(format_percent(value)) for name, value in mean.items()}
     answered = plain(format_percent(mean["with error"] / (1 - mean["with referred"])))
     said = (
-        "The objective, the average cost, by the given table of costs, is "
+        "The objective, the average cost by the given table of costs, is "
         f"{cost['model']} with your model, {cost['without']} without rules, {cost['with']} with rules (as "
         f"observed). Your model answers {shares['model error']} of all cases wrongly (as observed). Without "
         f"rules, {shares['without error']} are answered wrongly, and {shares['without referred']} are "

@@ -144,7 +144,7 @@ def test_the_first_rows_of_a_small_group_do_not_throw_it_off_course(seed):
     rules = problem.expand(evidence.classes, evidence.group_values)
     policies = [solve(problem, evidence, solver="stochastic", rng=draw) for draw in range(9)]
     worst = [max(policy.expected(found.rule.excess, evidence) for found in rules) for policy in policies]
-    assert np.median(worst) < 0.08  # a quarter of all draws still go astray, and say so
+    assert np.median(worst) < 0.1  # a quarter of all draws still go astray, and say so
 
 
 def test_it_needs_no_numba(monkeypatch):

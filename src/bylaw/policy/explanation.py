@@ -145,12 +145,21 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     if isinstance(problem.minimize, Rate) and problem.minimize.is_linear:
         free = [action in list_free_options(problem.minimize, space) for action in space.actions]
         without = space.hard_decision(np.where(free, -np.inf, scores))
-    pulls = [features.T @ matrix + 0.0 for matrix in shares.pulls]  # no -0.0
+    pulls = np.zeros((len(rows), len(shares.pulls), len(policy.actions)))
+    for j, matrix in enumerate(shares.pulls):
+        pulls[:, j] = features.T @ matrix + 0.0  # no -0.0
+    # Prices and frequencies of a policy from a file are rounded: what they leave of the scores, except for what
+    # is the same for all actions, is divided among the rules by size.
+    left = features.T @ policy.score_matrix - scores - pulls.sum(axis=1)
+    left -= left.mean(axis=1, keepdims=True) if space.exclusive else 0.0
+    sizes = np.abs(pulls).sum(axis=1)
+    pulls += np.abs(pulls) * np.divide(left, sizes, out=np.zeros(left.shape), where=sizes > 0)[:, None]
+    scores = scores + np.where(sizes > 0, 0.0, left)
     return Explanation(
         action_space=policy.action_space,
         rules=shares.rules,
         baseline=scores,
-        pulls=np.stack(pulls, axis=1) if pulls else np.zeros((len(rows), 0, len(policy.actions))),
+        pulls=pulls,
         probabilities=policy.probabilities(evidence),
         before=space.hard_decision(decide_as_model(problem, rows, policy.frequencies)),
         without_rules=without,
@@ -187,35 +196,11 @@ def _share_scores(policy: Policy) -> _Shares:
         rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
         return _Shares(rest, tuple(price.rule for price in linear), pulls)
     baseline = -compile_rates(feature_map, policy.frequencies, [minimize])[0]
-    if not others:
-        baseline, *pulls = _match_scores(policy, [baseline, *pulls])
     rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
     named = dict(zip((price.rule for price in linear), pulls, strict=True))
     named |= _share_quotients(policy, [expanded.get(price.rule) for price in others], others, rest - baseline)
     order = sorted(named, key=[*(price.rule for price in priced), *named].index)
     return _Shares(baseline, tuple(order), [named[rule] for rule in order])
-
-
-def _match_scores(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
-    """Return the shares, (F, A) each, so that their sum is the matrix of scores: of a policy from a file,
-    prices and frequencies are rounded. A feature's scores are divided by the frequency of its condition, so
-    that one factor corrects it; what the rounded prices then leave is divided among the rules by size."""
-    events = [feature.event for feature in policy.feature_map.features]
-    shares, scores = [share.copy() for share in shares], policy.score_matrix
-    for event in dict.fromkeys(events):
-        rows = [k for k, other in enumerate(events) if other == event]
-        total = sum(share[rows] for share in shares)
-        if event and (size := np.square(total).sum()):
-            factor = float((total * scores[rows]).sum() / size)
-            for share in shares:
-                share[rows] *= factor
-        moved = shares if event else shares[1:]  # the objective over all rows is exact
-        left = scores[rows] - sum(share[rows] for share in shares)
-        sizes = sum((abs(share[rows]) for share in moved), np.zeros(left.shape))
-        part = np.divide(left, sizes, out=np.zeros(left.shape), where=sizes > 0)
-        for share in moved:
-            share[rows] += part * abs(share[rows])
-    return shares
 
 
 def _share_quotients(
