@@ -1,6 +1,7 @@
 """A policy keeps what it was chosen with, so that a later report computes its curves in the same way."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,7 @@ def test_a_later_report_keeps_the_margin_of_the_fit(tmp_path):
         report(one, evidence, labels=labels, levels=3, created="today", **given).html
         for one, given in ((loaded, {}), (untold, {"margin": "auto"}), (untold, {"margin": 0.0}))
     ]
+    pages = [re.sub(r"[0-9a-f]{64}", "a hash", page) for page in pages]  # the card is a part of the file
     assert pages[0] == pages[1]
     assert pages[0] != pages[2]
 

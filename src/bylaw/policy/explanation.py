@@ -24,6 +24,7 @@ from bylaw.policy.explanation_view import format_html
 from bylaw.policy.policy import Policy
 
 _SAME = 0.05  # relative: what quotients leave of a matrix of scores; prices in files have two digits or more
+_MOST_ROUNDED = 1.5  # times that a rounded frequency is off: 10 rows of 20 or more
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,8 +149,8 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     pulls = np.zeros((len(rows), len(shares.pulls), len(policy.actions)))
     for j, matrix in enumerate(shares.pulls):
         pulls[:, j] = features.T @ matrix + 0.0  # no -0.0
-    # Prices and frequencies of a policy from a file are rounded: what they leave of the scores, except for what
-    # is the same for all actions, is divided among the rules by size.
+    # Prices and frequencies of a policy from a file are rounded: what they leave of the scores, except for
+    # what is the same for all actions, is divided among the rules by size.
     left = features.T @ policy.score_matrix - scores - pulls.sum(axis=1)
     left -= left.mean(axis=1, keepdims=True) if space.exclusive else 0.0
     sizes = np.abs(pulls).sum(axis=1)
@@ -196,11 +197,27 @@ def _share_scores(policy: Policy) -> _Shares:
         rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
         return _Shares(rest, tuple(price.rule for price in linear), pulls)
     baseline = -compile_rates(feature_map, policy.frequencies, [minimize])[0]
+    if policy.rounded and not others:
+        baseline, *pulls = _scale_shares(policy, [baseline, *pulls])
     rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
     named = dict(zip((price.rule for price in linear), pulls, strict=True))
     named |= _share_quotients(policy, [expanded.get(price.rule) for price in others], others, rest - baseline)
     order = sorted(named, key=[*(price.rule for price in priced), *named].index)
     return _Shares(baseline, tuple(order), [named[rule] for rule in order])
+
+
+def _scale_shares(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
+    """Return the shares, (F, A) each, with one factor for each condition. A feature's scores are divided by
+    the frequency of its condition: where a file states that rounded, the factor corrects it."""
+    events = [feature.event for feature in policy.feature_map.features]
+    total, factors = sum(shares, np.zeros(policy.score_matrix.shape)), np.ones((len(events), 1))
+    for event in {event for event in events if event}:
+        rows = [k for k, other in enumerate(events) if other == event]
+        size = float(np.square(total[rows]).sum())
+        factor = float((total[rows] * policy.score_matrix[rows]).sum() / size) if size else 1.0
+        if 1 / _MOST_ROUNDED < factor < _MOST_ROUNDED:  # otherwise the multipliers are not unique
+            factors[rows] = factor
+    return [factors * share for share in shares]
 
 
 def _share_quotients(

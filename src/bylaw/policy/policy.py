@@ -111,6 +111,9 @@ class Policy:
     solution: Solution
     guarantee: Guarantee
     frequencies: Mapping[Any, float] = field(default_factory=dict)
+    rounded: bool = field(
+        default=False, compare=False, repr=False
+    )  # frequencies and prices, read from a file
     fingerprints: Fingerprints = ()  # of the rows that it was chosen on
     certificate: Certificate | None = None
     fitted_rates: FittedRates | None = None

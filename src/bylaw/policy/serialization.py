@@ -270,6 +270,10 @@ def _fields(root: Node) -> dict[str, Any]:
     calibration = _calibration(root, feature_map)
     fingerprints = tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list())
     problem = read_problem(root, space)
+    frequencies, rounding = (
+        read_frequencies(root["frequencies"], feature_map),
+        _Rounding.of_rows(fingerprints),
+    )
     content = {
         "problem": problem,
         "feature_map": feature_map,
@@ -277,7 +281,8 @@ def _fields(root: Node) -> dict[str, Any]:
         "rule_prices": tuple(prices),
         "solution": _solution(root["solution"], np.array([price.multiplier for price in prices])),
         "guarantee": read_guarantee(root["guarantee"], root["beta"].positive(), fingerprints),
-        "frequencies": read_frequencies(root["frequencies"], feature_map),
+        "frequencies": frequencies,
+        "rounded": all(rounding.round_share(share) == share for share in frequencies.values()),
         "fingerprints": fingerprints,
         "certificate": _certificate(root["certificate"]),
         "fitted_rates": _fitted_rates(root["fitted_rates"]) if "fitted_rates" in root.value else None,
