@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+import bylaw
 from bylaw.errors import (
     Action,
     BylawError,
@@ -116,3 +117,17 @@ def test_copies_are_alike(problem):
 
 def test_held_out_rows_that_do_not_suffice():
     assert "About 900 held-out rows would do" in str(UncertifiedError("r", 0.2, 900.0, 300, 0.95))
+
+
+@pytest.mark.parametrize(
+    ("missing", "kind", "message"),
+    [("sklearn", ImportError, "solve needs scikit-learn"), ("scipy", ModuleNotFoundError, "named 'scipy'")],
+)
+def test_scikit_learn_is_named_only_where_it_is_what_is_missing(monkeypatch, missing, kind, message):
+    def fail(_):
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr(bylaw, "import_module", fail)
+    with pytest.raises(ImportError, match=message) as caught:
+        bylaw.__getattr__("solve")
+    assert caught.type is kind

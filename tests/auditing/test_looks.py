@@ -140,3 +140,11 @@ def test_copies_among_held_out_rows_warn(policy):
     with pytest.warns(GuaranteeWarning, match="of the 1,500 held-out rows only 300 are different") as caught:
         audit(policy, copied, rules="rejected() <= 0.9")
     assert caught[0].message.remedy == Remedy("drop_copies")
+
+
+def test_rows_are_compared_with_those_of_the_latest_looks(policy, monkeypatch):
+    monkeypatch.setattr("bylaw.auditing.looks._COMPARED", 1)
+    look(policy, HELD, warned=False)
+    look(policy, rows(2))
+    with pytest.warns(GuaranteeWarning, match="this is look 3 at this policy, on rows of which some judged"):
+        audit(policy, rows(2), rules=rejected() <= 0.5)

@@ -85,3 +85,15 @@ def test_costs_are_those_of_rows_in_memory(label, weights, minimize, tmp_path):
     seen = observe(columns.evidence(rows), None if label is None else rows[label])
     np.testing.assert_allclose(found.costs, compare_costs(policy, seen), rtol=1e-12)
     assert found.n_rows == 4000
+
+
+@pytest.mark.parametrize("weights", [None, "w"])
+def test_the_share_referred_is_that_of_a_hand_count(weights, tmp_path):
+    rows = write_parts(tmp_path)
+    columns = Columns(["p_no", "p_yes"], ["no", "yes"], {"sex": "sex"}, weights=weights)
+    problem = Problem("error()", ["rejected().given(sex='F') <= 0.05", "rejected().given(sex='M') <= 0.3"])
+    policy = solve(problem, columns.evidence(rows))
+    found = compare_scanned_costs(policy, scan(tmp_path, columns).survey(problem))
+    referred = policy.probabilities(columns.evidence(rows))[:, policy.actions.index("reject")]
+    expected = np.average(referred, weights=None if weights is None else rows[weights])
+    assert found.referred == pytest.approx(expected, rel=1e-9)

@@ -22,6 +22,7 @@ from bylaw import (
     worst,
 )
 from bylaw._base.small_cells import choose_shown
+from bylaw.auditing.verdicts import find_hidden_cells
 from bylaw.report import report
 from bylaw.studio.session import Session
 
@@ -165,3 +166,10 @@ def test_a_monitor_hides_groups_that_it_has_seen_on_few_rows():
     assert whole["estimate"] == pytest.approx(monitor.status[2].estimate)
     assert f"{monitor.status[0].estimate:.4f}" not in repr(monitor)
     assert monitor.to_dict(min_cell=0)["rules"][0]["rows"] == 3
+
+
+def test_cells_of_one_true_label_are_hidden_beside_a_small_one_of_the_same_label():
+    sizes = {("F", 0): 3.0, ("M", 0): 100.0, ("F", 1): 50.0, ("M", 1): 80.0}
+    counts = {(("label", label), ("sex", sex)): size for (sex, label), size in sizes.items()}
+    # The total of label 0 less the men of label 0 would give the three women of label 0 away.
+    assert find_hidden_cells(counts, 10) == {(("label", 0), ("sex", sex)) for sex in ("F", "M")}

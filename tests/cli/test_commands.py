@@ -554,3 +554,10 @@ def test_the_demo_keeps_rules_that_are_there(folder, monkeypatch, capsys):
     demo.write_inputs(folder / "out")
     assert (folder / "out" / "rules.toml").read_text() == "rules = []"
     assert "rules.toml is there already, and stays" in capsys.readouterr().out
+
+
+def test_a_policy_that_is_fitted_again_knows_its_columns(policy, folder, bylaw):
+    assert bylaw("refit", "policy.json", "new.parquet", "-o", "again.json").code == 0
+    earlier, again = (Policy.load(folder / name).card for name in ("policy.json", "again.json"))
+    assert again.columns == earlier.columns
+    assert again.columns["label"] == "outcome"

@@ -11,6 +11,7 @@ import pytest
 
 from bylaw import Policy
 from bylaw.data.table_files import write_table
+from bylaw.studio.server import StudioServer
 
 RULE = ["--rule", "error() <= 0.25", "--minimize", "rejected()"]
 
@@ -103,3 +104,12 @@ def test_a_column_of_labels_without_any(folder, bylaw):
     assert answer.code == 0
     assert "the column 'outcome' has no values; it is not read" in answer.err
     assert "predicted" in answer.out
+
+
+def test_the_studio_refuses_weights_that_have_no_effect(folder, bylaw, monkeypatch):
+    monkeypatch.setattr(StudioServer, "serve_here", lambda server: server.socket.close())
+    begin = ["studio", "scores.parquet", *RULE, "--label", "outcome", "--no-browser"]
+    assert bylaw(*begin).code == 0
+    idle = bylaw(*begin, "--seen-weights", "p_no")
+    assert idle.code != 0
+    assert "--seen-weights has no effect: no label or group is missing" in idle.err

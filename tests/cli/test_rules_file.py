@@ -110,3 +110,8 @@ def test_files_that_are_no_text(tmp_path):
     (tmp_path / "bad.toml").write_bytes(b"rules = '\xff'")
     with pytest.raises(OptionError, match="cannot be read"):
         RulesFile.read(tmp_path / "bad.toml")
+
+
+def test_a_truth_value_is_no_whole_number(tmp_path):
+    with pytest.raises(OptionError, match="reject must be text or a whole number, not True"):
+        read(tmp_path, "reject = true")

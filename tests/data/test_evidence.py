@@ -6,7 +6,17 @@ import polars
 import pyarrow
 import pytest
 
-from bylaw import Evidence, EvidenceError, Policy, Problem, demographic_parity, disagreement, error, solve
+from bylaw import (
+    Columns,
+    Evidence,
+    EvidenceError,
+    Policy,
+    Problem,
+    demographic_parity,
+    disagreement,
+    error,
+    solve,
+)
 from bylaw.errors import Remedy
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]])
@@ -259,3 +269,11 @@ def test_probabilities_that_were_rounded_can_be_normalized():
         Evidence([[0.5, 0.4]])
     assert caught.value.remedy == Remedy("normalize")
     assert str(caught.value).endswith("; correct it, or pass normalize=True to divide each row by its sum")
+
+
+def test_categories_of_an_arrow_column_that_no_row_has_are_no_groups():
+    groups = pyarrow.DictionaryArray.from_arrays([2, 0, 2], ["a", "b", "c"])
+    table = pyarrow.table({"p_0": [0.4, 0.5, 0.2], "p_1": [0.6, 0.5, 0.8], "s": groups})
+    evidence = Columns(["p_0", "p_1"], groups={"s": "s"}).evidence(table)
+    assert evidence.group_values == {"s": ("a", "c")}
+    np.testing.assert_array_equal(evidence.groups["s"].codes, [1, 0, 1])

@@ -45,3 +45,8 @@ def test_a_cell_is_the_value_that_it_stands_for(text, values, match):
     found = match_value(text, values)
     assert found == match
     assert type(found) is type(match)
+
+
+def test_a_truth_value_that_two_values_stand_for_is_none_of_them():
+    assert match_value("TRUE", ["true", "True"]) is None
+    assert match_value("true", ["true", "True"]) == "true"

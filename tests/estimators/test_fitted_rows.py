@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
 
 from bylaw import (
     ConstrainedClassifier,
@@ -183,3 +184,11 @@ def test_violations_that_no_row_tells_are_no_violations():
     assert np.isfinite(line.worst)
     assert "sex='F'" in line.at
     assert line.rules == 8
+
+
+def test_weights_of_fitted_rows_are_those_of_their_own_rows():
+    weights = np.where(Y[:200] == Y[0], 3.0, 1.0)
+    model = ConstrainedClassifier(LogisticRegression(), [BUDGET], cv=KFold(3, shuffle=True, random_state=0))
+    rows = model.fit(X[:200], Y[:200], sample_weight=weights)._fitted_rows
+    assert not (rows.labels == Y[:200]).all()  # folds change the order
+    np.testing.assert_array_equal(rows.evidence.weights, np.where(rows.labels == Y[0], 3.0, 1.0))

@@ -91,3 +91,15 @@ def test_many_classes_are_compared_in_less_time_than_they_are_solved():
     solved = time.process_time()
     assert find_alike_actions(policy, evidence) == ()
     assert time.process_time() - solved < solved - start
+
+
+def test_actions_that_a_cost_below_zero_tells_apart_are_not_alike():
+    rng = np.random.default_rng(2)
+    first = rng.random(200)
+    first[0] = 0.0  # the largest cost of either action is zero, as if the cost did not matter
+    second = np.roll(first, 100)
+    rows = Evidence(
+        costs={"usd": -np.column_stack([first, second, np.zeros(200)])}, options=["east", "west", "stay"]
+    )
+    problem = Problem(selected("east") + selected("west"), [custom("usd") <= -0.4])
+    assert find_alike_actions(solve(problem, rows), rows) == ()

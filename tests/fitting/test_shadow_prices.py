@@ -8,7 +8,9 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bylaw import (
+    Evidence,
     Problem,
+    custom,
     demographic_parity,
     equalized_odds,
     error,
@@ -79,3 +81,14 @@ def test_multipliers_that_are_unique_are_kept():
     multipliers = np.array([0.3, 0.2])
     assert (form.bounds == 0).all()
     assert find_least_multipliers(form, multipliers) is multipliers
+
+
+def test_the_least_prices_are_those_of_rules_in_their_own_units():
+    """A budget in thousands and the same one in tenths: one more of each is one tenth more."""
+    rng = np.random.default_rng(4)
+    rows = Evidence(rng.dirichlet([1, 1], 300), costs={"thousands": rng.normal(size=(300, 2))})
+    budget = custom("thousands")
+    form = compile_problem(Problem(error(), [budget <= 0, 10_000 * budget <= 0]), rows)
+    multipliers = np.array([2.0, 0.0])
+    least = form.prices(find_least_multipliers(form, multipliers))
+    assert least == pytest.approx([0.0, form.prices(multipliers)[0] / 10_000], rel=1e-9)

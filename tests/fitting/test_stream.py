@@ -380,3 +380,13 @@ def test_rules_that_conflict_are_named_so():
     with pytest.warns(ConvergenceWarning, match="the rules conflict; loosen or remove one"):
         policy = stream.policy()
     assert policy.solution.status.name == "INFEASIBLE"
+
+
+@MAY_MISS
+def test_a_stream_of_weighted_rows_is_written_again_as_it_was_read(tmp_path):
+    weights = np.random.default_rng(8).exponential(size=3000)
+    Stream(AWARE, 3000).partial_fit(ROWS.evidence(weights=weights)).save(tmp_path / "first.json")
+    Stream.load(tmp_path / "first.json").save(tmp_path / "again.json")
+    first, again = (json.loads((tmp_path / name).read_text()) for name in ("first.json", "again.json"))
+    assert first["measured"]
+    assert again == first

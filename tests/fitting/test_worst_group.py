@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -34,6 +36,7 @@ from bylaw import (
     solve,
     worst,
 )
+from bylaw.fitting.worst_group import GroupSearch, GroupWeights, Trial
 from bylaw.formulation.simplex import Simplex
 from bylaw.language.worst import OVERALL
 from bylaw.solvers.base import gradient_mapping
@@ -397,3 +400,15 @@ def test_the_projection_on_the_simplex_is_the_nearest_point(seed):
         other = np.append(rng.exponential(size=2), 2.5 * rng.dirichlet(np.ones(4)))
         assert (point - nearest) @ (other - nearest) <= 1e-9  # obtuse: no other point is nearer
     assert gradient_mapping(nearest, np.zeros(6), 1.0, simplex) == pytest.approx(np.zeros(6))
+
+
+def test_weights_under_which_rules_hold_are_preferred_to_a_lower_worst_rate():
+    evidence = Evidence([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.8, 0.2]], groups={"s": ["a", "b", "a", "b"]})
+    search = GroupSearch(Problem(worst(error(), by="s"), [rejected() <= 0.1]), evidence)
+    dual = SimpleNamespace(n_rows=len(evidence), loss_unit=1.0)
+    missed = Trial(GroupWeights(search.equal_weights, np.zeros(1)), np.array([0.1, 0.2]), missed=True)
+
+    def try_weights(weights):
+        return Trial(GroupWeights(weights, np.ones(1)), np.array([0.3, 0.4]), missed=False)
+
+    assert not search.improve(dual, missed, try_weights).missed

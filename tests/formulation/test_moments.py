@@ -42,3 +42,14 @@ def test_many_labels_have_the_same_gradient_either_way():
     point = np.array([20.0, 0.3])
     for one, other in zip(dual.value_and_gradient(point), whole.value_and_gradient(point), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_no_place_is_left_out_where_many_rows_make_each_a_tile_of_its_own():
+    rng = np.random.default_rng(3)
+    features, probabilities = rng.random((20, 40_000)), rng.random((20, 40_000))
+    wanted = np.zeros((20, 20), dtype=bool)
+    wanted[np.arange(20), rng.permutation(20)] = True
+    places = Places.choose(np.flatnonzero(wanted), wanted.shape)
+    assert places is not None
+    found = places.compute(features, probabilities)
+    np.testing.assert_allclose(found, np.where(wanted, features @ probabilities.T, 0.0), rtol=1e-12)

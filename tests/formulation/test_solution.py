@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bylaw.errors import Remedy
-from bylaw.formulation.solution import Status
+from bylaw.formulation.solution import HardDecisions, Status
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,9 @@ from bylaw.formulation.solution import Status
 )
 def test_each_status_has_its_remedy(status, remedy):
     assert status.remedy == remedy
+
+
+def test_decisions_without_chance_that_cost_less_lower_no_bound():
+    cheaper, dearer = HardDecisions(0.10, 0.12, 0.01), HardDecisions(0.15, 0.12, 0.01)
+    assert cheaper.excess == 0.01
+    assert dearer.excess == pytest.approx(0.04)

@@ -725,3 +725,12 @@ def test_pictures():
     with pytest.raises(OptionError, match="no rule has enough rows"):
         Monitor(POLICY).plot()
     plt.close("all")
+
+
+def test_the_latest_names_of_batches_are_the_ones_that_are_remembered(monkeypatch):
+    monkeypatch.setattr("bylaw.monitoring.monitor._MOST_BATCHES", 2)
+    monitor, rows = Monitor(POLICY, rules=[rejected() <= 0.3]), draw_rows(20, 5).evidence
+    for day in ("monday", "tuesday", "wednesday", "wednesday"):
+        monitor.update(rows, batch=day)
+    assert monitor.batches == ("tuesday", "wednesday")
+    assert monitor.rows == 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -216,3 +217,13 @@ def test_copies_are_told_from_independent_rows():
     assert not copied(np.hstack([rows, rows[:, :20]]))  # so few tell nothing
     assert copied(np.hstack([rows, rows[:, :200]]))
     assert copied(np.tile(rows, 10))
+
+
+@pytest.mark.parametrize(("share", "copied"), [(0.3, False), (0.2, True)])
+def test_rows_are_copied_if_far_fewer_occur_thrice_than_independent_ones_would(share, copied):
+    """Of 10,000 independent rows that each occur a Poisson number of times, of mean one. The limit is a
+    quarter of the number that occur three times."""
+    repeats = [round(10_000 * math.exp(-1) / math.factorial(times)) for times in range(4)]
+    hashes = np.repeat(np.arange(sum(repeats[1:]), dtype=np.uint64), np.repeat([1, 2, 3], repeats[1:]))
+    thrice = round((1 - share) * repeats[3])  # of these, no row is left
+    assert RowsAtHand.from_hashes(hashes[: len(hashes) - 3 * thrice]).copied == copied

@@ -12,6 +12,7 @@ from bylaw import (
     Evidence,
     EvidenceError,
     HeldOut,
+    Monitor,
     OptionError,
     Policy,
     Problem,
@@ -30,12 +31,15 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw._base.scales import Scale
 from bylaw.data.outcomes import observe
+from bylaw.monitoring.watched_rule import Point
 from bylaw.report import report
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.cost_curves import trace_curves
 from bylaw.report.number_format import format_count, format_percent, format_points
 from bylaw.report.rows import make_report_rows
+from bylaw.report.sections.watch import _draw_evidence
 from bylaw.solvers.full_batch import FullBatch
 from helpers.reported import (
     HOSTILE,
@@ -938,3 +942,35 @@ def test_prices_are_listed_from_the_dearest_to_the_cheapest():
         first, last = section(parsed(report(policy, evidence).html), "prices").all("li")
         assert "20" in first.words()
         assert "90" in last.words()
+
+
+def test_the_group_that_loses_most_is_named_first():
+    evidence, _, sex = people(1000, seed=5)
+    labels = evidence.probabilities.argmax(axis=1)  # the model is never wrong: all errors are of the rules
+    rules = [selected(1).given(sex="F") >= 0.6, selected(1).given(sex="M") >= 0.95]
+    policy = solve(Problem(error(), rules), evidence)
+    wrong = 1 - policy.probabilities(evidence)[np.arange(1000), labels]
+    assert wrong[sex == "M"].mean() > wrong[sex == "F"].mean() + 0.01 > 0.02
+    said = section(parsed(report(policy, evidence, labels=labels, levels=0).html), "summary").words()
+    assert re.search(r"wrong answers rise in 2.groups: sex “M” .*, from 0.* and sex “F” ", said)
+
+
+def test_the_violation_that_is_stated_is_that_of_the_solver():
+    evidence, _, _ = people(200, seed=6)
+    policy = solve(Problem(error(), [rejected() <= 0.1]), evidence)
+    for mapping, stated in ((0.03, "3"), (1e-9, "0.01")):
+        loose = replace(policy, guarantee=replace(policy.guarantee, gradient_mapping=mapping))
+        said = section(parsed(report(loose, evidence, levels=0).html), "guarantees").words()
+        assert f"violated by no more than {stated}\N{NO-BREAK SPACE}points" in said
+
+
+def test_evidence_that_raises_an_alarm_is_drawn_at_the_line_of_alarms():
+    evidence, _, _ = people(100, seed=8)
+    monitor = Monitor(solve(Problem(error(), [rejected() <= 0.1]), evidence))
+    monitor.update(evidence)
+    limits, (one,) = monitor.alarm_limits, monitor.status
+    ends = [(0.0, 0.0), (limits.log_ever / np.log(10), limits.log_change / np.log(10))]  # log10 of both
+    history = tuple(Point(50 * i, 0.1, 0.0, 0.2, *both) for i, both in enumerate(ends, 1))
+    svg = parsed(_draw_evidence(replace(one, history=history), Scale(0.0, 100.0), monitor))
+    ends_at = {line.attributes["class"]: line.attributes["y2"] for line in svg.all("line")}
+    assert ends_at["curve-line"] == ends_at["now-line"] == ends_at["target"]

@@ -49,3 +49,16 @@ def test_a_point_far_from_the_path_is_not_covered(screened):
     gradient = screen.reduced(dual).value_and_gradient(np.zeros(dual.n_rules))[1]
     whole = dual.value_and_gradient(np.zeros(dual.n_rules))[1]
     assert np.abs(gradient * screen.near_mass / dual.mass - whole).max() > 1e-3  # and it would matter
+
+
+@pytest.mark.parametrize("screened", ["labels"], indirect=True)
+def test_weights_of_features_that_no_rule_touches_must_not_move(screened):
+    dual, here, _, screen = screened
+    weights = dual.form.score_matrix(here)
+    assert screen.covers(weights)
+    untouched = np.setdiff1d(np.arange(len(weights)), dual.support[0].features)
+    assert len(untouched)
+    for feature in untouched:
+        moved = weights.copy()
+        moved[feature, 0] += 1.0
+        assert not screen.covers(moved)

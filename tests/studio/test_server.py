@@ -446,3 +446,14 @@ def test_an_earlier_model_may_be_given_for_rules_yet_to_come(tmp_path):
 def test_rows_that_are_no_evidence_are_refused():
     with pytest.raises(EvidenceError, match="Evidence"):
         studio(Problem("error()"), np.ones((3, 2)))
+
+
+@pytest.mark.parametrize(("min_cell", "hidden"), [(0, False), (400, True)])
+def test_a_studio_hides_groups_of_fewer_rows_than_it_was_told(min_cell, hidden):
+    evidence, _, _ = people(500, 0)
+    (name,) = evidence.known_groups
+    text = f"demographic_parity({name!r}, tol=0.05)"
+    question = {**QUESTION, "rules": [{"text": text, "on": True}]}
+    with studio(Problem("error()", [text]), evidence, min_cell=min_cell) as made:
+        (rule,) = Client(made.url).post("/api/solve", question)[1]["rules"]
+    assert rule["price_words"].startswith("Not shown: it is about groups of fewer than 400 rows") == hidden
