@@ -4,7 +4,6 @@ import os
 import random
 
 import pytest
-from _pytest.doctest import DoctestModule
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -13,7 +12,7 @@ from helpers.absent import summarize_skips
 from helpers.generated_rows import Rows
 
 fingerprint._SECRET = bytes(32)  # the same noise in every run
-pytest_plugins = ["helpers.command_line"]  # fixtures for tests of commands
+pytest_plugins = ["helpers.collection", "helpers.command_line"]
 
 # Machines are noisy, so no deadlines. A few examples are enough, since every run draws others: only those of
 # continuous integration are the same each time.
@@ -46,13 +45,6 @@ def pytest_collection_modifyitems(config, items):
     for tests in order:
         rng.shuffle(tests)
     items[:] = [item for tests in order for item in tests]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file():
-    """Look for examples in the docstrings of the source only: tests have none, and looking takes seconds."""
-    collectors = yield
-    return [found for found in collectors if not isinstance(found, DoctestModule)]
 
 
 class ModuleScheduling(LoadScopeScheduling):
