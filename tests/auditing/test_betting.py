@@ -59,6 +59,18 @@ def test_of_all_sequences_of_two_groups_likewise(nested):
     assert 0 < wrong <= level
 
 
+def test_a_row_in_two_events_can_lose_in_both():
+    """All 64 sequences of six rows in two events that overlap on every row: their sum is twice the mean."""
+    level, rate, wrong = 0.3, 0.4, 0.0
+    for rows in itertools.product((0.0, 1.0), repeat=6):
+        sample = Sample.of_values(np.array(rows), 0.0, 1.0)
+        chance = rate ** sum(rows) * (1 - rate) ** (6 - sum(rows))
+        p_value = BettingTest([sample, sample], disjoint=False).p_value(2 * rate, level)
+        assert 0 <= p_value <= 1
+        wrong += chance * (p_value <= level)
+    assert wrong <= level
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "rate"), [(100, 0.1), (500, 0.5), (10_000, 0.001)])
 def test_a_mean_at_the_target_is_rarely_certified(n, rate):

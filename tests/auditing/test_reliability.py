@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -35,6 +36,18 @@ def test_weights_count_and_rows_without_weight_do_not():
     assert [one.predicted for one in bins] == pytest.approx([0.2, 0.6, 0.8])
     assert [one.observed for one in bins] == [0, 0, 1]
     assert [one.share for one in bins] == [0.375, 0.125, 0.5]
+
+
+def test_the_standard_error_of_a_weighted_share_is_that_of_a_sum_of_independent_rows():
+    rng = np.random.default_rng(3)
+    chance, weights = np.linspace(0.05, 0.95, 40), rng.uniform(0.2, 5.0, 40)
+    bins = bin_probabilities(chance, np.zeros(40), weights)
+    shares = (rng.random((20_000, 40)) < chance) * weights
+    for i, one in enumerate(bins):
+        rows = slice(4 * i, 4 * i + 4)
+        simulated = (shares[:, rows].sum(axis=1) / weights[rows].sum()).std()
+        assert one.standard_error == pytest.approx(simulated, rel=0.03)  # six times the error of 20,000 draws
+        assert one.deviations == pytest.approx(-one.predicted / one.standard_error)
 
 
 def test_certain_probabilities_that_are_wrong_are_notable():
@@ -93,6 +106,17 @@ def test_probabilities_that_are_right_on_average_and_wrong_in_bins_do_not_agree(
     assert "not calibrated" in str(found)
     assert f"off by {100 * line.unevenness:.3g} points on average over ten bins" in str(found)
     assert found.to_dict()["reliability"][1]["expected_unevenness"] == line.expected_unevenness
+
+
+def test_of_many_disagreements_the_worst_are_printed():
+    policy = solve(Problem(error(), [rejected() <= 0.1]), people(1000, 0)[0])
+    evidence, labels, sex = people(4000, 6, tilt=0.4)
+    labels = np.where(sex == "M", people(4000, 6, tilt=1.5)[1], labels)  # worse among men
+    found = audit(policy, evidence, labels=labels)
+    sizes = sorted((abs(line.deviations) for line in found.reliability if line.is_notable), reverse=True)
+    assert len(sizes) == 6
+    printed = re.findall(r"observed \(([+-][\d.]+) standard errors\)", str(found))
+    assert [abs(float(text)) for text in printed] == pytest.approx(sizes[:3], abs=0.05)
 
 
 def test_agreement_is_stated_with_its_precision_and_not_where_rows_are_few():

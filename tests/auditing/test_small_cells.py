@@ -145,6 +145,16 @@ def test_the_studio_sends_no_rates_of_small_groups():
     assert reply["rules"][0]["holds"] == everything["rules"][0]["holds"]
 
 
+@pytest.mark.parametrize(("min_cell", "shown"), [(0, {"3", "60", "437"}), (10, {"437"}), (500, set())])
+def test_a_report_that_the_studio_saves_hides_the_groups_that_its_page_hides(min_cell, shown):
+    evidence, labels = draw_rows(0)
+    session = Session(Problem("error()"), evidence, labels, min_cell=min_cell)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        saved = session.save({**QUESTION, "rules": [{"text": RULE, "on": True}], "kind": "report"})
+    assert set(re.findall(r"\b(3|60|437)\b.cases?\b", saved.text)) == shown
+
+
 def test_a_monitor_hides_groups_that_it_has_seen_on_few_rows():
     policy = fit(draw_rows(0)[0])
     monitor = Monitor(
@@ -166,6 +176,22 @@ def test_a_monitor_hides_groups_that_it_has_seen_on_few_rows():
     assert whole["estimate"] == pytest.approx(monitor.status[2].estimate)
     assert f"{monitor.status[0].estimate:.4f}" not in repr(monitor)
     assert monitor.to_dict(min_cell=0)["rules"][0]["rows"] == 3
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_monitor_hides_a_group_of_which_few_labels_came(order):
+    """A rule about labels has seen three rows of the group, one about decisions all of them."""
+    policy = fit(draw_rows(0)[0])
+    rules = ["error().given(race='z') <= 0.9", "selected('yes').given(race='z') <= 0.9"][::order]
+    evidence, labels = draw_rows(1)
+    mixed = np.random.default_rng(2).permutation(len(labels))
+    evidence, labels = evidence.rows(mixed), labels[mixed]
+    shown = np.zeros(len(labels), dtype=bool)
+    shown[np.flatnonzero(evidence.groups["race"].codes == 2)[:3]] = True
+    monitor = Monitor(policy, rules=rules)
+    monitor.update(evidence, labels=np.ma.MaskedArray(labels, mask=~shown))
+    assert {one.rule: one.rows for one in monitor.status}["error().given(race='z') <= 0.9"] == 3
+    assert [rule["estimate"] for rule in monitor.to_dict()["rules"]] == [None, None]
 
 
 def test_cells_of_one_true_label_are_hidden_beside_a_small_one_of_the_same_label():

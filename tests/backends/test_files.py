@@ -358,6 +358,18 @@ def test_audits_and_frontiers_read_rows_that_fit_in_memory(table, tmp_path, monk
     assert audit(policy, rows.sample(500)).rows == 500
 
 
+def test_rows_of_unknown_number_are_read_all_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "scores.csv"
+    path.write_text("no,yes\n" + "0.5,0.5\n" * 100)
+    rows = scan(path, Columns(["no", "yes"]))
+    assert rows.engine.n_rows is None
+    monkeypatch.setattr(scan_module, "MOST_VALUES", 2 * 101)
+    assert len(rows.read().evidence) == 100
+    monkeypatch.setattr(scan_module, "MOST_VALUES", 2 * 60)
+    with pytest.raises(EvidenceError, match="has 60 rows or more, too many"):
+        rows.read()
+
+
 @pytest.mark.slow
 def test_certified_policies(table, tmp_path):
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, groups={"sex": "sex"})

@@ -162,3 +162,16 @@ def test_a_group_of_few_rows_stays_near_the_map_of_all():
         return np.abs(near.theta - pooled.theta).max()
 
     assert distance(5) < 0.5 < 2 < distance(4000)
+
+
+def test_a_group_of_few_rows_stays_near_a_map_that_corrects_a_bias():
+    rng = np.random.default_rng(4)
+    scores = rng.normal(size=(5000, 2))
+    labels = (softmax(scores, axis=1)[:, 0] < rng.random(5000)).astype(int)
+    rows = make_sample(softmax(scores + np.array([3.0, 0.0]), axis=1), labels, np.ones(5000))
+    slope = fit_slope(rows)
+    design = make_design("vector", rows, slope)
+    pooled = fit_map(rows, design, slope)
+    near = fit_map(rows.rows(slice(2)), shrink_towards(design, pooled.theta), slope)
+    assert np.abs(pooled.theta - design.centre).max() > 1
+    assert np.abs(near.theta - pooled.theta).max() < 0.5

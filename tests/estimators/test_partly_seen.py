@@ -178,6 +178,9 @@ def test_weights_of_being_seen_reach_the_rates():
     without = classifier([WITHIN], minimize="rejected()").fit(X, y)
     assert with_weights.multipliers_ != without.multipliers_
     assert with_weights.expected(error(), X, y, seen_weights=weights) != with_weights.expected(error(), X, y)
+    rate = with_weights.expected(error(), X, y, seen_weights=weights)
+    excess = with_weights.violations(X, y, seen_weights=weights)[str(WITHIN)]
+    assert excess == pytest.approx(rate - 0.2, abs=1e-9)
     found = with_weights.audit(X, y, seen_weights=weights, fitted_rows="estimate")
     assert not found.seen_at_random
 

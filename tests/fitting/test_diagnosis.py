@@ -274,6 +274,11 @@ def test_known_conflicts(make):
     assert 0 < found.least_violation <= max(least * (1 + 1e-6), least + 1e-9)
     assert sum(found.multipliers.values()) == pytest.approx(1)
     assert min(found.multipliers.values()) > 0
+    # The proof: whatever the policy, the rules with these weights are off by so much on average.
+    proof = [(found.multipliers[names[j]], *case.rules[j]) for j in case.conflict]
+    average = case.lp([], [], [], goal=sum(weight * cost for weight, cost, _ in proof))
+    bound = sum(weight * bound for weight, _, bound in proof)
+    assert found.least_violation == pytest.approx(average - bound, rel=1e-6, abs=1e-9)
     total = sum(case.weights.get(key, 1.0) * slack for key, slack in found.relaxation.items())
     assert total == pytest.approx(case.total, rel=5e-4)
     assert found.least_relaxation == pytest.approx(case.least_relaxation(), rel=2e-4)

@@ -65,6 +65,7 @@ def test_an_answer_by_hand():
     looser = solve(Problem(error(), [rejected() <= 0.25]), evidence, lottery=False)
     assert looser.expected(rejected(), evidence) == pytest.approx(0.2)
     assert looser.hard.price == pytest.approx(0.34 * 0.05, abs=1e-3)
+    assert 0.34 * 0.05 <= looser.guarantee.excess_cost <= 0.34 * 0.05 + 0.01  # beyond the best by lot
     assert "without chance" in repr(looser)
 
 

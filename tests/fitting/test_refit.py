@@ -157,26 +157,47 @@ def test_audits_and_monitors_know_what_a_change_is(earlier):
     assert str(one.status) == "broken"
 
 
-def test_a_comparison_by_hand(earlier):
+def test_few_changes_are_certified_with_the_confidence_that_is_asked_for(earlier):
+    evidence, held = rows(2000, 17)[0], rows(1500, 18)[0]
+    options = {"rules": "rejected() <= 0.15", "held_out": held, "confidence": 0.6}
+    later = refit(earlier, evidence, churn=0.053, **options)
+    changed = (later.probabilities(held) * earlier.mark_changes(held).costs["changed"]).sum(axis=1)
+    room = (0.053 - changed.mean()) / (changed.std() / np.sqrt(1500))
+    assert 0.8 < room < 1.2  # standard errors: enough for a confidence of 60 %, and not for 95 %
+    assert "changed" not in str(later.problem)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_comparison_by_hand(earlier, weighted):
     evidence, labels, sex = rows(1000, 14, drift=0.5, sex_drift=0.5)
+    weights = np.random.default_rng(16).uniform(0.1, 3.0, 1000) if weighted else np.ones(1000)
     later = refit(earlier, evidence)
+    if weighted:
+        evidence = evidence.with_columns(weights=weights)
     found = compare_policies(earlier, later, evidence, labels=labels)
+
+    def mean(values, where=None):
+        return np.average(values, weights=weights if where is None else weights * where, axis=0)
+
     before, after = earlier.probabilities(evidence), later.probabilities(evidence)
     wrong = np.column_stack([labels == 1, labels == 0, np.zeros(1000)])
-    assert found.cost_before == pytest.approx((before * wrong).sum(axis=1).mean())
-    assert found.cost_after == pytest.approx((after * wrong).sum(axis=1).mean())
+    assert found.cost_before == pytest.approx(mean((before * wrong).sum(axis=1)))
+    assert found.cost_after == pytest.approx(mean((after * wrong).sum(axis=1)))
     changed = 1 - after[np.arange(1000), before.argmax(axis=1)]
-    assert found.changed == pytest.approx(changed.mean())
+    assert found.changed == pytest.approx(mean(changed))
     assert {one.value: one.changed for one in found.by_group} == pytest.approx(
-        {group: changed[sex == group].mean() for group in "FM"}
+        {group: mean(changed, sex == group) for group in "FM"}
     )
-    assert found.flows.sum() == pytest.approx(1.0)
-    assert found.flows[0, 1] == pytest.approx((after[:, 1] * (before.argmax(axis=1) == 0)).mean())
+    assert {one.value: one.rows for one in found.by_group} == pytest.approx(
+        {group: mean(sex == group) for group in "FM"}
+    )
+    taken = before.argmax(axis=1)
+    assert found.flows == pytest.approx(np.array([mean(after * (taken == a)[:, None]) for a in range(3)]))
     parity, referred = found.rules
-    gaps = [abs(before[sex == g].mean(axis=0) - before.mean(axis=0))[:2].max() for g in "FM"]
+    gaps = [abs(mean(before, sex == g) - mean(before))[:2].max() for g in "FM"]
     assert parity.before == pytest.approx(max(gaps))
     assert (parity.target, referred.target) == (0.03, 0.1)
-    assert referred.after == pytest.approx(after[:, 2].mean())
+    assert referred.after == pytest.approx(mean(after[:, 2]))
 
 
 def test_bad_input_is_named(earlier, tmp_path):

@@ -139,6 +139,10 @@ ROUTES = Evidence(
         (lambda: make_action_space("options", (0, 1), "reject", ("1",)), "the option '1' is also a class"),
         (lambda: solve(Problem(error(), decisions=["a", "x"]), EVIDENCE), "selected\\('b'\\) <= 0"),
         (lambda: solve(Problem(error(), decisions=[*EXPERTS, "x"]), EVIDENCE), "the evidence has"),
+        (
+            lambda: solve(Problem(custom("wrong"), decisions=["large", "small"]), ROUTES),
+            r"the options \['large', 'small'\], in this order; the evidence has \['small', 'large'\]",
+        ),
         (lambda: solve(Problem(error(), decisions="labels"), EVIDENCE), "has no room for"),
         (lambda: solve(Problem(error()), EVIDENCE), "'junior' costs nothing and no rule limits it"),
         (lambda: solve(Problem(error(), [selected("x") <= 0.1]), EVIDENCE), "and the options"),

@@ -203,6 +203,33 @@ def test_numbers_are_those_of_counts_by_hand():
     assert "would save" in rejection["price_words"]
 
 
+def test_the_interval_of_a_ratio_is_in_the_unit_of_the_ratio():
+    evidence, labels, _ = people(2000, 3)
+    rules = ["error() <= 0.25 * accepted()", "rejected() <= 0.4"]
+    found = ask(Session(Problem("error()"), evidence, labels), rules, view="observed")
+    taken = solve(Problem("error()", rules), evidence, labels=labels).probabilities(evidence)
+    wrong, answered = taken[np.arange(2000), 1 - labels], 1 - taken[:, 2]
+    ratio, bounded = wrong.mean() / answered.mean(), found["rules"][0]
+    assert bounded["rate"] == pytest.approx(ratio, abs=2e-5)
+    error = (wrong - 0.25 * answered).std() / np.sqrt(2000) / answered.mean()
+    assert answered.mean() < 0.7
+    assert bounded["upper"] - ratio == pytest.approx(1.96 * error, rel=0.05)
+    assert ratio - bounded["lower"] == pytest.approx(1.96 * error, rel=0.05)
+
+
+def test_without_rules_each_view_has_the_decisions_of_its_own():
+    """The worst class is another one where the labels are not those that the model predicts."""
+    evidence, labels, _ = people(1000, 5, tilt=1.0)
+    minimize = "worst(error(), by='label')"
+    session = Session(Problem(minimize), evidence, labels)
+    for view, outcomes in (("predicted", {}), ("observed", {"labels": labels})):
+        found = ask(session, ["selected(1) <= 0.4"], minimize=minimize, view=view)
+        alone = solve(Problem(minimize), evidence, **outcomes).probabilities(evidence)
+        truth = evidence.probabilities if view == "predicted" else np.eye(2)[labels]
+        rates = [(alone[:, 1 - y] * truth[:, y]).sum() / truth[:, y].sum() for y in (0, 1)]
+        assert found["cost"]["without_rules"] == pytest.approx(max(rates), abs=2e-3)
+
+
 def test_both_sides_of_a_band_are_shown_as_a_distance():
     evidence, _, _ = people(1000, 0)
     session = Session(Problem("error()"), evidence)

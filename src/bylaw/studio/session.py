@@ -219,7 +219,7 @@ class Session:
                 if wanted == "policy":
                     return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
                 outcomes = self._name_outcomes() if observed else {}
-                made = report(policy, self.evidence, **outcomes, title=self.title)
+                made = report(policy, self.evidence, **outcomes, title=self.title, min_cell=self.min_cell)
                 return SavedFile("report.html", made.html, "text/html")
         finally:
             self.jobs.end(tab, job)
