@@ -14,6 +14,8 @@ from typing import Any
 import bylaw
 from helpers.absent import skip_for_want_of
 
+# Tests are short: compiling less and collecting garbage in one thread costs less than it saves.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 SOURCE = str(Path(bylaw.__file__).parents[1])
 
 
@@ -45,13 +47,17 @@ def spark_session() -> Iterator[Any]:
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
         "spark.executorEnv.PYTHONPATH": SOURCE,
         "spark.log.level": "ERROR",
         "spark.sql.files.openCostInBytes": "128m",  # a partition for each file, however small
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
