@@ -167,6 +167,7 @@ def test_reliability_is_that_of_the_rows_that_show_it():
     assert bin_confidence(held, partly) == bin_confidence(held.rows(rows), few)
 
 
+@pytest.mark.slow
 def test_held_out_rows_of_which_some_are_labelled_certify_a_policy():
     fitted, labels, _ = people(2000, 0)
     problem = Problem(rejected(), [error() <= 0.25])

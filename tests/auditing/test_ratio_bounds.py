@@ -115,6 +115,7 @@ def test_without_an_upper_bound():
     assert found[0] == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.slow
 def test_families_of_ratios_in_text():
     rows, sex, _ = make_rows(3000, 9)
     found = audit(POLICY, rows, rules=[disparate_impact("sex", labels=[1])], decisions=decide(sex, 10))

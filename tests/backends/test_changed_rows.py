@@ -60,7 +60,7 @@ def postgres():
         yield connection
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.slow)])
 def connections(request):
     """Two connections to a database whose table scores has the rows."""
     frame = make_frame()
@@ -126,6 +126,7 @@ def test_the_callers_transaction_goes_on(connections):
     assert one.execute(count).fetchone() != (0,)  # nor lost before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 3])
 def test_an_update_is_noticed_in_a_transaction_that_sees_it(postgres, monkeypatch, passes):
     fill_postgres(postgres, "scores", make_frame())

@@ -97,6 +97,7 @@ def test_what_changed_is_decided_anew(parts, bylaw):
     assert contents(parts / "out") == contents(parts / "fresh")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -90,6 +90,7 @@ def test_diagnosis_of_a_scan(many, bylaw):
     assert one["least_violation"] == pytest.approx(other["least_violation"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_reports_of_scans_go_by_a_sample(many, bylaw, monkeypatch):
     monkeypatch.setattr("bylaw.cli.scanned_rows.SAMPLE_ROWS", 1000)
     answer = bylaw("fit", "scores", *FIT, "--scan", "--report", "r.html", "--held-out", "new")
@@ -170,6 +171,7 @@ def test_a_sample_of_one_batch_has_its_size(policy, folder, bylaw):
     assert "held.parquet: a random sample of 5,000 rows" in answer.err
 
 
+@pytest.mark.slow
 def test_samples_of_other_commands(policy, many, bylaw):
     levels = ("--rules", "rules.toml", "--levels", "0.1,0.2")
     assert bylaw("frontier", "scores", *levels, "--sample", "500").code == 0

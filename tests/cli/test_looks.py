@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 import pyarrow.parquet as parquet
+import pytest
 
 from bylaw import Policy
 
 RULE = ("--rule", "rejected() <= 0.15")
 
 
+@pytest.mark.slow
 def test_a_look_is_recorded_when_asked(policy, bylaw):
     before = policy.read_text()
     first = bylaw("audit", "policy.json", "held.parquet", *RULE)

@@ -127,6 +127,7 @@ def test_new_rows_need_no_truth_and_nobody_asks_for_it(policy, folder, bylaw):
     assert (answer.code, answer.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_weights_are_not_needed_to_decide(folder, bylaw):
     weighted = scores(weight=np.linspace(1, 2, 600))
     written(weighted, "t")

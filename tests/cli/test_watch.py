@@ -97,6 +97,7 @@ def test_late_labels_are_counted_by_id(policy, bylaw):
     assert (policy.parent / "watch.json").read_text() == before
 
 
+@pytest.mark.slow
 def test_trouble_is_named_and_changes_nothing(policy, bylaw):
     write_day(1)
     state = policy.parent / "watch.json"
@@ -290,6 +291,7 @@ def little(policy, bylaw):
     return "little.json"
 
 
+@pytest.mark.slow
 def test_what_was_decided_is_watched_without_the_earlier_policy(little, bylaw):
     previous = ("--previous", "policy.json")
     assert bylaw("decide", little, "new.parquet", "-o", "d.parquet", *previous).code == 0

@@ -100,6 +100,7 @@ def test_a_saved_classifier_has_no_rows_and_says_so(fitted):
     assert not hasattr(clone(fitted), "_fitted_rows")
 
 
+@pytest.mark.slow
 def test_a_report_of_the_fit_and_of_other_rows(fitted, tmp_path):
     made = fitted.report(tmp_path / "page.html", levels=0, title="Hiring")
     assert (tmp_path / "page.html").read_text() == made.html

@@ -89,6 +89,7 @@ def test_each_fold_has_its_share_of_unlabelled_rows():
         make_splits(5, np.zeros((40, 1)), labels, 0, {}, np.arange(40) < 22)
 
 
+@pytest.mark.slow
 def test_a_hidden_group_is_learned_from_the_rows_that_show_it():
     groups = GROUPS.assign(sex=np.where(SHOWN, SEX, None))
     found = unaware().fit(X, Y, sensitive_features=groups)

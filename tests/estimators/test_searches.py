@@ -34,6 +34,7 @@ def read_lines(message):
     ]
 
 
+@pytest.mark.slow
 def test_without_routing_the_error_has_two_lines_that_work():
     clf = make()
     with pytest.raises(ValueError, match="but not to score: that takes metadata routing") as caught:

@@ -28,6 +28,7 @@ def test_problems_that_once_failed(seed):
     assert judge(seed).kind not in FAILED, judge(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(6_000_000, 6_000_020, 20))
 def test_random_options_end_in_a_policy_or_a_conflict(first):
     outcomes = run(first, 20, processes=1, judge=judge_options)

@@ -39,6 +39,7 @@ def test_scores_are_the_chances_of_approval():
         assert within(days.decision[rows].mean(), days.score[rows].mean(), 0.5 / np.sqrt(rows.sum()))
 
 
+@pytest.mark.slow
 def test_the_gap_changes_on_the_day_of_the_change():
     scenario = peers.Scenario(0.5, 0.15, True)
     gaps = np.mean([streams.make_stream(scenario.gaps, 0.5, seed).gaps for seed in range(300)], axis=0)
@@ -53,6 +54,7 @@ def test_z_tests_by_hand():
     assert found == pytest.approx(0.00885, abs=5e-6)  # 0.15 / sqrt(0.0024 + 0.0016) = 2.3717
 
 
+@pytest.mark.slow
 def test_sixty_daily_tests_at_the_bound_are_sixty_chances_of_a_false_alarm():
     """1 - 0.95^60, and with a sixtieth of the level each at most about 5 %."""
     found = [streams.make_stream([streams.BOUND] * 60, 0.5, seed) for seed in range(800)]
@@ -99,6 +101,7 @@ def test_delays_are_of_streams_that_were_quiet_before_the_change():
     assert peers.false_alarms(found) == ["17", "83"]
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_named(monkeypatch):
     plain = contestants.CONTESTANTS[:4]
     absent = contestants.Contestant("somebody", contestants.monitor, "not_a_package")

@@ -470,6 +470,7 @@ def make_labelled_rows(sharpness=1.0):
     return Evidence(np.column_stack([1 - scores, scores])), labels
 
 
+@pytest.mark.slow
 def test_rules_that_hold_as_predicted_may_conflict_as_observed():
     evidence, labels = make_labelled_rows(sharpness=6.0)
     problem = Problem(error(), [error() <= 0.1, rejected() <= 0.0])

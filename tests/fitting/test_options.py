@@ -251,6 +251,7 @@ def test_fitted_rows_are_recognised_without_probabilities():
         audit(policy, rows, outcomes={"usd": "known"}, limits={"usd": (0.0, 0.045)})
 
 
+@pytest.mark.slow
 def test_certified_experts():
     rng = np.random.default_rng(3)
     chance = rng.uniform(size=8000)

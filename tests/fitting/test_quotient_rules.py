@@ -203,6 +203,7 @@ def test_certified_on_held_out_rows():
     assert policy.expected(error().given(decision="a"), held) < 0.25
 
 
+@pytest.mark.slow
 def test_a_conflict_names_the_quotient():
     evidence, _ = draw_rows(300)
     problem = Problem(error(), [precision("c") >= 0.95, selected("c") >= 0.5])

@@ -23,6 +23,7 @@ def blanks(html):
     return [line.words() for line in statement(html).all("div", class_="signature")]
 
 
+@pytest.mark.slow
 def test_it_names_who_what_and_when():
     policy, evidence, labels, held_out = referring()
     html = report(
