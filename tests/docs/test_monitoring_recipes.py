@@ -51,12 +51,7 @@ def watch_days(folder, days, bylaw):
     for day in days:
         for part, late in (("rows", []), ("labels", ["--late", "--label", "y"])):
             batch = day if part == "rows" else f"labels {day}"
-            files = [
-                folder / "policy.json",
-                folder / part / f"{day}.parquet",
-                "--state",
-                folder / "watch.json",
-            ]
+            files = [folder / "policy.json", folder / part / f"{day}.parquet"]
             options = ["--state", folder / "watch.json", "--batch", batch, "--id-column", "id", *late]
             assert bylaw("watch", *files, *options).code == 0
 
