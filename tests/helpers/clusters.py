@@ -30,10 +30,23 @@ def need(package: str, java: bool = False) -> None:
 @contextmanager
 def dask_cluster() -> Iterator[Any]:
     need("distributed")
+    import dask
     from distributed import Client, LocalCluster
 
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+    # Without a dashboard, and with few measurements of the processes themselves: they go on until the session
+    # ends, and take more time than the tests.
+    quiet = {
+        "distributed.admin.system-monitor.interval": "60s",
+        "distributed.admin.tick.interval": "1s",
+        "distributed.worker.memory.monitor-interval": "10s",
+        "distributed.worker.profile.enabled": False,
+    }
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with (
+        dask.config.set(quiet),
+        LocalCluster(**options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         yield client
 
 
