@@ -42,8 +42,8 @@ def test_scores_are_the_chances_of_approval():
 @pytest.mark.slow
 def test_the_gap_changes_on_the_day_of_the_change():
     scenario = peers.Scenario(0.5, 0.15, True)
-    gaps = np.mean([streams.make_stream(scenario.gaps, 0.5, seed).gaps for seed in range(300)], axis=0)
-    error = np.sqrt(0.84 / 500 / 300)
+    gaps = np.mean([streams.make_stream(scenario.gaps, 0.5, seed).gaps for seed in range(75)], axis=0)
+    error = np.sqrt(0.84 / 500 / 75)
     assert len(gaps) == peers.CHANGE + peers.LATER
     assert within(gaps[peers.CHANGE - 1], 0.02, error)
     assert within(gaps[peers.CHANGE], 0.15, error)
@@ -57,12 +57,12 @@ def test_z_tests_by_hand():
 @pytest.mark.slow
 def test_sixty_daily_tests_at_the_bound_are_sixty_chances_of_a_false_alarm():
     """1 - 0.95^60, and with a sixtieth of the level each at most about 5 %."""
-    found = [streams.make_stream([streams.BOUND] * 60, 0.5, seed) for seed in range(800)]
+    found = [streams.make_stream([streams.BOUND] * 60, 0.5, seed) for seed in range(400)]
     share = np.mean([contestants.z_test(stream) is not None for stream in found])
     expected = 1 - 0.95**60
-    assert within(share, expected, np.sqrt(expected * (1 - expected) / 800))
+    assert within(share, expected, np.sqrt(expected * (1 - expected) / 400))
     corrected = np.mean([contestants.CORRECTED(stream) is not None for stream in found])
-    assert within(corrected, 0.05, np.sqrt(0.05 * 0.95 / 800))
+    assert within(corrected, 0.05, np.sqrt(0.05 * 0.95 / 400))
 
 
 @pytest.mark.parametrize("contestant", contestants.CONTESTANTS, ids=lambda contestant: contestant.name)
