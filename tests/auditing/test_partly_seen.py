@@ -64,6 +64,7 @@ def test_each_rule_is_judged_on_the_rows_that_show_all_that_it_refers_to():
     assert json.loads(json.dumps(found.to_dict()))["seen_rows"] == {"label": len(ROWS)}
 
 
+@pytest.mark.slow
 def test_hidden_groups_that_some_rows_show():
     fitted = people(4000, 0, known=False)[0]
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.06)]), fitted)

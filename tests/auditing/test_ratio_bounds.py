@@ -34,6 +34,7 @@ def judge(rows, decisions, rule=FOUR_FIFTHS, **options):
     return found
 
 
+@pytest.mark.slow
 def test_the_four_fifths_rule_is_about_a_ratio():
     rows, sex, _ = make_rows(4000, 1)
     decisions = decide(sex, 2)

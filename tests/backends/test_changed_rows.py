@@ -76,6 +76,7 @@ def connections(request):
             one.rollback()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 2, 5])
 def test_an_update_by_others_does_not_change_the_answer(connections, monkeypatch, passes):
     one, other = connections
@@ -95,6 +96,7 @@ def test_an_update_does_not_make_rules_conflict(connections, monkeypatch):
     solve(problem, scan(one, COLUMNS, table="scores"))
 
 
+@pytest.mark.slow
 def test_no_transaction_is_left_open(connections):
     one, _ = connections
 
@@ -160,6 +162,7 @@ def make_dask(path):
     return dask.dataframe.read_parquet(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [polars.scan_parquet, make_dask], ids=["polars", "dask"])
 @pytest.mark.parametrize("column", ["p_yes", "sex"])
 def test_a_file_that_is_replaced_behind_a_frame_is_noticed(tmp_path, read, column):

@@ -182,6 +182,7 @@ def test_options_are_those_of_memory(connect, name):
     assert distance.mean() <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["known groups", "joint", "costs"])
 def test_rows_have_weights(name, connect):
     problem, frame = PROBLEMS[name], make_frame()
@@ -294,6 +295,7 @@ def test_rows_that_cannot_be_used_are_named(what, connect):
         solve(ALL, read(connect(frame), WEIGHTED))
 
 
+@pytest.mark.slow
 def test_tables_that_cannot_be_used_are_named(connect):
     frame = make_frame(100)
     connection = connect(frame)

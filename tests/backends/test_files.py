@@ -138,6 +138,7 @@ def test_formats(name, table, tmp_path):
     assert found.solution.value == pytest.approx(solve_in_memory(PARITY, table).solution.value, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_patterns_and_datasets(table, tmp_path):
     folder = write_parts(table, tmp_path / "parts")
@@ -192,6 +193,7 @@ def test_rules_hold_as_observed(table, tmp_path):
     assert max(excesses) <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_sets_hold_as_observed_on_all_rows(table, tmp_path):
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, label="label")

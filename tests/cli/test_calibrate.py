@@ -52,6 +52,7 @@ def test_the_scores_are_read_as_they_were_before_they_were_sharpened(calibrated,
     assert np.abs(read - evidence("held.parquet").probabilities).max() < 0.05
 
 
+@pytest.mark.slow
 def test_decisions_are_the_policys(calibrated, bylaw):
     assert bylaw("decide", calibrated, "sharp_held.parquet", "-o", "decided.parquet").code == 0
     decided = parquet.read_table("decided.parquet")
@@ -94,6 +95,7 @@ def test_a_report_shows_reliability_before_and_after(calibrated, bylaw):
     assert "Open circles: the same before the policy’s calibration." in page
 
 
+@pytest.mark.slow
 def test_a_rules_file_may_ask_for_it(sharp, bylaw):
     (sharp / "c.toml").write_text('rules = "rejected() <= 0.1"\n[solve]\ncalibrate = "temperature"\n')
     fit = ("fit", "sharp_scores.parquet", "--rules", "c.toml", "-o", "c.json", "--json")

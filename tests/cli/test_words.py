@@ -133,6 +133,7 @@ def test_churn_has_the_name_of_its_flag():
     assert _say_churn("the rule \"custom('changed') <= 0.05\" cannot") == 'the rule "--churn 0.05" cannot'
 
 
+@pytest.mark.slow
 def test_a_conflict_with_churn_names_it(policy, bylaw):
     """A tenth is rejected so far, and may not be any more."""
     rule = ("--rule", "rejected() <= 0.02")

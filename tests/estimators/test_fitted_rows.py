@@ -119,6 +119,7 @@ def test_a_report_refuses_rows_of_the_fit_and_labels_without_rows(fitted):
         fitted.report(None, y=Y[TEST])
 
 
+@pytest.mark.slow
 def test_evidence_of_new_rows_is_what_predict_decides_on(fitted):
     weights = np.linspace(1, 2, 500)
     rows = fitted.evidence(X[TEST], sensitive_features=SEX[TEST], sample_weight=weights)

@@ -85,6 +85,7 @@ def test_contrasts_by_hand():
     assert contestants.contrasts(streams.Days(*rows, np.zeros((1, 6))), 0).tolist() == [-0.5, 1.0]
 
 
+@pytest.mark.slow
 def test_contrasts_have_the_standard_error_of_the_difference():
     days = streams.draw([0.1] * 2000, 0.05, np.random.default_rng(0))
     values = [contestants.contrasts(days, day) for day in range(len(days))]

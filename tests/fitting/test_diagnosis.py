@@ -572,6 +572,7 @@ def test_ratios_as_observed_are_relaxed_by_what_was_observed():
     assert found.levels[str(ratio)] == pytest.approx(errors / 0.9, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_weighted_rows_conflict_as_observed_like_repeated_ones():
     rng = np.random.default_rng(11)
     P = rng.dirichlet([1, 1], 40).round(1)  # rows of equal scores decide alike

@@ -111,6 +111,7 @@ def test_conflicts_as_observed_have_no_policy():
     assert any("loosest levels" in note for note in caught.value.__notes__)
 
 
+@pytest.mark.slow
 def test_missed_levels_are_told_once():
     """Three of ten labels are not what scores say, whatever the threshold; scores differ, so that nothing is
     proved."""

@@ -268,6 +268,7 @@ def test_labels_of_small_groups_without_rules():
     assert max(one.rate for one in policy.group_rates) <= best + 0.01
 
 
+@pytest.mark.slow
 def test_weights_follow_margins():
     """Margins move parity, and with it the groups' rates: those with a weight stay together."""
     rng = np.random.default_rng(0)

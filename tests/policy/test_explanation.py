@@ -115,6 +115,7 @@ QUOTIENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:chance decides")
 @pytest.mark.parametrize("name", QUOTIENTS)
 def test_quotients_have_exact_shares_too(rows, name):

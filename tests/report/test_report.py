@@ -761,6 +761,7 @@ def test_a_loaded_policy_has_the_same_page(tmp_path):
     assert digits.sub("0", again.html) == digits.sub("0", page_of("referring"))
 
 
+@pytest.mark.slow
 def test_a_certificate_is_told():
     evidence, _, _ = people(3000, seed=6)
     held, _, _ = people(3000, seed=7)

@@ -72,6 +72,7 @@ def test_estimates_are_no_proof():
     assert "This is an estimate, and no proof for new cases." in text
 
 
+@pytest.mark.slow
 def test_alarms_are_told():
     alarms = sum(one.since is not None for one in watched().status)
     assert alarms > 1
