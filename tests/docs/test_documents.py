@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.clusters import JAVA
 from helpers.shared_data import shared
 from helpers.snippets import clean, read_snippets, run_snippets
 
@@ -27,6 +28,7 @@ def blocks(page, language):
 def test_snippets_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # otherwise Spark takes the python3 on the path
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", JAVA)
     for snippet, printed in zip(read_snippets(page), run_snippets(page), strict=True):
         if snippet.output is not None:
             assert_alike(printed, snippet.output)
