@@ -528,7 +528,7 @@ def test_more_columns_than_postgres_has_are_refused(postgres):
 @pytest.mark.slow
 def test_few_passes_over_many_rows():
     """4 groups, 5 classes."""
-    rng, n_rows, labels = np.random.default_rng(0), 5_000, list("abcde")
+    rng, n_rows, labels = np.random.default_rng(0), 20_000, list("abcde")
     group = rng.integers(0, 4, n_rows)
     chances = rng.gamma(1 + np.eye(5)[group])
     frame = pandas.DataFrame(chances / chances.sum(axis=1, keepdims=True), columns=labels)
