@@ -99,6 +99,7 @@ def test_every_rule_has_all_its_figures(found):
     assert by_name["selected(1).given(sex='F') - selected(1) <= 0.06"].rows == (SEX == "F").sum()
 
 
+@pytest.mark.slow
 def test_costs_and_randomness(found):
     own = HELD.probabilities.argmax(axis=1)
     assert found.cost_before == pytest.approx((own != Y).mean())
@@ -660,6 +661,7 @@ def test_nothing_is_certified_or_violated_against_the_estimate():
         assert lower <= test.estimate <= upper
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_changes_nothing():
     """Also where many rows are alike in their scores and differ in their labels."""
     rng = np.random.default_rng(0)

@@ -198,6 +198,7 @@ def test_the_nuisance_counts_where_it_is_worst(seed, monkeypatch):
     assert test.p_value(target, LEVEL) >= 0.99 * max(at_ends) > 1.01 * min(at_ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2**14, 2**21])
 def test_what_is_tested_together_is_as_if_tested_alone(most, monkeypatch):
     """To the last bit: of few rows and many, of means and gaps, however many fit together."""

@@ -64,6 +64,7 @@ def test_each_rule_is_judged_on_the_rows_that_show_all_that_it_refers_to():
     assert json.loads(json.dumps(found.to_dict()))["seen_rows"] == {"label": len(ROWS)}
 
 
+@pytest.mark.slow
 def test_hidden_groups_that_some_rows_show():
     fitted = people(4000, 0, known=False)[0]
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.06)]), fitted)
@@ -167,6 +168,7 @@ def test_reliability_is_that_of_the_rows_that_show_it():
     assert bin_confidence(held, partly) == bin_confidence(held.rows(rows), few)
 
 
+@pytest.mark.slow
 def test_held_out_rows_of_which_some_are_labelled_certify_a_policy():
     fitted, labels, _ = people(2000, 0)
     problem = Problem(rejected(), [error() <= 0.25])

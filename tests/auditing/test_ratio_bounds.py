@@ -34,6 +34,7 @@ def judge(rows, decisions, rule=FOUR_FIFTHS, **options):
     return found
 
 
+@pytest.mark.slow
 def test_the_four_fifths_rule_is_about_a_ratio():
     rows, sex, _ = make_rows(4000, 1)
     decisions = decide(sex, 2)
@@ -115,6 +116,7 @@ def test_without_an_upper_bound():
     assert found[0] == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.slow
 def test_families_of_ratios_in_text():
     rows, sex, _ = make_rows(3000, 9)
     found = audit(POLICY, rows, rules=[disparate_impact("sex", labels=[1])], decisions=decide(sex, 10))

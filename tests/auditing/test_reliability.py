@@ -129,6 +129,7 @@ def test_agreement_is_stated_with_its_precision_and_not_where_rows_are_few():
     assert "too few rows to tell whether the probabilities agree" in str(few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [(0.3, 0.3), (1.0, 1.0), (0.05, 20.0)])
 @pytest.mark.parametrize("n", [50, 1000])
 def test_calibrated_probabilities_are_hardly_ever_called_uneven(spread, n):

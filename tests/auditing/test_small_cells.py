@@ -63,6 +63,7 @@ def test_what_is_left_of_a_total_is_never_one_cell_nor_few_rows(n_cells):
         assert choose_shown(counts, 1).all()
 
 
+@pytest.mark.slow
 def test_an_audit_states_verdicts_and_hides_numbers_of_small_groups():
     policy = fit(draw_rows(0)[0])
     held_out, labels = draw_rows(1)
@@ -98,6 +99,7 @@ def test_the_rates_of_small_groups_are_hidden_where_the_worst_is_minimised():
     assert "race='x'" not in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minimize", [error(), worst(error(), by="race")])
 def test_a_report_has_no_rates_of_small_groups(minimize):
     evidence, labels = draw_rows(0)

@@ -47,7 +47,7 @@ ENGINES = [
     "files",
     "polars",
     "dask threads",
-    "dask cluster",
+    pytest.param("dask cluster", marks=pytest.mark.slow),
     pytest.param("spark", marks=pytest.mark.slow),
 ]
 

@@ -60,7 +60,7 @@ def postgres():
         yield connection
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.slow)])
 def connections(request):
     """Two connections to a database whose table scores has the rows."""
     frame = make_frame()
@@ -76,6 +76,7 @@ def connections(request):
             one.rollback()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 2, 5])
 def test_an_update_by_others_does_not_change_the_answer(connections, monkeypatch, passes):
     one, other = connections
@@ -95,6 +96,7 @@ def test_an_update_does_not_make_rules_conflict(connections, monkeypatch):
     solve(problem, scan(one, COLUMNS, table="scores"))
 
 
+@pytest.mark.slow
 def test_no_transaction_is_left_open(connections):
     one, _ = connections
 
@@ -126,6 +128,7 @@ def test_the_callers_transaction_goes_on(connections):
     assert one.execute(count).fetchone() != (0,)  # nor lost before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 3])
 def test_an_update_is_noticed_in_a_transaction_that_sees_it(postgres, monkeypatch, passes):
     fill_postgres(postgres, "scores", make_frame())
@@ -159,6 +162,7 @@ def make_dask(path):
     return dask.dataframe.read_parquet(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [polars.scan_parquet, make_dask], ids=["polars", "dask"])
 @pytest.mark.parametrize("column", ["p_yes", "sex"])
 def test_a_file_that_is_replaced_behind_a_frame_is_noticed(tmp_path, read, column):

@@ -98,7 +98,7 @@ def postgres():
         yield connection
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.slow)])
 def connect(request):
     """From a frame to a connection whose table risk.scores has its rows."""
 
@@ -168,6 +168,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_are_those_of_memory(connect, name):
     columns, problem = OPTIONS[name]
@@ -181,6 +182,7 @@ def test_options_are_those_of_memory(connect, name):
     assert distance.mean() <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["known groups", "joint", "costs"])
 def test_rows_have_weights(name, connect):
     problem, frame = PROBLEMS[name], make_frame()
@@ -216,6 +218,7 @@ def test_every_sum_is_that_of_rows_in_memory(name, connect):
         np.testing.assert_allclose(getattr(ours, part), getattr(theirs, part), rtol=1e-8, err_msg=part)
 
 
+@pytest.mark.slow
 def test_most_groups_are_columns_where_cells_are_many(connect, monkeypatch):
     monkeypatch.setattr("bylaw.backends.databases._MOST_CELLS", 2)
     problem, frame = PROBLEMS["two known groups"], make_frame()
@@ -248,6 +251,7 @@ def test_temporary_tables_are_gone_when_something_fails(connect):
 CONFLICT = Problem(error(), [selected("yes").given(sex="F") >= 0.7, selected("no") >= 0.8])
 
 
+@pytest.mark.slow
 def test_conflicts_are_diagnosed_by_sums(connect):
     frame = make_frame()
     connection = connect(frame)
@@ -291,6 +295,7 @@ def test_rows_that_cannot_be_used_are_named(what, connect):
         solve(ALL, read(connect(frame), WEIGHTED))
 
 
+@pytest.mark.slow
 def test_tables_that_cannot_be_used_are_named(connect):
     frame = make_frame(100)
     connection = connect(frame)
@@ -327,6 +332,7 @@ def test_a_table_that_changes_is_noticed(connect, monkeypatch):
         solve(PROBLEMS["known groups"], read(connection))
 
 
+@pytest.mark.slow
 def test_what_needs_rows_is_refused_and_pulled_rows_do(connect):
     frame = make_frame().assign(label=np.random.default_rng(0).choice(LABELS, 3000))
     connection, problem = connect(frame), PROBLEMS["known groups"]
@@ -376,6 +382,7 @@ def test_pulled_rows_give_the_same_answer(name, connect):
         connection.rollback()
 
 
+@pytest.mark.slow
 def test_all_pulled_rows_are_of_one_snapshot(postgres):
     fill_postgres(postgres, "risk.scores", make_frame())
     with psycopg.connect(postgres.info.dsn, autocommit=False) as other:
@@ -398,6 +405,7 @@ def test_progress_is_told_of_every_pass(connect):
     assert {each.rows for each in told[1:]} == {3000}
 
 
+@pytest.mark.slow
 def test_the_callers_transaction_is_left_as_it_was(postgres):
     fill_postgres(postgres, "risk.scores", make_frame())
     with psycopg.connect(postgres.info.dsn) as other:
@@ -410,6 +418,7 @@ def test_the_callers_transaction_is_left_as_it_was(postgres):
         other.rollback()
 
 
+@pytest.mark.slow
 def test_duckdb_reads_files_views_and_relations(tmp_path):
     frame, problem = make_frame(), PROBLEMS["known groups"]
     wanted = solve(problem, COLUMNS.evidence(frame), tol=1e-8).solution.value
@@ -437,6 +446,7 @@ def test_a_policy_of_unseen_rows_says_that_they_have_no_fingerprint(connect, tmp
     assert "no fingerprint" in loaded.card.source
 
 
+@pytest.mark.slow
 def test_the_snippet_for_postgres_runs(postgres, monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "larger_than_memory.md"
     (snippet,) = re.findall(r"^```py\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
@@ -466,6 +476,7 @@ def test_tiny_numbers_do_not_underflow(connect):
         assert found.solution.value == pytest.approx(wanted.solution.value, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_without_temporary_tables_postgres_says_what_to_do(postgres):
     fill_postgres(postgres, "risk.scores", make_frame())
     with psycopg.connect(postgres.info.dsn, autocommit=True) as other:
@@ -474,6 +485,7 @@ def test_without_temporary_tables_postgres_says_what_to_do(postgres):
             solve(PROBLEMS["known groups"], read(other))
 
 
+@pytest.mark.slow
 def test_connections_that_do_not_serve_are_refused(postgres):
     with pytest.raises(OptionError, match="table= goes with a connection"):
         scan(duckdb.connect().sql("SELECT 0.5 AS a, 0.5 AS b"), Columns(["a", "b"]), table="t")
@@ -504,6 +516,7 @@ def test_more_sums_than_an_answer_has_columns(connect):
     np.testing.assert_allclose(there, here, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_more_columns_than_postgres_has_are_refused(postgres):
     labels = [f"p{k}" for k in range(700)]
     frame = pandas.DataFrame(np.full((3, 700), 1 / 700), columns=labels)

@@ -138,6 +138,7 @@ def test_formats(name, table, tmp_path):
     assert found.solution.value == pytest.approx(solve_in_memory(PARITY, table).solution.value, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_patterns_and_datasets(table, tmp_path):
     folder = write_parts(table, tmp_path / "parts")
@@ -166,6 +167,7 @@ def test_groups_are_what_all_of_their_values_look_like(table, tmp_path):
     assert numbers.feature_map.attributes["sex"].values == (1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_a_value_in_one_file_only_and_a_file_without_rows(table, tmp_path):
     folder = write_parts(table, tmp_path / "parts")
@@ -178,6 +180,7 @@ def test_a_value_in_one_file_only_and_a_file_without_rows(table, tmp_path):
     assert found.solution.value == pytest.approx(expected.solution.value, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_rules_hold_as_observed(table, tmp_path):
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, groups={"sex": "sex"}, label="label")
@@ -190,6 +193,7 @@ def test_rules_hold_as_observed(table, tmp_path):
     assert max(excesses) <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_sets_hold_as_observed_on_all_rows(table, tmp_path):
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, label="label")
@@ -262,6 +266,7 @@ def test_how_far_rules_conflict_is_that_of_all_rows(table, tmp_path):
     assert found.violations == pytest.approx(expected.violations, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_room_is_that_of_all_rows(table, tmp_path):
     problem = Problem(error(), [error() <= 0.3, rejected() <= 0.3])

@@ -92,6 +92,7 @@ def trace(connection: psycopg.Connection, run: Callable[[], None]) -> list[list[
     return answers
 
 
+@pytest.mark.slow
 def test_only_sums_cross_the_wire_from_postgres(postgres):
     rows = scan(postgres, COLUMNS, table="scores")
     answers = trace(postgres, lambda: solve_all(rows))
@@ -99,6 +100,7 @@ def test_only_sums_cross_the_wire_from_postgres(postgres):
     assert sum(map(len, answers)) < N_ROWS / 2  # dozens of passes of two cells each
 
 
+@pytest.mark.slow
 def test_the_same_trace_shows_rows_that_are_pulled(postgres):
     rows = scan(postgres, COLUMNS, table="scores", pull=True)
     answers = trace(postgres, lambda: solve(PARITY, rows) and None)
@@ -107,6 +109,7 @@ def test_the_same_trace_shows_rows_that_are_pulled(postgres):
     assert len(find_values(answers, make_frame())) > 2.9 * N_ROWS
 
 
+@pytest.mark.slow
 def test_by_postgres_own_account_every_select_returns_a_row_for_each_cell(postgres):
     postgres.execute("SELECT pg_stat_statements_reset()")
     solve_all(scan(postgres, COLUMNS, table="scores"))
@@ -119,6 +122,7 @@ def test_by_postgres_own_account_every_select_returns_a_row_for_each_cell(postgr
     assert kinds <= {"SELECT", "BEGIN", "COMMIT", "DROP", "SET", "SAVEPOINT", "RELEASE"}
 
 
+@pytest.mark.slow
 def test_only_sums_are_fetched_from_duckdb(monkeypatch):
     """All that its log has went through `ask`."""
     answers, statements, ask = [], [], DuckTable.ask

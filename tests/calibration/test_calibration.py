@@ -86,6 +86,7 @@ def test_joint_probabilities_add_up_to_the_labels():
     assert len(again) == N
 
 
+@pytest.mark.slow
 def test_labels_alone_move_the_joint_with_them():
     found = fit_calibration(EVIDENCE, LABELS)
     assert found is not None

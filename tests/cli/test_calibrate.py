@@ -44,6 +44,7 @@ def evidence(path):
     return Evidence(scores, classes=["no", "yes"], groups={"sex": rows["sex"].to_pylist()})
 
 
+@pytest.mark.slow
 def test_the_scores_are_read_as_they_were_before_they_were_sharpened(calibrated, bylaw):
     policy = Policy.load(calibrated)
     assert policy.calibration is not None
@@ -51,6 +52,7 @@ def test_the_scores_are_read_as_they_were_before_they_were_sharpened(calibrated,
     assert np.abs(read - evidence("held.parquet").probabilities).max() < 0.05
 
 
+@pytest.mark.slow
 def test_decisions_are_the_policys(calibrated, bylaw):
     assert bylaw("decide", calibrated, "sharp_held.parquet", "-o", "decided.parquet").code == 0
     decided = parquet.read_table("decided.parquet")
@@ -59,6 +61,7 @@ def test_decisions_are_the_policys(calibrated, bylaw):
     assert decided["decision"].to_pylist() == wanted.tolist()
 
 
+@pytest.mark.slow
 def test_audit_and_show_and_explain(calibrated, bylaw):
     found = json.loads(bylaw("audit", calibrated, "sharp_held.parquet", "--json").out)
     line = next(one for one in found["reliability"] if one["value"] == "yes" and not one["among"])
@@ -84,6 +87,7 @@ def test_an_exported_module_decides_alike(calibrated, bylaw):
         assert module["probabilities"](row) == pytest.approx(wanted.tolist(), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_report_shows_reliability_before_and_after(calibrated, bylaw):
     answer = bylaw("report", calibrated, "sharp_scores.parquet", "-o", "page.html")
     assert answer.code == 0, answer.err
@@ -91,6 +95,7 @@ def test_a_report_shows_reliability_before_and_after(calibrated, bylaw):
     assert "Open circles: the same before the policy’s calibration." in page
 
 
+@pytest.mark.slow
 def test_a_rules_file_may_ask_for_it(sharp, bylaw):
     (sharp / "c.toml").write_text('rules = "rejected() <= 0.1"\n[solve]\ncalibrate = "temperature"\n')
     fit = ("fit", "sharp_scores.parquet", "--rules", "c.toml", "-o", "c.json", "--json")

@@ -13,6 +13,7 @@ from bylaw import Columns, Evidence, Policy, Problem, solve
 from bylaw.data.table_files import TableFile, open_writer
 
 
+@pytest.mark.slow
 def test_ids_in_csv_keep_their_text(policy, folder, bylaw):
     rows = parquet.read_table("new.parquet")
     ids = [f"{i:06d}" for i in range(2000)]

@@ -83,6 +83,7 @@ def test_what_is_complete_is_skipped(parts, bylaw):
     assert states(parts / "out") == before
 
 
+@pytest.mark.slow
 def test_what_changed_is_decided_anew(parts, bylaw):
     assert bylaw(*DECIDE).code == 0
     parquet.write_table(table(700, 9), "parts/b.parquet")  # an input
@@ -97,6 +98,7 @@ def test_what_changed_is_decided_anew(parts, bylaw):
     assert contents(parts / "out") == contents(parts / "fresh")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -129,6 +131,7 @@ def test_another_policy_is_another_run(parts, bylaw):
     assert "its policy is another one" in answer.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": "bylaw-decisions", "version": 1}'])
 def test_a_damaged_list(content, parts, bylaw):
     assert bylaw(*DECIDE).code == 0

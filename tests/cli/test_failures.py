@@ -42,6 +42,7 @@ def test_a_conflict_has_its_rules_for_machines(folder, bylaw):
     assert set(told["conflict"]) == {"selected('yes') <= 0.1", "selected('no') <= 0.1"}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_certified_is_json_too(folder, bylaw):
     parquet.write_table(parquet.read_table("held.parquet").slice(0, 60), "few.parquet")
     rules = ("--rule", "demographic_parity('sex', tol=0.02)", "--rule", "rejected() <= 0.1")

@@ -39,6 +39,7 @@ def same(one, other):
     np.testing.assert_allclose(Policy.load(one).score_matrix, Policy.load(other).score_matrix, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["scores", "scores/**/*.parquet"])
 @pytest.mark.parametrize("how", ["--in-memory", "--scan"])
 def test_fit_on_many_files_is_that_on_one(source, how, many, policy, bylaw):
@@ -55,6 +56,7 @@ def test_fit_on_many_files_is_that_on_one(source, how, many, policy, bylaw):
     assert Policy.load("many.json").card.source == source.split("/")[-1]
 
 
+@pytest.mark.slow
 def test_fit_on_csv_with_groups_of_two_spellings(many, bylaw):
     """Numbers in one file and text in another are text in both, scanned or not."""
     rows = parquet.read_table("scores.parquet")
@@ -70,6 +72,7 @@ def test_fit_on_csv_with_groups_of_two_spellings(many, bylaw):
     same("p--in-memory.json", "p--scan.json")
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_scanned(many, bylaw, monkeypatch):
     monkeypatch.setattr(scan, "MOST_VALUES", 4 * 3000 - 1)
     answer = bylaw("fit", "scores", *FIT)
@@ -80,6 +83,7 @@ def test_what_does_not_fit_is_scanned(many, bylaw, monkeypatch):
     assert "scanned" not in bylaw("fit", "scores", *FIT).err
 
 
+@pytest.mark.slow
 def test_diagnosis_of_a_scan(many, bylaw):
     rules = ("--rule", "selected('no') <= 0.3", "--rule", "selected('yes') <= 0.6", "--minimize", "error()")
     command = ("diagnose", "scores", *rules[:4], "--json")
@@ -90,6 +94,7 @@ def test_diagnosis_of_a_scan(many, bylaw):
     assert one["least_violation"] == pytest.approx(other["least_violation"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_reports_of_scans_go_by_a_sample(many, bylaw, monkeypatch):
     monkeypatch.setattr("bylaw.cli.scanned_rows.SAMPLE_ROWS", 1000)
     answer = bylaw("fit", "scores", *FIT, "--scan", "--report", "r.html", "--held-out", "new")
@@ -125,6 +130,7 @@ def test_what_needs_rows_in_memory(options, message, many, bylaw):
     assert not (many / "many.json").exists()
 
 
+@pytest.mark.slow
 def test_missing_labels_of_a_scan_are_refused(many, bylaw):
     rows = parquet.read_table("scores/b.parquet")
     labels = pyarrow.array([None, *rows["outcome"].to_pylist()[1:]])
@@ -164,12 +170,14 @@ def test_audits_of_samples(policy, many, bylaw, monkeypatch):
     assert json.loads(again)["cost_after"] == content["cost_after"] != json.loads(other)["cost_after"]
 
 
+@pytest.mark.slow
 def test_a_sample_of_one_batch_has_its_size(policy, folder, bylaw):
     answer = bylaw("audit", "policy.json", "held.parquet", "--sample", "5000", "--json")
     assert json.loads(answer.out)["rows"] == 5000
     assert "held.parquet: a random sample of 5,000 rows" in answer.err
 
 
+@pytest.mark.slow
 def test_samples_of_other_commands(policy, many, bylaw):
     levels = ("--rules", "rules.toml", "--levels", "0.1,0.2")
     assert bylaw("frontier", "scores", *levels, "--sample", "500").code == 0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 import pyarrow.parquet as parquet
+import pytest
 
 from bylaw import Policy
 
 RULE = ("--rule", "rejected() <= 0.15")
 
 
+@pytest.mark.slow
 def test_a_look_is_recorded_when_asked(policy, bylaw):
     before = policy.read_text()
     first = bylaw("audit", "policy.json", "held.parquet", *RULE)
@@ -25,6 +27,7 @@ def test_a_look_is_recorded_when_asked(policy, bylaw):
     assert not again.err
 
 
+@pytest.mark.slow
 def test_a_further_look_warns_in_the_words_of_the_shell(policy, bylaw):
     parquet.write_table(parquet.read_table("held.parquet").slice(0, 20_000), "half.parquet")
     assert bylaw("audit", "policy.json", "half.parquet", *RULE, "--record").code == 0

@@ -72,6 +72,7 @@ def test_every_command_reads_it(one, policy, bylaw):
         assert answer.code in (0, 4), (command, answer.err)
 
 
+@pytest.mark.slow
 def test_exports_compute_the_other_class(one, bylaw):
     statement = bylaw("export", "sql", one, "--dialect", "duckdb", "--table", "rows").out
     rows = parquet.read_table("one_new.parquet")
@@ -91,6 +92,7 @@ def test_exports_compute_the_other_class(one, bylaw):
         assert module["probabilities"](row) == pytest.approx(chances[i].tolist(), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_either_class_may_be_the_positive_one(one, bylaw):
     """The same policy, on a table whose score is that of the other class."""
     keep_one("new", "p_no", "risk")

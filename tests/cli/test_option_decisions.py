@@ -53,6 +53,7 @@ def routes(tmp_path, monkeypatch, bylaw):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_routes_from_a_table_of_costs(routes, bylaw):
     policy = Policy.load("policy.json")
     assert policy.actions == tuple(NAMES)
@@ -70,6 +71,7 @@ def test_routes_from_a_table_of_costs(routes, bylaw):
     assert (shown["kind"], shown["actions"]) == ("options", NAMES)
 
 
+@pytest.mark.slow
 def test_routes_are_audited_by_outcomes(routes, bylaw):
     limits = ["--limit", "usd=0:0.03", "--outcomes", "usd=known"]
     answer = bylaw("audit", "policy.json", "new.parquet", *limits, "--json")
@@ -81,6 +83,7 @@ def test_routes_are_audited_by_outcomes(routes, bylaw):
     assert json.loads(answer.out)["rules"][0]["verdict"] == "certified", answer.err
 
 
+@pytest.mark.slow
 def test_routes_are_explained_and_exported(routes, bylaw):
     answer = bylaw("explain", "policy.json", "new.parquet", "--row", "0", "--json")
     assert answer.code == 0, answer.err
@@ -96,6 +99,7 @@ def test_routes_are_explained_and_exported(routes, bylaw):
     assert bylaw("diagnose", "calls.csv", "--rules", "rules.toml").code == 0
 
 
+@pytest.mark.slow
 def test_scanned_tables_give_the_same_policy(routes, bylaw):
     answer = bylaw("fit", "calls.csv", "--rules", "rules.toml", "-o", "scanned.json", "--scan")
     assert answer.code == 0, answer.err
@@ -103,6 +107,7 @@ def test_scanned_tables_give_the_same_policy(routes, bylaw):
     assert other.solution.value == pytest.approx(one.solution.value, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_experts_beside_a_model(tmp_path, monkeypatch, bylaw):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

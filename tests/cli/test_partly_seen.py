@@ -45,6 +45,7 @@ def test_labels_of_some_rows(folder, bylaw, ending):
     assert "as observed on" in (folder / "r.html").read_text()
 
 
+@pytest.mark.slow
 def test_weights_of_being_seen_in_a_column(folder, bylaw):
     rows, shown = hide(parquet.read_table("scores.parquet"), "outcome")
     weights = [1.0 + i % 3 if k else None for i, k in enumerate(shown)]

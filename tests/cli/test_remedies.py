@@ -229,6 +229,7 @@ def test_held_out_rows_that_cannot_certify_ask_for_labels(rows, bylaw):
     assert "the held-out rows cannot test 'error() <= 0.9': it refers to labels; name their" in answer.err
 
 
+@pytest.mark.slow
 def test_a_card_of_nonsense_asks_for_another_fit(policy, bylaw):
     content = json.loads(policy.read_text())
     content["card"]["columns"] = {"x": 1}

@@ -32,6 +32,7 @@ def feed(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
 
+@pytest.mark.slow
 def test_compressed_csv_in_and_out(plain, folder, bylaw):
     (folder / "new.csv.gz").write_bytes(gzip.compress((folder / "new.csv").read_bytes()))
     assert bylaw("decide", "policy.json", "new.csv.gz", "-o", "out.csv.gz").code == 0

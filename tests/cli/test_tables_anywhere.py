@@ -35,6 +35,7 @@ def shapes(folder):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["{}.json", "{}-lines.json", "{}.csv.gz", "{}*.json", "{}-semicolons.csv"])
 def test_every_shape_is_the_same_table(shape, shapes, bylaw):
     if "*" in shape:  # a pattern of one file
@@ -89,6 +90,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_reads_standard_input(name, policy, shapes, bylaw, monkeypatch):
     command, table = COMMANDS[name]

@@ -73,6 +73,7 @@ def test_a_bad_table_is_refused_and_nothing_is_written(what, policy, folder, byl
     assert names_in(folder) == before
 
 
+@pytest.mark.slow
 def test_trouble_in_a_later_batch_is_found_in_its_place(policy, folder, bylaw, monkeypatch):
     monkeypatch.setattr("bylaw.data.table_files.BATCH_ROWS", 500)
     parquet.write_table(rows_with(**nan_in_the_middle()), "bad.parquet")

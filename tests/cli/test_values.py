@@ -127,6 +127,7 @@ def test_new_rows_need_no_truth_and_nobody_asks_for_it(policy, folder, bylaw):
     assert (answer.code, answer.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_weights_are_not_needed_to_decide(folder, bylaw):
     weighted = scores(weight=np.linspace(1, 2, 600))
     written(weighted, "t")
@@ -187,6 +188,7 @@ def test_limits_of_a_custom_cost_are_said(folder, bylaw):
     assert "NAME=LEAST:MOST" in bylaw("audit", "p.json", "n.parquet", "--limit", "visit=0").err
 
 
+@pytest.mark.slow
 def test_costs_are_judged_by_what_they_turned_out_to_be(folder, bylaw):
     """Predicted to be 0.5, they were 1 for every action, where they were seen at all."""
     names = (0, 1, 2, "reject")
@@ -283,6 +285,7 @@ def test_a_link_that_leads_nowhere(folder, bylaw):
     assert "leads nowhere" in answer.err
 
 
+@pytest.mark.slow
 def test_a_value_may_be_said_in_another_type_that_equals_it(folder, bylaw):
     """Otherwise a policy is written that no command can read."""
     written(scores(g=np.array([1.5, 2.0])[np.arange(600) % 2], flag=[True, False] * 300), "t")

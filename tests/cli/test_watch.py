@@ -70,6 +70,7 @@ def test_quiet_then_an_alarm_with_exit_codes(policy, bylaw):
     assert after.code == 0
 
 
+@pytest.mark.slow
 def test_late_labels_are_counted_by_id(policy, bylaw):
     write_day(1)
     bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json", *LOOSE)
@@ -97,6 +98,7 @@ def test_late_labels_are_counted_by_id(policy, bylaw):
     assert (policy.parent / "watch.json").read_text() == before
 
 
+@pytest.mark.slow
 def test_trouble_is_named_and_changes_nothing(policy, bylaw):
     write_day(1)
     state = policy.parent / "watch.json"
@@ -290,6 +292,7 @@ def little(policy, bylaw):
     return "little.json"
 
 
+@pytest.mark.slow
 def test_what_was_decided_is_watched_without_the_earlier_policy(little, bylaw):
     previous = ("--previous", "policy.json")
     assert bylaw("decide", little, "new.parquet", "-o", "d.parquet", *previous).code == 0
@@ -312,6 +315,7 @@ def test_what_was_decided_is_watched_without_the_earlier_policy(little, bylaw):
     assert (refused.code, "watches changed decisions" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_exports_of_a_policy_that_counts_changes_speak_of_commands(little, bylaw):
     for kind in (
         ["sql", little, "--dialect", "duckdb"],
@@ -324,6 +328,7 @@ def test_exports_of_a_policy_that_counts_changes_speak_of_commands(little, bylaw
         assert "Columns(" not in answer.err
 
 
+@pytest.mark.slow
 def test_a_daily_run_is_not_told_of_labels_that_come_late(policy, bylaw):
     write_day(1)
     found = bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json")
@@ -332,6 +337,7 @@ def test_a_daily_run_is_not_told_of_labels_that_come_late(policy, bylaw):
     assert "the label of the fitted table" in audited.err  # where it is news
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_counted_before_is_told_to_machines(policy, bylaw):
     write_day(1)
     watch = ("watch", "policy.json", "day1.parquet", "--state", "watch.json", "--json", "--batch")

@@ -74,6 +74,7 @@ def test_probabilities_of_decisions_share_no_name_with_scores(policy, bylaw):
     assert Policy.load("p.json").actions == ("no", "yes", "reject")
 
 
+@pytest.mark.slow
 def test_the_margin_of_the_classifier_can_be_asked_for(folder, bylaw):
     assert bylaw("fit", "scores.parquet", *RULES, "-o", "auto.json", "--margin", "auto").code == 0
     (folder / "auto.toml").write_text(
@@ -89,6 +90,7 @@ def test_the_margin_of_the_classifier_can_be_asked_for(folder, bylaw):
     assert "ConstrainedClassifier" in bylaw("fit", "--help").out
 
 
+@pytest.mark.slow
 def test_a_frontier_goes_by_labels_as_a_fit_does(folder, bylaw):
     fitted = json.loads(bylaw("fit", "scores.parquet", *RULES, "-o", "p.json", "--json").out)
     sweep = ("--sweep", "rejected() <= 0.1", "--levels", "0.1")
@@ -131,6 +133,7 @@ def test_churn_has_the_name_of_its_flag():
     assert _say_churn("the rule \"custom('changed') <= 0.05\" cannot") == 'the rule "--churn 0.05" cannot'
 
 
+@pytest.mark.slow
 def test_a_conflict_with_churn_names_it(policy, bylaw):
     """A tenth is rejected so far, and may not be any more."""
     rule = ("--rule", "rejected() <= 0.02")

@@ -34,6 +34,7 @@ _BEYOND = struct.pack("<i", 100_000_000)  # far beyond the end of the file
 _NEGATIVE = struct.pack("<i", -5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [_BEYOND, _NEGATIVE], ids=["beyond", "negative"])
 def test_offsets_out_of_bounds_are_an_error_that_names_the_file(tmp_path, damage):
     paths = [tmp_path / f"rows.{suffix}" for suffix in ("arrow", "feather", "ipc")]

@@ -126,6 +126,7 @@ def test_how_many_rows_the_values_need(counts, refused):
         check_group_sizes(values, np.array(counts), "g")
 
 
+@pytest.mark.slow
 def test_a_rule_on_one_value_is_no_comparison():
     ids = np.arange(N)
     ids[:100] = 0

@@ -125,6 +125,7 @@ def test_where_seeing_depends_on_x_its_weights_take_away_the_bias(truth):
     assert np.abs(left / error_of_mean).max() > 5
 
 
+@pytest.mark.slow
 def test_unseen_rows_narrow_a_rate_that_is_predicted_well():
     rng = np.random.default_rng(3)
     estimates, alone = [], []

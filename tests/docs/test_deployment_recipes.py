@@ -55,6 +55,7 @@ def ask(client, table, **changes):
     return client.post("/decide", json=cases)
 
 
+@pytest.mark.slow
 def test_the_service_decides_as_the_policy(client, made):
     _, policy, rows, table = made
     reply = ask(client, table)

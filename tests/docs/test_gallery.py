@@ -11,7 +11,6 @@ import warnings
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-import matplotlib as mpl
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +84,8 @@ def test_all_showcases_can_be_reached():
 
 
 def test_a_warning_in_an_example_is_an_error_and_in_the_build_it_is_not():
+    import matplotlib as mpl
+
     spec = importlib.util.spec_from_file_location("gallery_style", ROOT / "docs" / "gallery_style.py")
     style = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(style)

@@ -81,6 +81,7 @@ def address(site):
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_formulas_are_typeset_without_a_network(site):
     page = (site / "method.html").read_text(encoding="utf-8")
     assert page.count("<math") > 50

@@ -21,6 +21,7 @@ class Sure(LogisticRegression):
         return np.column_stack([1 / (1 + np.exp(logit)), yes])
 
 
+@pytest.mark.slow
 def test_the_default_repairs_scores_that_are_too_sure():
     fitted = classifier(base=Sure()).fit(X, Y, sensitive_features=SEX)
     plain = classifier(base=Sure(), calibrator=None).fit(X, Y, sensitive_features=SEX)
@@ -45,6 +46,7 @@ def test_the_policy_reads_the_models_own_probabilities():
     assert (fitted.predict_proba(X, sensitive_features=SEX) == fitted.policy_.probabilities(evidence)).all()
 
 
+@pytest.mark.slow
 def test_audits_explanations_and_rates_agree():
     fitted = classifier(base=Sure()).fit(X[:1000], Y[:1000], sensitive_features=SEX[:1000])
     new = {"sensitive_features": SEX[1000:]}

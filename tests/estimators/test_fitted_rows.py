@@ -100,6 +100,7 @@ def test_a_saved_classifier_has_no_rows_and_says_so(fitted):
     assert not hasattr(clone(fitted), "_fitted_rows")
 
 
+@pytest.mark.slow
 def test_a_report_of_the_fit_and_of_other_rows(fitted, tmp_path):
     made = fitted.report(tmp_path / "page.html", levels=0, title="Hiring")
     assert (tmp_path / "page.html").read_text() == made.html
@@ -118,6 +119,7 @@ def test_a_report_refuses_rows_of_the_fit_and_labels_without_rows(fitted):
         fitted.report(None, y=Y[TEST])
 
 
+@pytest.mark.slow
 def test_evidence_of_new_rows_is_what_predict_decides_on(fitted):
     weights = np.linspace(1, 2, 500)
     rows = fitted.evidence(X[TEST], sensitive_features=SEX[TEST], sample_weight=weights)

@@ -82,6 +82,7 @@ def hostile_views():
     return make_views(SCRIPT, IMAGE, f"sex{SCRIPT}", (SCRIPT, IMAGE))
 
 
+@pytest.mark.slow
 def test_every_name_is_escaped(hostile_views):
     for name, view in hostile_views.items():
         page = parsed(view._repr_html_())  # every element is closed
@@ -90,6 +91,7 @@ def test_every_name_is_escaped(hostile_views):
     assert "&lt;script&gt;alert(1)" in hostile_views["explanation"]._repr_html_()
 
 
+@pytest.mark.slow
 def test_colours_are_the_notebooks_own(views):
     """No letters and no paper of our own; accents can be told on white and on black (3 to 1, WCAG 2)."""
     accents = {ACCENT, *COLOURS.values()}

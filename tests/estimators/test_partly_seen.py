@@ -89,6 +89,7 @@ def test_each_fold_has_its_share_of_unlabelled_rows():
         make_splits(5, np.zeros((40, 1)), labels, 0, {}, np.arange(40) < 22)
 
 
+@pytest.mark.slow
 def test_a_hidden_group_is_learned_from_the_rows_that_show_it():
     groups = GROUPS.assign(sex=np.where(SHOWN, SEX, None))
     found = unaware().fit(X, Y, sensitive_features=groups)
@@ -132,6 +133,7 @@ def test_frozen_estimators_need_no_labels_at_all():
     assert split.multipliers_ == pytest.approx(plain.multipliers_)
 
 
+@pytest.mark.slow
 def test_a_guarantee_from_rows_of_which_some_are_labelled():
     options = {"guarantee": "high_probability", "random_state": 0}
     found = ConstrainedClassifier(LogisticRegression(), [error() <= 0.35], **options).fit(X, partly())
@@ -255,6 +257,7 @@ def test_few_labels_and_many_rows_miss_a_rule_hardly_more_than_all_labels():
     assert abs(gap.mean()) < 2 * gap.std(ddof=1) / np.sqrt(len(gap)), (excess, gap.mean())
 
 
+@pytest.mark.slow
 def test_unlabelled_rows_that_show_their_group_have_the_weight_of_one_row():
     order, weights = np.concatenate([FEW, MORE]), 1.0 + np.arange(len(FEW)) % 3
     rules, sex = [PARITY, error() <= 0.35], np.where(np.arange(len(X)) % 3, SEX, None)

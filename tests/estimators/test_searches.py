@@ -34,6 +34,7 @@ def read_lines(message):
     ]
 
 
+@pytest.mark.slow
 def test_without_routing_the_error_has_two_lines_that_work():
     clf = make()
     with pytest.raises(ValueError, match="but not to score: that takes metadata routing") as caught:
@@ -82,6 +83,7 @@ def test_accuracy_with_rejections_says_that_they_count_as_errors():
     assert (scores < cross_val_score(clf, X_FEW, Y_FEW, cv=2)).all()
 
 
+@pytest.mark.slow
 def test_what_can_score_is_left_alone():
     """Labels alone, the classifier's own score, a function of the caller, and a scorer outside a search."""
     assert np.isfinite(cross_val_score(make(()), X_FEW, Y_FEW, cv=2, scoring="accuracy")).all()

@@ -20,6 +20,7 @@ def test_a_classifier_that_always_says_no_treats_groups_alike():
         assert cost == pytest.approx((integral.cells * integral.chances).sum(axis=1).mean())
 
 
+@pytest.mark.slow
 def test_integrals_are_what_many_rows_show():
     """Decisions by the first feature, on the population and on a large sample."""
     decide = SimpleNamespace(

@@ -39,10 +39,11 @@ def test_scores_are_the_chances_of_approval():
         assert within(days.decision[rows].mean(), days.score[rows].mean(), 0.5 / np.sqrt(rows.sum()))
 
 
+@pytest.mark.slow
 def test_the_gap_changes_on_the_day_of_the_change():
     scenario = peers.Scenario(0.5, 0.15, True)
-    gaps = np.mean([streams.make_stream(scenario.gaps, 0.5, seed).gaps for seed in range(300)], axis=0)
-    error = np.sqrt(0.84 / 500 / 300)
+    gaps = np.mean([streams.make_stream(scenario.gaps, 0.5, seed).gaps for seed in range(75)], axis=0)
+    error = np.sqrt(0.84 / 500 / 75)
     assert len(gaps) == peers.CHANGE + peers.LATER
     assert within(gaps[peers.CHANGE - 1], 0.02, error)
     assert within(gaps[peers.CHANGE], 0.15, error)
@@ -53,14 +54,15 @@ def test_z_tests_by_hand():
     assert found == pytest.approx(0.00885, abs=5e-6)  # 0.15 / sqrt(0.0024 + 0.0016) = 2.3717
 
 
+@pytest.mark.slow
 def test_sixty_daily_tests_at_the_bound_are_sixty_chances_of_a_false_alarm():
     """1 - 0.95^60, and with a sixtieth of the level each at most about 5 %."""
-    found = [streams.make_stream([streams.BOUND] * 60, 0.5, seed) for seed in range(800)]
+    found = [streams.make_stream([streams.BOUND] * 60, 0.5, seed) for seed in range(400)]
     share = np.mean([contestants.z_test(stream) is not None for stream in found])
     expected = 1 - 0.95**60
-    assert within(share, expected, np.sqrt(expected * (1 - expected) / 800))
+    assert within(share, expected, np.sqrt(expected * (1 - expected) / 400))
     corrected = np.mean([contestants.CORRECTED(stream) is not None for stream in found])
-    assert within(corrected, 0.05, np.sqrt(0.05 * 0.95 / 800))
+    assert within(corrected, 0.05, np.sqrt(0.05 * 0.95 / 400))
 
 
 @pytest.mark.parametrize("contestant", contestants.CONTESTANTS, ids=lambda contestant: contestant.name)
@@ -83,6 +85,7 @@ def test_contrasts_by_hand():
     assert contestants.contrasts(streams.Days(*rows, np.zeros((1, 6))), 0).tolist() == [-0.5, 1.0]
 
 
+@pytest.mark.slow
 def test_contrasts_have_the_standard_error_of_the_difference():
     days = streams.draw([0.1] * 2000, 0.05, np.random.default_rng(0))
     values = [contestants.contrasts(days, day) for day in range(len(days))]
@@ -99,6 +102,7 @@ def test_delays_are_of_streams_that_were_quiet_before_the_change():
     assert peers.false_alarms(found) == ["17", "83"]
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_named(monkeypatch):
     plain = contestants.CONTESTANTS[:4]
     absent = contestants.Contestant("somebody", contestants.monitor, "not_a_package")

@@ -23,6 +23,7 @@ def test_every_optimiser_is_judged_on_every_problem(tmp_path, monkeypatch, capsy
     assert len(measured) == 1 + 2 * len(run.CASES) * len(run.OPTIMIZERS)
 
 
+@pytest.mark.slow
 def test_the_population_is_its_own_judge():
     """The optimum of the rows themselves costs no more than randomisation and misses no rule."""
     case = run.CASES[0]

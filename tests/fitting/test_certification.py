@@ -82,6 +82,7 @@ def test_tests_go_from_cautious_to_bold_and_stop_at_the_first_failure(monkeypatc
     assert -policy.expected(rejected(), HELD) == pytest.approx(margins[2], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_certificate_survives_a_file(policy, tmp_path):
     policy.save(tmp_path / "p.json")
     found = Policy.load(tmp_path / "p.json").certificate

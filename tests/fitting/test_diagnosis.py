@@ -475,6 +475,7 @@ def make_labelled_rows(sharpness=1.0):
     return Evidence(np.column_stack([1 - scores, scores])), labels
 
 
+@pytest.mark.slow
 def test_rules_that_hold_as_predicted_may_conflict_as_observed():
     evidence, labels = make_labelled_rows(sharpness=6.0)
     problem = Problem(error(), [error() <= 0.1, rejected() <= 0.0])
@@ -576,6 +577,7 @@ def test_ratios_as_observed_are_relaxed_by_what_was_observed():
     assert found.levels[str(ratio)] == pytest.approx(errors / 0.9, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_weighted_rows_conflict_as_observed_like_repeated_ones():
     rng = np.random.default_rng(11)
     P = rng.dirichlet([1, 1], 40).round(1)  # rows of equal scores decide alike

@@ -97,6 +97,7 @@ def test_costs_of_two_rules_are_a_grid():
     assert found.cost[2] > found.cost[3]
 
 
+@pytest.mark.slow
 def test_conflicts_as_observed_have_no_policy():
     evidence, labels, _ = make_rows()
     rule = error() <= 0.5
@@ -110,6 +111,7 @@ def test_conflicts_as_observed_have_no_policy():
     assert any("loosest levels" in note for note in caught.value.__notes__)
 
 
+@pytest.mark.slow
 def test_missed_levels_are_told_once():
     """Three of ten labels are not what scores say, whatever the threshold; scores differ, so that nothing is
     proved."""
@@ -137,6 +139,7 @@ def test_worst_group_as_observed():
     assert found.cost[0] == pytest.approx(max(wrong[group == value].mean() for value in "ab"), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_sensitivity_as_observed_tells_what_solve_does():
     evidence, labels, _ = make_rows()
     rule = equal_opportunity("g", tol=0.02)

@@ -79,6 +79,7 @@ def test_rules_hold_on_hard_decisions(n, seed):
     assert policy.expected(error(), evidence) == pytest.approx(policy.hard.cost, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_rules_hold_as_observed_with_a_margin_and_for_sets():
     rows = Rows(n=3000, K=3, S=2, seed=0)
     labels = (rows.P.cumsum(axis=1) < np.random.default_rng(1).random((3000, 1))).sum(axis=1)
@@ -91,6 +92,7 @@ def test_rules_hold_as_observed_with_a_margin_and_for_sets():
             assert max(policy.observed.values()) <= 1e-6
 
 
+@pytest.mark.slow
 def test_a_certificate_is_about_hard_decisions():
     problem = Problem(error(), [rejected() <= 0.2])
     new = Evidence(np.random.default_rng(5).dirichlet([1, 1], 4000))

@@ -116,6 +116,7 @@ def test_all_labels_several_attributes_and_other_rules():
     assert str(rules[0]) in policy.prices
 
 
+@pytest.mark.slow
 def test_parity_as_observed():
     evidence, labels = draw_rows(6000)
     family = predictive_parity("sex", tol=0.03, labels=["yes"])
@@ -165,6 +166,7 @@ def test_the_policy_is_saved_with_the_family_as_stated(tmp_path):
     assert "has that label as its true one" in report(policy, evidence, levels=3).html
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("observed", [False, True])
 def test_prices_and_summaries_speak_of_the_rule_as_stated(observed):
     evidence, labels = draw_rows(1500)
@@ -197,6 +199,7 @@ def test_rows_elsewhere_are_refused(tmp_path):
         solve(Problem(error(), [predictive_parity("sex", tol=0.1)]), rows)
 
 
+@pytest.mark.slow
 def test_a_linear_problem_around_the_solution():
     evidence, _ = draw_rows(400)
     family = predictive_parity("sex", tol=0.02, labels=["yes"])

@@ -140,6 +140,7 @@ def test_the_geometric_mean_of_recalls_is_maximised(seed):
     assert policy.expected(g_mean(), evidence) <= best + 1e-7
 
 
+@pytest.mark.slow
 def test_the_geometric_mean_obeys_rules():
     evidence, _ = draw_rows(500)
     free = solve(Problem(1 - g_mean()), evidence)

@@ -251,6 +251,7 @@ def test_fitted_rows_are_recognised_without_probabilities():
         audit(policy, rows, outcomes={"usd": "known"}, limits={"usd": (0.0, 0.045)})
 
 
+@pytest.mark.slow
 def test_certified_experts():
     rng = np.random.default_rng(3)
     chance = rng.uniform(size=8000)
@@ -269,6 +270,7 @@ def test_certified_experts():
     assert policy.expected(selected("senior"), rows) <= 0.1
 
 
+@pytest.mark.slow
 def test_streams_route_by_prices_of_which_one_is_zero(tmp_path):
     rng = np.random.default_rng(4)
     wrong, usd = rng.uniform(size=(4000, 3)), np.tile([0.0, 1.0, 3.0], (4000, 1))

@@ -134,6 +134,7 @@ def test_the_cost_of_a_rejection_is_bounded_too():
     assert policy.expected(cost(matrix).given(decision="reject"), evidence) <= 0.3 + 1e-5
 
 
+@pytest.mark.slow
 def test_prices_are_those_of_the_level():
     evidence, _ = draw_rows(4000)
     costs, levels = [], (0.148, 0.15, 0.152)
@@ -149,6 +150,7 @@ def test_prices_are_those_of_the_level():
     assert reach.price == pytest.approx(price, rel=0.05)
 
 
+@pytest.mark.slow
 def test_rare_decisions_are_held_as_precisely():
     evidence, _ = draw_rows(20_000, concentration=0.5)
     rules = [selected("c") <= 0.01, precision("c") <= 0.5, selected("c") >= 0.005]
@@ -172,6 +174,7 @@ def test_rules_on_quotients_hold_as_observed():
         assert excess == pytest.approx(rates[name].excess, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_where_no_shift_of_the_bound_helps_another_level_does():
     """Few rows are decided "c": as predicted, they leave no room for a margin as large as the error."""
     rng = np.random.default_rng(0)
@@ -203,6 +206,7 @@ def test_certified_on_held_out_rows():
     assert policy.expected(error().given(decision="a"), held) < 0.25
 
 
+@pytest.mark.slow
 def test_a_conflict_names_the_quotient():
     evidence, _ = draw_rows(300)
     problem = Problem(error(), [precision("c") >= 0.95, selected("c") >= 0.5])

@@ -381,6 +381,7 @@ LETTERS = Evidence(np.random.default_rng(3).dirichlet(np.full(26, 0.1), size=400
 SETS = Problem(miscoverage(), [size() <= 1.5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["sgd3", "acsa", Stochastic(SGD3(), passes=0.5)])
 def test_a_stochastic_solver_that_misses_a_rule_states_by_how_much(solver):
     with pytest.warns(ConvergenceWarning, match=r"'size\(\) <= 1.5' is missed most, by") as caught:

@@ -382,6 +382,7 @@ def test_rules_that_conflict_are_named_so():
     assert policy.solution.status.name == "INFEASIBLE"
 
 
+@pytest.mark.slow
 @MAY_MISS
 def test_a_stream_of_weighted_rows_is_written_again_as_it_was_read(tmp_path):
     weights = np.random.default_rng(8).exponential(size=3000)

@@ -193,6 +193,7 @@ def test_groups_that_are_not_the_worst_are_not_left_to_chance():
     assert [one.rate for one in policy.group_rates] == pytest.approx(best, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_rates_are_those_that_turned_out():
     """Scores that are too sure of themselves in one group: the weights follow the labels."""
     rng = np.random.default_rng(1)
@@ -267,6 +268,7 @@ def test_labels_of_small_groups_without_rules():
     assert max(one.rate for one in policy.group_rates) <= best + 0.01
 
 
+@pytest.mark.slow
 def test_weights_follow_margins():
     """Margins move parity, and with it the groups' rates: those with a weight stay together."""
     rng = np.random.default_rng(0)
@@ -291,6 +293,7 @@ def test_a_group_may_be_dearer_than_all_groups_on_average():
     assert max(one.rate for one in policy.group_rates) == pytest.approx(10.0, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_frontier_has_the_worst_rate_at_each_level():
     evidence = Rows(n=600, K=2, S=3, seed=2).evidence()
     budget = rejected() <= 0.1

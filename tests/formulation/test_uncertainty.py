@@ -38,6 +38,7 @@ def test_all_rules_at_once_as_one_at_a_time():
     assert (np.sqrt(np.diag(half)) < np.maximum(found.predicted, found.observed)[:4]).all()
 
 
+@pytest.mark.slow
 def test_the_spread_over_samples_is_the_standard_error():
     """Of a difference between groups, over many samples of rows whose labels do not matter."""
     gaps, errors = [], []

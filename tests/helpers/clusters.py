@@ -14,6 +14,8 @@ from typing import Any
 import bylaw
 from helpers.absent import skip_for_want_of
 
+# Tests are short: compiling less and collecting garbage in one thread costs less than it saves.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 SOURCE = str(Path(bylaw.__file__).parents[1])
 
 
@@ -28,10 +30,23 @@ def need(package: str, java: bool = False) -> None:
 @contextmanager
 def dask_cluster() -> Iterator[Any]:
     need("distributed")
+    import dask
     from distributed import Client, LocalCluster
 
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+    # Without a dashboard, and with few measurements of the processes themselves: they go on until the session
+    # ends, and take more time than the tests.
+    quiet = {
+        "distributed.admin.system-monitor.interval": "60s",
+        "distributed.admin.tick.interval": "1s",
+        "distributed.worker.memory.monitor-interval": "10s",
+        "distributed.worker.profile.enabled": False,
+    }
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with (
+        dask.config.set(quiet),
+        LocalCluster(**options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         yield client
 
 
@@ -45,13 +60,17 @@ def spark_session() -> Iterator[Any]:
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
         "spark.executorEnv.PYTHONPATH": SOURCE,
         "spark.log.level": "ERROR",
         "spark.sql.files.openCostInBytes": "128m",  # a partition for each file, however small
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

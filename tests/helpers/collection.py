@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 import pytest
@@ -19,9 +20,14 @@ def pytest_collect_file(file_path):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collect without the garbage collector, which would look at thousands of new tests again and again."""
+    """Collect without the garbage collector, which would look at thousands of new tests again and again.
+
+    Modules and tests stay until the end, so that later collections need not look at them either.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # DuckDB's bindings would report what is frozen as leaked
         gc.enable()

@@ -221,6 +221,7 @@ def test_experts_by_hand():
     assert wrong.estimate == pytest.approx(average(ALL, np.where(RIGHT, chances[:, 0], chances[:, 1])))
 
 
+@pytest.mark.slow
 def test_families_are_watched_rule_by_rule():
     families = [
         demographic_parity("sex", tol=0.1),
@@ -266,6 +267,7 @@ def test_what_merely_looks_alike_is_no_copy():
     assert len(Monitor(POLICY, rules=rules, groups=SEX).watched) == len(rules)
 
 
+@pytest.mark.slow
 def test_rules_about_cells_without_random_rows_are_no_copies():
     """1,000 cells, of which the rows that tell rules apart have not all; of them, 100 are watched."""
     cells = {name: list(range(10)) for name in "abc"}
@@ -395,6 +397,7 @@ def test_no_cut_of_rows_into_updates_matters(seed, first, second, third, restart
     assert states[0] == states[1]
 
 
+@pytest.mark.slow
 def test_one_row_at_a_time():
     rows = draw_rows(200, 9)
     one, many = (Monitor(POLICY, rules=MANY, groups=SEX) for _ in range(2))
@@ -404,6 +407,7 @@ def test_one_row_at_a_time():
     assert describe(one) == describe(many)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", [448, 451, 900])
 def test_no_cut_matters_after_a_restart(begin):
     """Long enough that histories are thinned out."""
@@ -699,6 +703,7 @@ def test_a_rate_is_not_known_before_there_are_pairs():
     assert "too few to compare" in repr(monitor)
 
 
+@pytest.mark.slow
 def test_numbers_as_frames_dicts_and_text():
     monitor = watch([rule for rule, *_ in KINDS.values()])
     frame = monitor.to_frame()
@@ -713,6 +718,7 @@ def test_numbers_as_frames_dicts_and_text():
     assert "and 2 more rules" in repr(watch([selected("yes") <= 0.5 + i / 100 for i in range(22)]))
 
 
+@pytest.mark.slow
 def test_pictures():
     pytest.importorskip("matplotlib").use("Agg")
     import matplotlib.pyplot as plt

@@ -112,6 +112,7 @@ def test_a_rate_that_is_not_known_is_null(tmp_path):
     assert describe(Monitor.load(tmp_path / "s.json", POLICY)) == describe(monitor)
 
 
+@pytest.mark.slow
 def test_states_beside_each_other_keep_their_rows(tmp_path):
     names = ["s.json", "s.state", "s", "s[1].json", "s*.json"]
     for number, name in enumerate(names):

@@ -28,6 +28,7 @@ def _make_rows(seed: int) -> tuple[Evidence, np.ndarray]:
     return Evidence(np.column_stack([1 - chance, chance])), (rng.random(_ROWS) < chance).astype(int)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_ids", [False, True])
 def test_threads_count_every_row(with_ids):
     monitor, failures = _make_monitor(), []

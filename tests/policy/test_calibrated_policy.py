@@ -106,6 +106,7 @@ def test_an_audit_of_the_fitted_rows_is_noticed():
     assert str(estimate.verdict) == "estimated to hold"
 
 
+@pytest.mark.slow
 def test_an_audit_shows_probabilities_before_and_after():
     found = audit(POLICY, NEW, labels=NEW_LABELS)
     line = next(one for one in found.reliability if one.value == 1 and one.among == "sex='F'")
@@ -124,6 +125,7 @@ def test_observed_rates_of_an_audit_are_the_policys():
     assert found.cost_after == pytest.approx(observed_error(POLICY, NEW, NEW_LABELS))
 
 
+@pytest.mark.slow
 def test_held_out_rows_are_calibrated_by_the_same_map():
     held_out = HeldOut(NEW, NEW_LABELS)
     policy = solve(

@@ -115,6 +115,7 @@ QUOTIENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:chance decides")
 @pytest.mark.parametrize("name", QUOTIENTS)
 def test_quotients_have_exact_shares_too(rows, name):
@@ -126,6 +127,7 @@ def test_quotients_have_exact_shares_too(rows, name):
     assert set(found.before.tolist()) <= {0, 1}  # never a rejection
 
 
+@pytest.mark.slow
 def test_bounds_on_quotients_are_named_one_by_one_and_comparisons_together(rows):
     evidence = rows.evidence()
     bounded = explain(solve(QUOTIENTS["bounded"], evidence), evidence)
@@ -146,6 +148,7 @@ def test_a_quotient_to_minimise_beside_a_rule_on_one_is_refused_in_words(rows):
         explain(policy, evidence)
 
 
+@pytest.mark.slow
 def test_a_row_alone_has_the_baseline_that_it_has_among_others():
     """A rare class weighs more in a balanced error, which one row cannot tell."""
     rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import numpy as np
+import pytest
 
 from bylaw import Evidence, Policy, Problem, error, rejected, solve
 from bylaw.policy.serialization import compute_digest
@@ -37,6 +38,7 @@ def test_a_forged_rule_changes_the_file_digest_alone(tmp_path):
     assert forged.file_digest != policy.file_digest
 
 
+@pytest.mark.slow
 def test_the_command_line_and_the_report_state_it(bylaw, tmp_path):
     table, path, page = (tmp_path / name for name in ("rows.csv", "policy.json", "report.html"))
     table.write_text("p_a,p_b\n" + "\n".join(f"{x / 40},{1 - x / 40}" for x in range(1, 40)))

@@ -44,6 +44,7 @@ def subtract(before, after):
     return "FM"[int(np.argmax(np.abs(moved)))], float(moved[np.argmax(np.abs(moved))])
 
 
+@pytest.mark.slow
 def test_a_row_cannot_be_told_from_the_difference_of_two_files(tmp_path):
     scores, sexes = draw_rows(0)
     new_scores, new_sexes = draw_rows(1, 20)

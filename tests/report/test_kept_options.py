@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from bylaw import Evidence, Policy, Problem, error, rejected, solve
 from bylaw.policy.serialization import compute_digest
@@ -21,6 +22,7 @@ def fit(margin, with_labels=True):
     return policy, evidence, labels
 
 
+@pytest.mark.slow
 def test_a_later_report_keeps_the_margin_of_the_fit(tmp_path):
     policy, evidence, labels = fit("auto")
     policy.save(tmp_path / "policy.json")

@@ -187,6 +187,7 @@ def test_explain_starts_from_the_raw_scores(case):
     assert said in why._repr_html_()
 
 
+@pytest.mark.slow
 def test_an_audit_has_all_three(case):
     policy, _, _ = case
     table = flights(n=900, seed=6)
@@ -229,6 +230,7 @@ def test_the_studio_draws_the_same(case):
         assert group["mistakes_before"] == pytest.approx(table["model error"][inside].mean())
 
 
+@pytest.mark.slow
 def test_the_command_line_states_the_same(case, bylaw, tmp_path, monkeypatch):  # noqa: F811
     _, table, taken = case
     monkeypatch.chdir(tmp_path)

@@ -187,6 +187,7 @@ def test_errors_that_fall_because_of_referrals_are_said_to():
     assert "count as no error" not in page_of("guessing")
 
 
+@pytest.mark.slow
 def test_charts_of_one_kind_have_one_scale():
     """The same ticks at the same places below every chart of actions."""
     for name in ("referring", "guessing", "crowded"):
@@ -216,6 +217,7 @@ def test_charts_of_one_kind_have_one_scale():
     assert costs[0] == costs[1]
 
 
+@pytest.mark.slow
 def test_groups_are_words_not_code():
     """Outside of <code>, nothing is written as a program would read it."""
     for name in ("audited", "guessing", "crowded", "watched"):
@@ -263,6 +265,7 @@ def test_prices_of_factors_are_those_of_their_curves():
     assert stated.words() in shown.words()
 
 
+@pytest.mark.slow
 def test_a_margin_is_kept_on_curves():
     evidence, labels, _ = people(1500, seed=8)
     rules = [error_parity("sex", tol=0.05), rejected() <= 0.1]
@@ -762,6 +765,7 @@ def test_a_loaded_policy_has_the_same_page(tmp_path):
     assert digits.sub("0", again.html) == digits.sub("0", page_of("referring"))
 
 
+@pytest.mark.slow
 def test_a_certificate_is_told():
     evidence, _, _ = people(3000, seed=6)
     held, _, _ = people(3000, seed=7)
@@ -939,6 +943,7 @@ def test_rates_are_listed_from_the_most_violated_to_the_safest():
     assert [str(bar.rate) for bar in bars] == sorted(slack, key=lambda name: slack[name])
 
 
+@pytest.mark.slow
 def test_prices_are_listed_from_the_dearest_to_the_cheapest():
     _, evidence, *_ = referring()
     for rules in ([rejected() <= 0.9, selected(1) <= 0.2], [selected(1) <= 0.2, rejected() <= 0.9]):

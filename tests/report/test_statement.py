@@ -23,6 +23,7 @@ def blanks(html):
     return [line.words() for line in statement(html).all("div", class_="signature")]
 
 
+@pytest.mark.slow
 def test_it_names_who_what_and_when():
     policy, evidence, labels, held_out = referring()
     html = report(
@@ -71,6 +72,7 @@ def test_estimates_are_no_proof():
     assert "This is an estimate, and no proof for new cases." in text
 
 
+@pytest.mark.slow
 def test_alarms_are_told():
     alarms = sum(one.since is not None for one in watched().status)
     assert alarms > 1

@@ -59,6 +59,7 @@ def test_guesses_that_are_used_up_are_no_answer(monkeypatch):
     assert pivot_blocks(model, target, np.zeros(len(target), bool)) is None
 
 
+@pytest.mark.slow
 def test_a_fine_path_leads_where_a_coarse_one_does(monkeypatch):
     rng = np.random.default_rng(0)
     evidence = Evidence(rng.dirichlet(np.ones(5), 6000), groups={"group": rng.integers(0, 60, 6000)})

@@ -287,6 +287,7 @@ def make_many_rules(*rules):
     return Problem(error(), [equalized_odds("group", tol=0.05), *rules]), evidence
 
 
+@pytest.mark.slow
 def test_many_rules_are_solved_as_few_are(monkeypatch):
     problem, evidence = make_many_rules(selected(0) <= 0.1)
     outlined = solve(problem, evidence, tol=1e-8)

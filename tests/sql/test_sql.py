@@ -31,7 +31,7 @@ def postgres():
         yield connection
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.slow)])
 def database(request):
     """A dialect, and what runs it: statement, frame -> frame."""
     if request.param == "duckdb":
@@ -102,6 +102,7 @@ def test_the_cases_weigh_every_kind_of_column():
     }
 
 
+@pytest.mark.slow
 def test_postgres_of_old_habits_reads_the_same(postgres):
     """With this setting backslashes escape in every text."""
     case = awkward_case()
@@ -335,6 +336,7 @@ def test_numbers_read_back_to_the_last_bit(number):
     assert duckdb.sql(f"SELECT {DIALECTS['duckdb'].write_float(number)}").fetchall() == [(number,)]
 
 
+@pytest.mark.slow
 def test_numbers_read_back_in_postgres(postgres):
     numbers = np.random.default_rng(0).normal(size=200) * 10.0 ** np.random.default_rng(1).integers(
         -290, 290, 200
@@ -399,6 +401,7 @@ def test_comments_are_one_line():
                 assert not re.search(r"--.*\\$", line)
 
 
+@pytest.mark.slow
 def test_long_sums_are_nested_and_complete():
     """Some databases refuse expressions that nest as deep as a sum is long."""
     terms = [f"t{i}" for i in range(250)]

@@ -397,7 +397,7 @@ def test_a_signal_ends_the_command_and_leaves_nothing(folder, stop):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ending", "view"), [("parquet", "observed"), ("csv", "predicted")])
-def test_what_the_command_saves_does_the_same_by_itself(folder, ending, view):
+def test_what_the_command_saves_does_the_same_by_itself(folder, ending, view, bylaw, monkeypatch):
     if ending == "csv":
         rows = pyarrow.parquet.read_table(folder / "scores.parquet")
         csv.write_csv(rows, folder / "scores.csv")
@@ -420,8 +420,8 @@ def test_what_the_command_saves_does_the_same_by_itself(folder, ending, view):
     assert saved.prices == pytest.approx(alone.prices, abs=1e-5)
     assert [rule["price"] for rule in found["rules"]] == pytest.approx(list(alone.prices.values()), abs=1e-3)
     assert saved.card.columns["label"] == "outcome"
-    fit = ["fit", f"scores.{ending}", "--rules", "new.toml", "-o", "fitted.json"]
-    subprocess.run([sys.executable, "-c", "from bylaw.cli import main; main()", *fit], **run)
+    monkeypatch.chdir(folder)
+    assert bylaw("fit", f"scores.{ending}", "--rules", "new.toml", "-o", "fitted.json").code == 0
     if view == "observed":
         assert Policy.load(folder / "fitted.json").digest == saved.digest
 

@@ -360,6 +360,7 @@ def test_a_conflict_is_explained_and_its_relaxation_ends_it():
     assert ask(session, [rule for rule in moved if rule])["status"] == "solved"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ratio", "other", "begins"),
     [
@@ -538,6 +539,7 @@ def test_saved_rules_state_the_same_problem(tmp_path):
     assert "selected(0) <= 0.3" in saved.text
 
 
+@pytest.mark.slow
 def test_a_saved_policy_is_the_one_of_solve(tmp_path):
     evidence, labels, _ = people(600, 0)
     session = Session(Problem("error()"), evidence, labels)

@@ -99,6 +99,7 @@ def test_an_estimate_of_a_rule_that_is_undefined_is_not_judged():
     assert "0/0" in found.reason
 
 
+@pytest.mark.slow
 def test_a_report_of_a_rule_that_is_undefined_states_what_it_costs():
     evidence, labels = draw_rows()
     policy, _ = fit(evidence, labels)
