@@ -210,3 +210,29 @@ def test_logits_far_beyond_ordinary_ones_keep_their_order():
     order = np.argsort(truth[inside])
     assert (np.diff(calibrated[inside][order]) > 0).all()
     assert np.abs(logit(calibrated[inside]) - truth[inside]).mean() < 0.2
+
+
+def test_log_odds_far_from_zero_are_calibrated():
+    """No temperature alone brings log-odds of 35 to frequencies of a fifth."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=4000)
+    labels = (rng.random(4000) < 1 / (1 + np.exp(1.5 - 1.2 * z))).astype(int)
+    rest = 1 / (1 + np.exp(35 + 12 * z))
+    found = select_maps(np.column_stack([rest, 1 - rest]), labels, np.ones(4000), {})
+    calibrated = found.pooled.apply(np.column_stack([rest, 1 - rest]))[:, 1]
+    for part in np.array_split(np.argsort(z), 4):
+        noise = labels[part].std() / np.sqrt(len(part))
+        assert calibrated[part].mean() == pytest.approx(labels[part].mean(), abs=3 * noise)
+
+
+@pytest.mark.parametrize("n", [200, 500])
+def test_calibrated_scores_are_hardly_ever_moved(n):
+    """A map that moves decisions must be significantly better: it would fit noise."""
+    moved = 0
+    for seed in range(60):
+        rng = np.random.default_rng([seed, n])
+        chance = 1 / (1 + np.exp(-1.5 * rng.normal(size=n)))
+        labels = (rng.random(n) < chance).astype(int)
+        found = select_maps(np.column_stack([1 - chance, chance]), labels, np.ones(n), {}).pooled
+        moved += found is not None and found.method != "temperature"
+    assert moved <= 3

@@ -5,8 +5,8 @@ tells the methods apart. Minimised is
 
     sum_i w_i (log sum_k exp score_ik - score_i,y_i) + 1/2 sum_j ridge_j (theta_j - centre_j)^2,
 
-by Newton's method. Logarithms are tempered first, that is divided by the best temperature, so that all
-parameters are of order one.
+by Newton's method. Logarithms are tempered first, that is multiplied by the best common slope, so that all
+parameters are of order one; biases are near those that fit best with that slope.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _SHORTEST = 0.01  # way between two knots
 _LOW = 0.02  # share of rows below which a slope is hardly seen
 _ROWS_PER_KNOT = 60  # of the rarest class
 _RIDGE_BIAS, _RIDGE_SLOPE, _RIDGE_OFF = 0.1, 1.0, 20.0
+_RIDGE_LEVEL = 1e-3  # of the first biases, which only matter up to a constant
 _RIDGE_GROUP = 4.0  # of a group's parameters towards those of all rows
 _MOST_STEPS = 200
 _MOST_CURVED = 1000  # parameters whose curvature is computed
@@ -140,7 +141,7 @@ def fit_slope(sample: Sample) -> float:
     """One over the temperature of least log loss, by Newton's method on its convex loss."""
     slope = 1.0 / max(float(np.std(sample.logs)), 1e-3)
     own = sample.logs[sample.codes, np.arange(len(sample))]
-    for _ in range(100):
+    for _ in range(_MOST_STEPS):
         scores = slope * sample.logs
         scores -= scores.max(axis=0)
         shares = np.exp(scores)
@@ -155,6 +156,22 @@ def fit_slope(sample: Sample) -> float:
             return max(moved, 1e-6)
         slope = moved
     return slope
+
+
+def fit_level(sample: Sample) -> tuple[float, Floats]:
+    """Fit one slope for all cells together with a bias of each, (K,): where log-odds are far from zero, no
+    temperature alone brings them to the observed frequencies."""
+    K, spread = sample.n_cells, max(float(np.std(sample.logs - sample.logs.mean(axis=1)[:, None])), 1e-3)
+    places = np.arange(2 * K).reshape(K, 2)
+    entries = np.ones(2 * K), (places.T.ravel(), np.append(np.arange(K), np.full(K, K)))
+    basis = sparse.csr_array(entries, shape=(2 * K, K + 1))
+    counts = np.bincount(sample.codes, sample.weights, minlength=K) + 1
+    # Begin with the observed frequencies at the mean of the logarithms.
+    begin = np.append(np.log(counts) - sample.logs.mean(axis=1) / spread, 1.0)
+    ridge, lower = np.append(np.full(K, _RIDGE_LEVEL), 0.0), np.append(np.full(K, -np.inf), 1e-6)
+    design = Design("vector", K, np.zeros((K, 0)), basis, begin, ridge, lower)
+    *bias, slope = fit_map(sample, design, 1 / spread).theta
+    return float(slope / spread), np.array(bias)
 
 
 def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None = None) -> FittedMap:
@@ -235,7 +252,7 @@ class Loss:
         blocks = total.reshape(K, -1, K, spread.shape[1])
         blocks[np.arange(K), :, np.arange(K)] += spread
         curved = self.design.transposed @ (self.design.transposed @ total).T
-        curved[np.diag_indices_from(curved)] += self.design.ridge + _ROUNDING * np.trace(curved)
+        curved[np.diag_indices_from(curved)] += self.design.ridge + _ROUNDING * (1 + np.trace(curved))
         return curved / n_rows
 
 
@@ -245,8 +262,8 @@ class _LossPoint(NamedTuple):
     shares: Floats  # (K, n_rows): the calibrated probabilities
 
 
-def make_design(method: Method, sample: Sample, slope: float) -> Design:
-    """The maps of a method, with knots where these rows are."""
+def make_design(method: Method, sample: Sample, slope: float, bias: Floats | float = 0.0) -> Design:
+    """Return the maps of a method, with knots where these rows are and biases near these, (K,)."""
     K = sample.n_cells
     knots = place_knots(sample, slope) if method == "isotonic" else np.zeros((K, 0))
     n_features = 1 + K if method == "dirichlet" else 2 + knots.shape[1]
@@ -254,7 +271,7 @@ def make_design(method: Method, sample: Sample, slope: float) -> Design:
     if method == "temperature":  # one slope for all cells
         basis = sparse.csr_array((np.ones(K), (places[:, 1], np.zeros(K, dtype=int))), shape=(2 * K, 1))
         return Design(method, K, knots, basis, np.ones(1), np.zeros(1), np.full(1, _LEAST_SLOPE))
-    columns = [_Columns([places[:, 0]], 0.0, _RIDGE_BIAS, -np.inf)]
+    columns = [_Columns([places[:, 0]], bias, _RIDGE_BIAS, -np.inf)]
     if method == "dirichlet":
         own = np.diagonal(places[:, 1:])
         columns.append(_Columns([own], 1.0, _RIDGE_SLOPE, -np.inf))
@@ -293,7 +310,7 @@ class _Columns(NamedTuple):
     places: Sequence[
         NDArray[np.int64]
     ]  # the numbers of a map to which they are added; then, those from which
-    centre: float
+    centre: Floats | float
     ridge: Floats | float
     lower: float
 

@@ -1,8 +1,9 @@
 """Which map to use: candidates are cross-fitted and compared by held-out log loss.
 
-The simplest candidate wins whose loss is within one standard error of the least (the standard error of the
-paired difference). One map for each value of a known attribute takes the place of one map for all rows where
-its gain is significant. Nothing is random: folds follow from the order of the rows.
+A temperature is used where it is better than none by one standard error (of the paired difference), another
+method where it is significantly better than that: of those, the simplest within one standard error of the
+best. One map for each value of a known attribute takes the place of one map for all rows where its gain is
+significant. Nothing is random: folds follow from the order of the rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bylaw._base.typing import Floats
 from bylaw.calibration.fitting import (
     FittedMap,
     Sample,
+    fit_level,
     fit_map,
     fit_slope,
     make_design,
@@ -36,7 +38,7 @@ _COMPARED = 60_000  # rows times cells that candidates are compared on
 _FITTED = 600_000  # rows times cells that the chosen map is fitted on
 _LARGEST_MATRIX = 12  # cells of a full matrix of weights
 _ROWS_PER_WEIGHT = 50
-_SIGNIFICANT = 2.0  # standard errors by which maps for groups must be better
+_SIGNIFICANT = 2.0  # standard errors by which a map with a bias, or maps for groups, must be better
 
 
 class Selected(NamedTuple):
@@ -147,12 +149,19 @@ class Comparison:
         return self.sample.losses(self.sample.logs)
 
     @cached_property
-    def _slope(self) -> float:
-        return fit_slope(self.sample)
+    def _temper(self) -> tuple[float, float]:
+        """The slope of a temperature, which has no bias."""
+        return fit_slope(self.sample), 0.0
+
+    @cached_property
+    def _level(self) -> tuple[float, Floats]:
+        """The common slope and the biases near which other methods are fitted."""
+        return fit_level(self.sample)
 
     def fit(self, sample: Sample, method: Method) -> FittedMap:
-        """On other rows, of which these are some."""
-        return fit_map(sample, make_design(method, sample, self._slope), self._slope)
+        """Fit a method on other rows, of which these are some."""
+        slope, bias = self._temper if method == "temperature" else self._level
+        return fit_map(sample, make_design(method, sample, slope, bias), slope)
 
     @cached_property
     def _training_rows(self) -> list[Sample]:
@@ -162,19 +171,26 @@ class Comparison:
     def _fits(self) -> dict[Method, list[FittedMap]]:
         return {}
 
+    @cached_property
+    def _losses(self) -> dict[Method, Floats]:
+        return {}
+
     def cross_fit(self, method: Method) -> list[FittedMap]:
         """One fit for each fold, without its rows."""
         if method not in self._fits:
-            all_rows = self.fit(self.sample, method)
-            design, begin = all_rows.design, all_rows.theta
-            self._fits[method] = [fit_map(part, design, self._slope, begin) for part in self._training_rows]
+            whole = self.fit(self.sample, method)
+            self._fits[method] = [
+                fit_map(part, whole.design, whole.slope, whole.theta) for part in self._training_rows
+            ]
         return self._fits[method]
 
     def losses(self, method: Method | None) -> Floats:
         """(n_rows,): held-out log loss."""
         if method is None:
             return self.own_losses
-        losses = np.empty(len(self.sample))
+        if method in self._losses:
+            return self._losses[method]
+        losses = self._losses[method] = np.empty(len(self.sample))
         for fold, fitted in enumerate(self.cross_fit(method)):
             rows = np.flatnonzero(self.folds == fold)
             part = replace(self.sample, logs=self.sample.logs[:, rows], codes=self.sample.codes[rows])
@@ -183,7 +199,7 @@ class Comparison:
 
     def group_losses(self, method: Method, groups: Codes) -> Floats:
         """(n_rows,): held-out log loss with a map for each group that has enough rows."""
-        losses = self.losses(method)
+        losses = self.losses(method).copy()
         for _, members in _list_groups(groups):
             for fold, pooled in enumerate(self.cross_fit(method)):
                 outside = self.folds[members] == fold
@@ -201,15 +217,23 @@ class Comparison:
         return mean, math.sqrt(float(weights**2 @ (difference - mean) ** 2))
 
     def choose(self, methods: tuple[Method, ...]) -> Method | None:
-        """The simplest method within one standard error of the best; None for no map at all."""
-        candidates: tuple[Method | None, ...] = (None, *methods)
-        losses = [self.losses(method) for method in candidates]
-        best = min(losses, key=lambda found: float(self.sample.weights @ found))
-        for method, found in zip(candidates, losses, strict=True):
-            mean, error = self.gain(found, best)
-            if mean <= error:
-                return method
-        raise AssertionError("the best is within its own standard error")
+        """Return the best method; None for no map at all.
+
+        A temperature changes no decision that compares two probabilities, so it is taken where it is better
+        by one standard error. A method that moves such decisions must be significantly better than that: a
+        map that fits noise costs decisions. Of several that are, the simplest within one standard error of
+        the best is taken.
+        """
+        plain = self.own_losses
+        mean, error = self.gain(plain, self.losses("temperature"))
+        chosen: Method | None = "temperature" if mean > error else None
+        moving = [method for method in methods if method != "temperature"]
+        best = min(map(self.losses, moving), key=lambda found: float(self.sample.weights @ found))
+        mean, error = self.gain(self.losses(chosen), best)
+        if mean <= _SIGNIFICANT * error:
+            return chosen
+        gains = {method: self.gain(self.losses(method), best) for method in moving}
+        return next(method for method, (mean, error) in gains.items() if mean <= error)
 
     def choose_groups(self, pooled: Method | None, method: Method, groups: Mapping[str, Codes]) -> str | None:
         """The attribute for whose values maps of this method are best; None if not significantly."""
