@@ -25,7 +25,6 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.fitting.bias_correction import estimate_signal
 from bylaw.formulation.solution import Status
 from helpers.generated_rows import Rows
 from helpers.reference import softmax
@@ -145,8 +144,8 @@ def test_a_guessed_group_obeys_as_it_was_seen_not_only_nearly(seed):
 def test_a_rule_of_which_not_everything_was_seen_is_left_alone(rows):
     problem = Problem(error(), [equalized_odds("s", tol=0.03)])
     plain = solve(problem, rows.evidence)
-    by_groups = solve(problem, rows.evidence, groups={"s": rows.groups})
-    by_labels = solve(problem, rows.evidence, labels=rows.labels)
+    by_groups = solve(problem, rows.evidence, groups={"s": rows.groups}, calibrate="none")
+    by_labels = solve(problem, rows.evidence, labels=rows.labels, calibrate="none")
     for policy in (by_groups, by_labels):
         assert not any(policy.tightened.values())
         assert np.array_equal(policy.score_matrix, plain.score_matrix)
@@ -154,7 +153,8 @@ def test_a_rule_of_which_not_everything_was_seen_is_left_alone(rows):
 
 def test_nothing_to_correct_changes_nothing(rows):
     problem = Problem(error(), [rejected() <= 0.1])
-    plain, corrected = solve(problem, rows.evidence), solve(problem, rows.evidence, labels=rows.labels)
+    plain = solve(problem, rows.evidence)
+    corrected = solve(problem, rows.evidence, labels=rows.labels, calibrate="none")
     assert np.array_equal(plain.score_matrix, corrected.score_matrix)
 
 
@@ -251,7 +251,9 @@ def test_a_modest_model_under_two_rules_that_hold(limit):
     distribution = solve(problem, evidence, labels=labels).probabilities(evidence)
     assert 1 - distribution[np.arange(4000), labels].mean() < limit + 6e-4
     assert distribution[:, -1].mean() < 1e-5
-    spared = solve(Problem(rejected(), [error() <= limit]), evidence, labels=labels, margin=1.0)
+    spared = solve(
+        Problem(rejected(), [error() <= limit]), evidence, labels=labels, margin=1.0, calibrate="none"
+    )
     found = spared.probabilities(evidence)
     wrong = 1 - found[:, -1] - found[np.arange(4000), labels]
     assert wrong.mean() < limit - 0.8 * wrong.std() / np.sqrt(4000)
@@ -375,22 +377,6 @@ def test_fitted_rates_survive_a_file(rows, tmp_path):
         assert theirs.standard_error == pytest.approx(ours.standard_error, rel=0.05)
     assert again.chance == pytest.approx(policy.fitted_rates.chance, rel=0.05)
     assert "as observed, all rules hold on the fitted rows" in repr(policy)
-
-
-def test_what_rules_show_is_believed_as_far_as_they_tell():
-    """Against simulation: errors with a known spread, and the share of them that is no noise."""
-    rng = np.random.default_rng(9)
-    many = np.full(400, 0.02)
-    for spread in (0.0, 0.02, 0.1):
-        errors = rng.normal(size=400) * np.sqrt(many**2 + spread**2)
-        signal = spread**2 / (spread**2 + 0.02**2)
-        assert estimate_signal(errors, many) == pytest.approx(signal, abs=0.12)
-    one = [estimate_signal(np.array([e, -e]), np.full(2, 0.02))[0] for e in (0.0, 0.02, 0.06, 0.2)]
-    assert 0.3 < one[0] < one[1] < one[2] < one[3]
-    assert one[3] > 0.95
-    mixed = estimate_signal(np.array([0.05, -0.04, 0.5]), np.array([0.01, 0.0, 1.0]))
-    assert mixed[1] == pytest.approx(1.0)  # nothing is uncertain there
-    assert mixed[0] > 0.8 > 0.2 > mixed[2]
 
 
 @pytest.mark.parametrize("level", [0.02, 0.05, 0.1])

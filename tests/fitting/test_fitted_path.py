@@ -43,15 +43,13 @@ def count_errors(policy, evidence, labels):
 @pytest.mark.parametrize("margin", [0.0, 1.0])
 def test_each_point_is_the_policy_of_solve(margin):
     evidence, labels, _ = make_rows()
-    rule = equal_opportunity("g", tol=0.02)
-    found = frontier(
-        Problem(error(), [rule]), evidence, {rule: [0.01, 0.05, 0.3]}, labels=labels, margin=margin
-    )
+    rule, observed = equal_opportunity("g", tol=0.02), {"labels": labels, "calibrate": "none"}
+    found = frontier(Problem(error(), [rule]), evidence, {rule: [0.01, 0.05, 0.3]}, margin=margin, **observed)
     for level, cost, price, policy in zip(
         found.levels[:, 0], found.cost, found.prices[:, 0], found.policies, strict=True
     ):
         stated = rule.at(level)
-        direct = solve(Problem(error(), [stated]), evidence, labels=labels, margin=margin, tol=1e-5)
+        direct = solve(Problem(error(), [stated]), evidence, margin=margin, tol=1e-5, **observed)
         assert cost == pytest.approx(count_errors(direct, evidence, labels), abs=1e-5)
         assert price == pytest.approx(direct.prices[str(stated)], abs=1e-4)
         assert policy is not None
@@ -80,7 +78,7 @@ def test_prices_are_of_the_level_where_it_is_a_coefficient():
     evidence, labels, _ = make_rows()
     rule = disparate_impact("g", ratio=0.8)
     sweep = {rule: [0.8, 0.9, 0.95]}
-    seen = frontier(Problem(error(), [rule]), evidence, sweep, labels=labels)
+    seen = frontier(Problem(error(), [rule]), evidence, sweep, labels=labels, calibrate="none")
     predicted = frontier(Problem(error(), [rule]), evidence, sweep)
     np.testing.assert_allclose(seen.prices, predicted.prices, rtol=2e-2, atol=1e-4)
     assert (predicted.prices > 0.005).all()
@@ -122,7 +120,11 @@ def test_missed_levels_are_told_once():
     rule = error() <= 0.5
     with pytest.warns(ConvergenceWarning, match="at 2 of 3 levels") as caught:
         found = frontier(
-            Problem(error(), [rule]), evidence, {rule: [0.26, 0.27, 0.4]}, labels=labels.astype(int)
+            Problem(error(), [rule]),
+            evidence,
+            {rule: [0.26, 0.27, 0.4]},
+            labels=labels.astype(int),
+            calibrate="none",
         )
     assert len(caught) == 1
     assert [status.name for status in found.status] == ["MISSED", "MISSED", "CONVERGED"]
@@ -143,9 +145,10 @@ def test_worst_group_as_observed():
 def test_sensitivity_as_observed_tells_what_solve_does():
     evidence, labels, _ = make_rows()
     rule = equal_opportunity("g", tol=0.02)
-    found = sensitivity(Problem(error(), [rule]), evidence, labels=labels).statements[0]
+    observed = {"labels": labels, "calibrate": "none"}
+    found = sensitivity(Problem(error(), [rule]), evidence, **observed).statements[0]
     here, tighter = (
-        solve(Problem(error(), [rule.at(level)]), evidence, labels=labels) for level in (0.02, 0.01)
+        solve(Problem(error(), [rule.at(level)]), evidence, **observed) for level in (0.02, 0.01)
     )
     change = count_errors(tighter, evidence, labels) - count_errors(here, evidence, labels)
     assert found.price == pytest.approx(here.prices[str(rule)], rel=1e-3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,7 @@ from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.solvers.full_batch import FullBatch
 from helpers.scored import people
 
 SELECTIVE = error() <= 0.1 * accepted()
@@ -40,9 +43,9 @@ def scored(n, seed, sharpness=1.0):
 def make_correction(problem, evidence, labels):
     form = compile_problem(problem, evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=20.0)
-    options = dict.fromkeys(("rng", "callback", "run"))
+    options = {"rng": None, "callback": None, "run": partial(FullBatch(), tol=1e-6)}
     rows = observe(evidence, labels)
-    return Correction.prepare(problem, evidence, dual, rows, tol=1e-6, soften=False, polish=False, **options)
+    return Correction.prepare(problem, evidence, dual, rows, tol=1e-6, polish=False, **options)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def make_duals(name, weights=None):
 
 
 def assert_alike(one, two):
-    for name in ("mass", "potential", "moments", "curvature", "observed", "response"):
+    for name in ("mass", "potential", "moments", "curvature", "observed"):
         if getattr(one, name) is not None:
             expected = getattr(two, name)
             size = np.abs(expected).max()

@@ -1,10 +1,9 @@
 """Rules held as observed: where labels or groups of the fitted rows are known, their rates satisfy the rules.
 
 The plug-in error of a rule is its observed rate less the predicted one. Bounds are shifted by it, rule by
-rule, until the observed rates satisfy the rules as stated (`solvers.complementarity`). Where few rows show a
-rule, its observed rate is mostly noise and the shift is shrunk towards none: by Bayes' rule, with the
-variance of the plug-in errors pooled over all rules. Margins are multiples of standard errors, one for each
-rule.
+rule, until the observed rates satisfy the rules as stated (`solvers.shifts`). Where so few rows show a rule
+that its observed rate is mostly noise, its shift is shrunk by its own standard error. Margins are multiples
+of the standard errors of observed rates, from which follows the chance that all rules hold on new rows.
 """
 
 from __future__ import annotations
@@ -22,19 +21,18 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import ObservedRows
+from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LevelSlopes, LinearForm, scale_rows
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
-from bylaw.formulation.passes import Tally
-from bylaw.formulation.rate_response import RateResponse
 from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
-from bylaw.language.expressions import Rate
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
-from bylaw.solvers.complementarity import Complementarity, ObservedSolution, Outline
+from bylaw.solvers.label_items import find_separate_rules
 from bylaw.solvers.screening import screen_rows
+from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
 
 Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
 Margin = float | Literal["auto"]
@@ -42,63 +40,38 @@ Margin = float | Literal["auto"]
 FEW_ROWS = 20  # fewer tell nothing about a rate
 FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
 CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
-_DEVIATION = 0.4  # of what a row adds to a rate, roughly
-_ROOM = 0.9  # of what two opposite rules leave, that their margins may take
-_LEEWAY = 0.1  # standard errors that a rule which few rows show may be missed by
-_MOST_CUTS = 4
-_FEW_RULES = 100  # whose rates are differentiated
-_OVERCUT = 1.25  # times what a margin is too large
-_CUTS = (0.1, 0.7)  # the least and the most that is left of such a margin
-_CONFLICT_CUTS = (0.1, 0.95)  # the same where rules conflict, which tells how much is too large
-_INVOLVED = 0.01  # of the largest part in a conflict
-_GRID = 200  # points of an integral over the share of noise
-_DRAWS = 8192  # of normal vectors, for joint chances
-_MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
-_SQUEEZED = 0.01  # of the noise: a rule that leaves no more room has no margin
-_STEEP = 100.0  # units of the loss: beyond such a price of a rule, a cheaper policy is looked for
-_FREE_STARTS = (1.0, 81.0)  # times softer than the policy, where that search begins without any price
-_NEAR = 4.0  # standard errors: rules further inside hold anyway
+LEAST_CHANCE = 0.5  # where an observed margin leaves a smaller one, it fits noise and rules hold less often
+CLOSE = 0.02  # by how much the chance may exceed the one that is aimed at
+ROOM = 0.9  # of what two opposite rules leave, that their margins may take
+TRIALS = 5  # sizes of a margin that are tried
+DRAWS = 8192  # of normal vectors, for joint chances: a standard error below .006
+MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
+NEAR = 4.0  # standard errors: rules further inside hold anyway
 
 
 @dataclass(frozen=True)
 class RuleTarget:
-    """What the rates of M rules must satisfy: excess plus margin <= 0, as observed, or as estimated from
-    observed and predicted rates together."""
+    """What the rates of M rules must satisfy: predicted excess, plug-in error and margin together <= 0."""
 
-    trust: Floats  # (M,): the part of the plug-in error that counts in the estimate
     exact: NDArray[np.bool_]  # (M,): rules that are held as observed
-    observed_margins: Floats  # (M,)
-    estimate_margins: Floats  # (M,)
+    trust: Floats  # (M,): the part of the plug-in error that counts; one for exact rules
+    margins: Floats  # (M,)
 
     def __call__(self, rates: RateExcess) -> Floats:
-        """(M,): what must be <= 0. Of the two ways to leave a margin the one that takes less, but an exact
-        rule always holds as observed."""
-        estimated = self.trust * rates.error + self.estimate_margins
-        observed = rates.error + self.observed_margins
-        shift = np.where(self.exact, np.maximum(np.minimum(estimated, observed), rates.error), estimated)
-        return rates.predicted + shift
+        """Return what must be <= 0, (M,)."""
+        return self.stated_excess(rates) + self.margins
 
     def stated_excess(self, rates: RateExcess) -> Floats:
-        """(M,): of the rules without margins, as observed or as estimated."""
-        return np.where(self.exact, rates.observed, rates.predicted + self.trust * rates.error)
+        """Return the excess of the rules without margins, (M,), as observed or as estimated."""
+        return rates.predicted + self.trust * rates.error
 
     def limit(self, most: RuleTarget | None) -> RuleTarget:
-        """With margins no larger than those of another target."""
-        if most is None:
-            return self
-        return replace(
-            self,
-            observed_margins=np.minimum(self.observed_margins, most.observed_margins),
-            estimate_margins=np.minimum(self.estimate_margins, most.estimate_margins),
-        )
+        """Return the target with margins no larger than those of another one."""
+        return self if most is None else replace(self, margins=np.minimum(self.margins, most.margins))
 
     def cut(self, shares: Floats) -> RuleTarget:
-        """With these shares (M,) of the margins."""
-        return replace(
-            self,
-            observed_margins=shares * self.observed_margins,
-            estimate_margins=shares * self.estimate_margins,
-        )
+        """Return the target with these shares (M,) of the margins."""
+        return replace(self, margins=shares * self.margins)
 
 
 @dataclass(frozen=True)
@@ -137,7 +110,6 @@ class Correction:
     tol: float
     rng: np.random.Generator | None
     callback: Callback | None
-    soften: bool  # whether a smaller beta will do where the rules do not hold otherwise
     run: Resolve  # the solver
     polish: bool  # whether it has the last word
     spared: int = 0  # of the last rules, which compare groups for the objective and get no margin
@@ -146,7 +118,7 @@ class Correction:
     def prepare(
         cls, problem: Problem, evidence: Evidence, dual: Dual, rows: ObservedRows, **options: object
     ) -> Correction:
-        """With the options of the fields after `rates`."""
+        """Return the correction of a problem with the options of the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
         dual.compute_shared()
         whole = screen_rows(attach_observed(dual, rates, rows))
@@ -180,20 +152,22 @@ class Correction:
         return np.array([any(found.excess.by_condition()) for found in self.dual.form.rules])
 
     @cached_property
-    def begin(self) -> Outline:
-        """A soft policy that about satisfies the rules, before more than the number of rows is known of the
-        errors of their rates."""
-        if not self.affected.any():
-            return Outline(self.run(self.dual).multipliers, self.dual.beta)
-        units = _DEVIATION / np.sqrt(self.counts)
-        exact, none = self._tell(units), np.zeros(self.dual.n_rules)
-        target = RuleTarget(np.where(exact, 1.0, 0.5), exact, none, none)
-        return self._pose(target, units, units).outline(self.rng)
+    def begin(self) -> Floats:
+        """(M,): multipliers of the policy that satisfies the rules as predicted; zero if these conflict."""
+        solution = self.run(self.dual)
+        if solution.status is Status.INFEASIBLE:
+            return np.zeros(self.dual.n_rules)
+        return solution.multipliers
 
     @cached_property
     def room(self) -> Floats:
         """(M,): the largest margin of a rule whose opposite is a rule too, so that both can hold."""
         return _find_room(self.dual.form)
+
+    @cached_property
+    def ratios(self) -> RatioRules | None:
+        """The rules of the form N <= D, and their D."""
+        return RatioRules.find(self)
 
     @cached_property
     def uncertainty(self) -> RateUncertainty:
@@ -202,242 +176,239 @@ class Correction:
     @cached_property
     def errors(self) -> StandardErrors:
         """Standard errors of the rates near the answer."""
-        return self.uncertainty.standard_errors(self.begin.multipliers, self.dual.beta, self._near)
-
-    @cached_property
-    def _near(self) -> Tally:
-        """Sums over a sample of the rows, near the answer."""
-        return self.uncertainty.tally(self.begin.multipliers, self.dual.beta)
-
-    @cached_property
-    def trust(self) -> Floats:
-        """(M,): the part of each plug-in error that counts."""
-        error = self.rates.measure(self.uncertainty.sample, self._near).error
-        return estimate_signal(error, self.errors.error)
+        return self.uncertainty.standard_errors(self.begin, self.dual.beta)
 
     @cached_property
     def exact(self) -> NDArray[np.bool_]:
-        """(M,): rules that enough rows show to hold them as observed."""
-        return self._tell(self.errors.error)
-
-    def _tell(self, errors: Floats) -> NDArray[np.bool_]:
-        """(M,): rules that rows with these standard errors tell about. Of a difference between groups it must
-        not exceed the tolerance; groups that are compared for the objective are held as observed."""
+        """(M,): rules that enough rows show to hold them as observed. The standard error of a difference
+        between groups must not exceed the tolerance; groups that are compared for the objective are held as
+        observed."""
         form = self.dual.form
         compares = np.array([len(found.excess.by_condition()) > 1 for found in form.rules])
         tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
-        noisy = compares & (errors * form.scales > tolerance)
+        noisy = compares & (self.errors.error * form.scales > tolerance)
         spared = np.arange(self.dual.n_rules) >= self.dual.n_rules - self.spared
         return ~self.affected | spared | (self.counts >= FEW_ROWS) & ~noisy
 
+    @cached_property
+    def trust(self) -> Floats:
+        """(M,): the part of each plug-in error that counts: e^2 / (e^2 + SE^2) where few rows show it, as a
+        Bayesian would estimate with a prior variance of e^2."""
+        total = self.uncertainty.tally(self.begin, self.dual.beta)
+        error = self.rates.measure(self.uncertainty.sample, total).error
+        squares, noise = error**2, self.errors.error**2
+        own = np.divide(squares, squares + noise, out=np.ones_like(noise), where=noise > 0)
+        return np.where(self.exact, 1.0, own)
+
+    @cached_property
+    def small_sample(self) -> Floats:
+        """(M,): margins of rules on sets, by which the mean coverage of new rows is at least the stated one:
+        of n rows that show a rule, alpha (n + 1) may be missed by a quantile, less one (conformal sets)."""
+        form, none = self.dual.form, np.zeros(self.dual.n_rules)
+        if find_separate_rules(form) is None:
+            return none
+        bounds = form.bounds * form.scales
+        kept = np.where(bounds < 0, -bounds, 1 - bounds)
+        return np.where(self.affected, kept / np.maximum(self.counts, 1) / form.scales, none)
+
     def fit(
         self,
-        margin: float | Literal["auto"],
+        margin: Margin,
         *,
         held_out: float = 0.0,
-        begin: Outline | None = None,
+        begin: Floats | None = None,
         most: RuleTarget | None = None,
     ) -> CorrectedSolution:
-        """The rules held with a margin of so many standard errors, as far as they leave a policy, and no
-        larger than those of `most`. For a test on held-out rows the margin has room for the error of their
-        rates too, of which the variance is `held_out` times as large as on these rows."""
+        """Return the rules held with a margin, as far as they leave a policy.
+
+        Parameters
+        ----------
+        margin : float or "auto"
+            in standard errors of observed rates.
+        held_out : float
+            for a test on held-out rows, the variance of their rates as a multiple of that on these rows: the
+            margin has room for both.
+        begin : array of shape (n_rules,), optional
+            multipliers to begin with.
+        most : RuleTarget, optional
+            margins are no larger than those of this target.
+        """
         if margin == 0:
             return self.plain
+        if margin == "auto":
+            return self._fit_chance()
         target = self.make_target(margin, held_out).limit(most)
-        for _ in range(_MOST_CUTS):
-            found = self._solve(target, begin or self.begin)
-            if found.holds or (
-                not found.conflict and (found.excess <= target.estimate_margins + self.tol).all()
-            ):
+        for _ in range(TRIALS):
+            found = self._solve(target, self.begin if begin is None else begin)
+            allowed = np.maximum(self.plain.target(self.plain.rates), target.margins) + self.tol
+            dear = bool(self.affected.any()) and found.cost > self.stated.most_cost
+            if not dear and (found.holds or (not found.conflict and (found.excess <= allowed).all())):
                 return self._finish(found, target)  # the rules hold, if perhaps with smaller margins
-            target = target.cut(self._find_shares(target, found))
+            # Halve the margins that cannot be had: where rules conflict or cost too much, all of them.
+            violated = (found.excess > self.tol) | found.conflict | dear
+            target = target.cut(np.where(violated, 0.5, 1.0))
         return self.plain
 
-    def hold(self, target: RuleTarget, begin: Outline) -> CorrectedSolution:
-        """The rules held to this target, or as near to it as they can be."""
+    def _fit_chance(self) -> CorrectedSolution:
+        """Return the policy with the smallest margin with which all rules hold together on new rows with the
+        chance that is aimed at, by bisection; if there is none, the one with the largest chance."""
+        best = self.plain
+        low, high, highest = 0.0, math.inf, self.estimate_chance(best)[0]
+        margin = self._find_joint_quantile() if highest < CHANCE else 0.0
+        for _ in range(TRIALS if margin else 0):
+            found = self.fit(margin)
+            chance = self.estimate_chance(found)[0]
+            if min(chance, CHANCE) > highest or chance >= CHANCE:
+                best, highest = found, min(chance, CHANCE)
+            # Where the margin falls short, a wider one would take more than the joint quantile of the noise.
+            if chance <= CHANCE + CLOSE and math.isinf(high):
+                break
+            low, high = (low, margin) if chance >= CHANCE else (margin, high)
+            margin = (low + high) / 2
+        return self.plain if self.affected.any() and highest < LEAST_CHANCE else best
+
+    def hold(self, target: RuleTarget, begin: Floats) -> CorrectedSolution:
+        """Return the rules held to this target, or as near to it as they can be."""
         return self._finish(self._solve(target, begin), target)
 
     def with_couplings(self, predicted: sparse.csr_array, observed: sparse.csr_array) -> Correction:
-        """The same rules with other coefficients, in the same units. What is known of the uncertainty of the
-        rates as stated remains; it is measured on policies with the new coefficients."""
+        """Return the same rules with other coefficients, in the same units. What is known of the uncertainty
+        of the rates as stated remains; it is measured on policies with the new coefficients."""
         form = replace(self.dual.form, couplings=predicted)
         other = replace(self, dual=self.dual.with_form(form), rates=replace(self.rates, couplings=observed))
-        kept = ("affected", "counts", "begin", "room", "errors", "trust", "exact")
+        kept = ("affected", "counts", "begin", "room", "errors", "trust", "exact", "small_sample", "ratios")
         other.__dict__.update({name: getattr(self, name) for name in kept})
         sample = self.uncertainty.sample.with_form(form)
         other.__dict__["uncertainty"] = replace(self.uncertainty, sample=sample)
         return other
 
-    def _find_shares(self, target: RuleTarget, found: ObservedSolution) -> Floats:
-        """(M,): what may be left of margins that are too large: where rules conflict, of all that do in
-        proportion; elsewhere, as much as was held."""
-        margins = np.maximum(target.estimate_margins, self.tol)
-        if not found.conflict:
-            held = 1 - _OVERCUT * found.excess / margins
-            return np.where(found.excess > self.tol, np.clip(held, *_CUTS), 1.0)
-        shifted = self.dual.with_bounds(self.dual.form.bounds - (found.excess - found.rates.predicted))
-        prices = found.multipliers * margins
-        held = 1 - _OVERCUT * shifted.conflict(found.multipliers) / prices.sum()
-        return np.where(prices > _INVOLVED * prices.max(), np.clip(held, *_CONFLICT_CUTS), 1.0)
-
     @cached_property
     def plain(self) -> CorrectedSolution:
-        """Without margins."""
-        target = self.make_target(0.0, 0.0)
-        return self._finish(self._solve(target, self.begin), target)
+        """The solution without margins."""
+        return self.hold(self.make_target(0.0, 0.0), self.begin)
 
-    def _solve(self, target: RuleTarget, begin: Outline) -> ObservedSolution:
+    def make_target(self, margin: float, held_out: float) -> RuleTarget:
+        """Return the rules with margins in standard errors of the policy without any."""
+        sizes = np.zeros(self.dual.n_rules)
+        if margin:
+            at = self.plain.solution.multipliers, self.plain.dual.beta
+            observed = self.uncertainty.standard_errors(*at).observed
+            sizes = np.minimum(margin * math.sqrt(1 + held_out) * observed, ROOM * self.room)
+            sizes[self.dual.n_rules - self.spared :] = 0.0
+            sizes[~self.exact] = 0.0  # a margin on an estimate that is mostly noise proves nothing
+        return RuleTarget(self.exact, self.trust, np.maximum(sizes, self.small_sample))
+
+    def _solve(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
         if not self.affected.any():
             return self._solve_as_predicted(target, begin)
-        units = np.maximum(self.errors.observed, 1 / self.counts)
-        tolerance = np.where(self.exact, self.tol, np.maximum(_LEEWAY * units, self.tol))
-        problem = self._pose(target, units, tolerance)
-        options = {"rng": self.rng, "callback": self.callback, "soften": self.soften}
-        found = problem.solve(begin, **options)
-        steep = found.multipliers.max(initial=0.0) > _STEEP * self.dual.loss_unit
-        # Rates as observed may satisfy a ratio rule at several prices. At the dearest, hardly a row is
-        # decided: the policy that satisfies it as predicted, where scores are less sure than they could be.
-        ratios = any(is_ratio(rule.excess) for rule in self.dual.form.rules)
-        if found.holds and not steep and not (ratios and self.dual.form.action_space.options):
-            return found
-        free = np.zeros(self.dual.n_rules)
-        others = [problem.solve(Outline(free, self.dual.beta / softer), **options) for softer in _FREE_STARTS]
-        return min(found, *others, key=_rank)
-
-    def _pose(self, target: RuleTarget, units: Floats, tolerance: Floats) -> Complementarity:
-        return Complementarity(self.dual, self.rates, target, units, tolerance, self.room, self.response)
+        return self.pose(target).solve(begin, rng=self.rng, callback=self.callback)
 
     @cached_property
-    def response(self) -> RateResponse | None:
-        """Of few rules; of many, its matrices would cost more than they save."""
-        return RateResponse.of(self.dual, self.rates) if self.dual.n_rules <= _FEW_RULES else None
+    def stated(self) -> ShiftedRules:
+        """The search for multipliers at which the rules hold without margins."""
+        return self.pose(self.make_target(0.0, 0.0))
 
-    def _solve_as_predicted(self, target: RuleTarget, begin: Outline) -> ObservedSolution:
-        """With margins alone, the problem is convex."""
-        bounds = self.dual.form.bounds - target.estimate_margins
-        answer = self.run(self.dual.with_bounds(bounds), begin.multipliers)
-        rates = self._measure(self.dual, answer.multipliers)
-        excess, conflict = target(rates), answer.status is Status.INFEASIBLE
-        holds = not conflict and bool((excess <= self.tol).all())
-        return ObservedSolution(
-            answer.multipliers, self.dual.beta, answer.value, rates, excess, holds, conflict, answer.trace
+    def pose(self, target: RuleTarget) -> ShiftedRules:
+        """Return the search for multipliers at which the rates satisfy a target."""
+        units = np.maximum(self.errors.observed, 1 / self.counts)
+        return ShiftedRules(
+            self.dual,
+            self.rates,
+            target,
+            units=np.where(self.affected, units, 0.0),
+            tolerance=np.full(self.dual.n_rules, self.tol),
+            room=self.room,
+            denominators=None if self.ratios is None else self.ratios.predicted,
+            tol=self.tol,
         )
 
-    def make_target(self, margin: float | Literal["auto"], held_out: float) -> RuleTarget:
-        """Margins in standard errors of the policy without any."""
-        if margin == 0:
-            return RuleTarget(self.trust, self.exact, 0 * self.trust, 0 * self.trust)
-        at = Outline(self.plain.solution.multipliers, self.plain.dual.beta)
-        predicted, observed, error = self.uncertainty.standard_errors(*at)
-        test = held_out * observed**2
-        sizes = np.sqrt([observed**2 + test, predicted**2 + self.trust * error**2 + test])
-        sizes *= self._find_joint_quantile(at) if margin == "auto" else margin
-        sizes[:, len(observed) - self.spared :] = 0.0
-        return RuleTarget(self.trust, self.exact, *np.minimum(sizes, _ROOM * self.room))
+    def _solve_as_predicted(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
+        """Solve with margins alone, which is convex."""
+        answer = self.run(self.dual.with_bounds(self.dual.form.bounds - target.margins), begin)
+        total = self.dual.tally(answer.multipliers)
+        rates, conflict = self.rates.measure(self.dual, total), answer.status is Status.INFEASIBLE
+        excess = target(rates)
+        return ObservedSolution(
+            dual=self.dual,
+            multipliers=answer.multipliers,
+            value=answer.value,
+            rates=rates,
+            excess=excess,
+            cost=self.rates.measure_cost(total),
+            holds=not conflict and bool((excess <= self.tol).all()),
+            conflict=conflict,
+            trace=answer.trace,
+        )
 
     def _finish(self, found: ObservedSolution, target: RuleTarget) -> CorrectedSolution:
-        dual = self.dual.with_beta(found.beta)
-        rates, answer = found.rates, (found.multipliers, found.value, len(found.trace))
-        if self.polish:
-            bounds = dual.form.bounds - (target(rates) - rates.predicted)
-            last = self.run(dual.with_bounds(bounds), found.multipliers)
-            rates, answer = self._measure(dual, last.multipliers), (last.multipliers, last.value, last.steps)
-        multipliers, value, steps = answer
+        dual, rates = found.dual, found.rates
+        multipliers, value, steps = found.multipliers, found.value, len(found.trace)
+        if self.polish:  # a solver of the caller's has the last word
+            last = self.run(
+                dual.with_bounds(dual.form.bounds - (target(rates) - rates.predicted)), multipliers
+            )
+            multipliers, value, steps = last.multipliers, last.value, last.steps
+            rates = self.rates.measure(dual, dual.tally(multipliers))
         solution = Solution(multipliers, Status.MISSED, 0.0, value, steps, found.trace)
         return self.conclude(CorrectedSolution(dual, solution, rates, target))
 
     def conclude(self, found: CorrectedSolution) -> CorrectedSolution:
-        """With the status that its rates give it."""
+        """Return a solution with the status that its rates give it."""
         missed = np.maximum(found.target.stated_excess(found.rates)[self.exact], 0.0)
         status = Status.CONVERGED if missed.max(initial=0.0) <= self.tol else Status.MISSED
         norm = float(np.linalg.norm(missed))
         return replace(found, solution=replace(found.solution, status=status, gradient_mapping=norm))
 
-    def _measure(self, dual: Dual, multipliers: Floats) -> RateExcess:
-        return self.rates.measure(dual, dual.tally(multipliers))
+    def describe(self, solution: Solution) -> CorrectedSolution:
+        """Return a solution for which nothing is to be corrected, with its observed rates."""
+        rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
+        return CorrectedSolution(self.dual, solution, rates, self.make_target(0.0, 0.0))
 
-    # Joint chances, by draws of normal vectors with the covariance of the rates.
+    # Joint chances, by draws of normal vectors with the covariance of the observed rates.
 
-    def _find_joint_quantile(self, at: Outline) -> float:
-        """Standard errors that the worst of the rules near their bounds stays within, with the chance that is
-        aimed at."""
-        draws, rules = self._draw(at, self.plain.rates)
-        if not len(rules):
+    def _find_joint_quantile(self) -> float:
+        """Return how many standard errors the worst of the rules near their bounds stays within, with the
+        chance that is aimed at."""
+        draws, _ = self._draw(self.plain)
+        if not len(draws):
             return 0.0
         deviations = draws.std(axis=1, keepdims=True)
         worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=0)
         return max(float(np.quantile(worst, CHANCE)), 0.0)
 
-    def describe(self, solution: Solution) -> CorrectedSolution:
-        """A solution for which nothing is to be corrected, with its observed rates."""
-        rates = self._measure(self.dual, solution.multipliers)
-        return CorrectedSolution(self.dual, solution, rates, self.make_target(0.0, 0.0))
-
     def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
-        """That all rules hold on the population of the rows; and about how many rows would make it 90 %."""
-        draws, rules = self._draw(Outline(found.solution.multipliers, found.dual.beta), found.rates)
+        """Return the chance that all rules hold on the population of the rows, and about how many rows would
+        make it 90 %."""
+        draws, rules = self._draw(found)
         if not len(rules):
             return 1.0, float(self.dual.n_rows)
-        slack = -(found.rates.predicted + self.trust * found.rates.error)[rules, None] + self.tol
+        slack = self.tol - found.rates.observed[rules, None]
+        chance = float((draws <= slack).all(axis=0).mean())
         if (slack < 0).any():
-            return float((draws <= slack).all(axis=0).mean()), math.inf
+            return chance, math.inf
         room = np.divide(slack, draws, out=np.full(draws.shape, np.inf), where=draws > 0).min(axis=0)
         least = float(np.quantile(room, 0.1, method="lower"))  # times the noise that nine in ten draws bear
-        needed = self.dual.n_rows / least**2 if least > _SQUEEZED else math.inf
-        return float((room >= 1).mean()), needed
+        needed = self.dual.n_rows / least**2 if least > 0 else math.inf
+        return chance, needed if needed < 1e4 * self.dual.n_rows else math.inf
 
-    def _draw(self, at: Outline, rates: RateExcess) -> tuple[Floats, NDArray[np.int64]]:
-        """Errors of the estimated rates of rules near their bounds, (n_near, n_draws), and these rules."""
-        errors = self.errors
-        spread = np.sqrt(errors.predicted**2 + self.trust * errors.error**2)
-        estimate = rates.predicted + self.trust * rates.error
-        distance = np.divide(-estimate, spread, out=np.full(len(spread), np.inf), where=spread > 0)
-        rules = np.argsort(distance, kind="stable")[:_MOST_BINDING]
-        rules = rules[distance[rules] < _NEAR]
+    def _draw(self, found: CorrectedSolution) -> tuple[Floats, NDArray[np.int64]]:
+        """Return errors of the observed rates of rules near their bounds, (n_near, n_draws), and these rules
+        as places."""
+        spread, observed = self.errors.observed, found.rates.observed
+        distance = np.divide(-observed, spread, out=np.full(len(spread), np.inf), where=spread > 0)
+        rules = np.argsort(distance, kind="stable")[:MOST_BINDING]
+        rules = rules[distance[rules] < NEAR]
         if not len(rules):
-            return np.zeros((0, _DRAWS)), rules
-        covariance = self.uncertainty.covariance(*at, self.trust, rules)
-        covariance[np.diag_indices(len(rules))] += ((self.trust - self.trust**2) * errors.error**2)[rules]
+            return np.zeros((0, DRAWS)), rules
+        covariance = self.uncertainty.covariance(found.solution.multipliers, found.dual.beta, rules)
         values, vectors = np.linalg.eigh(covariance)
         return vectors * np.sqrt(np.maximum(values, 0.0)) @ _draw_normal(len(rules)), rules
 
 
-def is_ratio(excess: Rate) -> bool:
-    """N - D <= 0 without a constant, where both are sums of probabilities."""
-    signs = {coefficient > 0 for _, coefficient in excess.terms}
-    return not excess.constant and excess.is_probability and len(signs) == 2
-
-
 @lru_cache(maxsize=1)
 def _draw_normal(size: int) -> Floats:
-    """(size, n_draws), the same whenever they are needed."""
-    return np.ascontiguousarray(np.random.default_rng(0).standard_normal((_DRAWS, size)).T)
-
-
-def _rank(found: ObservedSolution) -> tuple[float, float]:
-    """The rules first, then the cost: a value is that of the policy, but for the sign and its entropy."""
-    return (0.0 if found.holds else float(found.excess.max()), -found.value)
-
-
-def estimate_signal(errors: Floats, standard_errors: Floats) -> Floats:
-    """(M,): the expected share of each plug-in error that is no noise, E[tau^2 / (tau^2 + SE^2)].
-
-    All rules share tau^2, the variance of what the model is wrong by. A priori the share of noise at a
-    typical rule is uniform, so that one rule alone is believed in part whatever it shows, and many are pooled
-    (Strawderman, 1971). Opposite rules have opposite errors and count once.
-    """
-    noise = standard_errors**2
-    told = noise > 0
-    if not told.any():
-        return np.ones_like(noise)
-    _, first = np.unique(np.round(abs(errors[told]), 9), return_index=True)
-    squares, variances = (part[told][first][:, None] for part in (errors**2, noise))
-    shares = (np.arange(_GRID) + 0.5) / _GRID
-    spread = (1 - shares) / shares / np.mean(1 / variances)  # tau^2, (_GRID,)
-    total = variances + spread
-    logs = -0.5 * (np.log(total) + squares / total).sum(axis=0)
-    weights = np.exp(logs - logs.max())
-    return (spread / (spread + noise[:, None])) @ (weights / weights.sum())
+    """Return normal draws (size, n_draws), the same whenever they are needed."""
+    return np.ascontiguousarray(np.random.default_rng(0).standard_normal((DRAWS, size)).T)
 
 
 def _find_room(form: LinearForm) -> Floats:

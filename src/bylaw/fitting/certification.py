@@ -37,7 +37,6 @@ from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
-from bylaw.solvers.complementarity import Outline
 
 _WIDEST = 6.0  # margin of the most cautious policy, in standard errors
 _MARGINS = np.arange(_WIDEST, 0.1, -0.25).tolist()
@@ -115,7 +114,7 @@ def _explain(
     """With the rule that takes the room, which need not be the one that was tested first."""
     rule, p_value, needed = failure
     conflict: tuple[str, ...] = ()
-    if RatioRules.find(correction) is None:
+    if correction.ratios is None:
         noise = correction.dual.n_rows / n_held_out
         widths = partial(_measure_widths, correction, delta=1 - confidence)
         if (culprit := find_culprit(correction, widths, noise, n_held_out)) is not None:
@@ -128,7 +127,7 @@ def _list_candidates(
 ) -> Iterator[_Candidate]:
     """From cautious to bold, in an order that depends on the fitted rows alone."""
     noise = correction.dual.n_rows / n_held_out
-    ratios = RatioRules.find(correction)
+    ratios = correction.ratios
     if ratios is None:
         yield from _list_margins(correction, noise, delta)
     else:
@@ -144,7 +143,7 @@ def _list_margins(correction: Correction, noise: float, delta: float) -> Iterato
     most = found.target
     yield _Candidate(start, correction, found)
     for margin in [margin for margin in _MARGINS if margin < start]:
-        found = correction.fit(margin, held_out=noise, begin=_outline(found), most=most)
+        found = correction.fit(margin, held_out=noise, begin=found.solution.multipliers, most=most)
         yield _Candidate(margin, correction, found)
 
 
@@ -168,26 +167,23 @@ def _list_levels(
     other rules. The tighter a level, the fewer rows may be left to show that the rule holds: the first is the
     candidate that the fitted rows lead to expect the clearest test of."""
     _, whole = ratios.measure(correction, plain)
-    unit = correction.make_target(1.0, noise).observed_margins
+    unit = correction.make_target(1.0, noise).margins
     shares = np.divide(unit, whole, out=np.zeros_like(unit), where=ratios.chosen & (whole > 0))
     others = np.where(ratios.chosen, 0.0, 1.0)
-    begin, listed, kept, best = _outline(plain), [], 0, -math.inf
+    begin, listed, kept, best = plain.solution.multipliers, [], 0, -math.inf
     for margin in (*_MARGINS[::-1], *_WIDER):
         tightening = np.minimum(margin * shares, _TIGHTEST)
         tightened = ratios.tighten(correction, tightening)
         target = correction.make_target(margin, noise).cut(others)
         found, restate = tightened.hold(target, begin), partial(ratios.restate, tightened, tightening)
-        begin, clearness = _outline(found), _predict_clearness(tightened, restate(found), noise, delta)
+        begin = found.solution.multipliers
+        clearness = _predict_clearness(tightened, restate(found), noise, delta)
         listed.append(_Candidate(margin, tightened, found, restate))
         if clearness > best:
             best, kept = clearness, len(listed)
         elif len(listed) - kept >= _PATIENCE:
             break
     return listed[:kept][::-1]
-
-
-def _outline(found: CorrectedSolution) -> Outline:
-    return Outline(found.solution.multipliers, found.dual.beta)
 
 
 def _predict_clearness(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> float:

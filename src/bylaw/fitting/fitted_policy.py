@@ -31,6 +31,7 @@ from bylaw.policy.policy import Policy, compute_probabilities
 
 _TILE = 2**19  # values of features at a time
 _LISTED = 10  # rules in a warning
+_NOTABLE = 2.0  # standard errors of a cost, its range over sqrt(n) at most: a difference that is no noise
 _LEFT_OPEN = 3.0  # standard errors of a rate that a stochastic solver may miss a rule by
 
 
@@ -90,6 +91,7 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     """The policy of a corrected solution; warns of the rules that it misses as observed."""
     fitted = describe_rates(correction, found)
     _warn_if_missed(correction, found, fitted)
+    _warn_if_dominated(correction, found)
     tightened = found.shift * found.dual.form.scales / _avoid_zero(find_wholes(found.dual, found.solution))
     policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
     return policy if found.hard is None else add_hard(policy, found.hard)
@@ -150,6 +152,25 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             "loosen these rules, or add rows"
         )
         warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
+
+
+def _warn_if_dominated(correction: Correction, found: CorrectedSolution) -> None:
+    """Warn if a constant decision on some of the rows satisfies the rules and costs less, as observed."""
+    if not correction.rows.observed or correction.dual.source is not None:
+        return
+    here = correction.rates.measure_cost(found.dual.tally(found.solution.multipliers))
+    cheaper = correction.stated.mixture
+    noise = _NOTABLE * correction.dual.loss_unit / math.sqrt(correction.dual.n_rows)
+    if here <= max(correction.stated.most_cost, cheaper.cost + noise):
+        return
+    action = correction.dual.form.action_space.actions[cheaper.action]
+    where = f"{cheaper.share:.0%} of the rows, drawn at random," if cheaper.share < 1 else "all rows"
+    message = (
+        f"a simple policy satisfies every rule and costs {cheaper.cost:.4g} on these rows, where this one "
+        f"costs {here:.4g}: {action!r} on {where} and otherwise decisions without rules. The scores tell too "
+        "little about what was observed: give better probabilities, or more rows"
+    )
+    warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 
 
 def warn_of_small_groups(policy: Policy, evidence: Evidence) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw.backends.databases import SurveyedTable
 from bylaw.backends.scan import SurveyedRows
-from bylaw.calibration.calibration import Calibration
+from bylaw.calibration.calibration import Calibrate, Calibration
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import InfeasibleRulesError, OptionError, Remedy
@@ -38,7 +38,6 @@ from bylaw.fitting.fitted_policy import (
 from bylaw.fitting.hard_decisions import CONSTANT, harden, make_hard_policy
 from bylaw.fitting.linearization import compares_quotients, needs_linearization, solve_linearized
 from bylaw.fitting.objectives import WarmSolver
-from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.fitting.row_sources import make_dual
 from bylaw.fitting.worst_group import SHARPER, GroupSearch, GroupWeights, Trial, add_groups
 from bylaw.formulation.dual import Dual
@@ -64,6 +63,7 @@ class Fitter:
     evidence: Evidence
     surveyed: SurveyedRows | SurveyedTable | None
     observed: ObservedRows | None
+    calibrate: Calibrate
     calibration: Calibration | None
     solver: Solver
     beta: float | Literal["auto", "paper"]
@@ -143,7 +143,12 @@ class Fitter:
         """Return what a later report must know of how policies were chosen; it is saved with them."""
         names = frozenset[str]() if self.observed is None else self.observed.observed
         margin = self.margin if self.margin == "auto" else float(self.margin)
-        return {"margin": margin, "labels": LABEL in names, "groups": sorted(names - {LABEL})}
+        return {
+            "margin": margin,
+            "labels": LABEL in names,
+            "groups": sorted(names - {LABEL}),
+            "calibrate": self.calibrate,
+        }
 
     def _make_dual(
         self, problem: Problem, sharpness: float = 1.0, stated: Objective | None = None
@@ -166,7 +171,7 @@ class Fitter:
         if correction is None or not correction.affected.any():
             found = examine(dual, problem, self.evidence, costs=costs)
             return replace(found, slack=measure_slack(dual)) if found.feasible else found
-        fitted = _hold(correction, 0.0)
+        fitted = correction.fit(0.0)
         healthy = Diagnosis(True, small_cells=list_small_cells(dual.form, self.evidence), observed=True)
         if fitted.solution.status is not Status.MISSED:
             return healthy
@@ -197,7 +202,6 @@ class Fitter:
             tol=self.tol,
             rng=self.rng,
             callback=self.callback,
-            soften=full_batch and self.beta == "auto",
             run=self.run,
             polish=not full_batch,
             spared=spared,
@@ -241,21 +245,12 @@ def _solve_as_observed(
         parts = correction.problem, correction.evidence, correction.dual
         solution = _solve_as_predicted(*parts, correction.run, correction.tol, trusted=not correction.polish)
         return make_corrected_policy(correction, finish(correction, correction.describe(solution)))
-    found = correction.fit(0.0) if certifying else _hold(correction, margin)
+    found = correction.fit(0.0 if certifying else margin)
     if found.solution.status is Status.MISSED and (conflict := _find_conflict(correction, found)):
         raise conflict
     if certifying:
         return certify(correction, found, certifying, confidence, finish)
     return make_corrected_policy(correction, finish(correction, found))
-
-
-def _hold(correction: Correction, margin: float | Literal["auto"]) -> CorrectedSolution:
-    """The rules as observed, as well as they can be held."""
-    found = correction.fit(margin)
-    if found.solution.status is not Status.MISSED:
-        return found
-    ratios = RatioRules.find(correction)
-    return found if ratios is None else ratios.hold_as_observed(correction, margin)
 
 
 def _keep(
@@ -313,9 +308,8 @@ def _find_conflict(
             few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
             remark = f"These are the observed rates of the fitted rows{few}."
             return InfeasibleRulesError(replace(diagnosis, observed=True, remark=remark))
-    dual, begin = correction.dual.with_beta(found.dual.beta), correction.begin
-    soft = dual.with_beta(begin.beta) if begin.beta else dual  # rules hold for soft policies or for none
-    solution = correction.run(soft, begin.multipliers)
+    dual = correction.dual
+    solution = correction.run(dual, correction.begin)
     if solution.status not in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         return None
     diagnosis = _diagnose(problem, evidence, dual, solution, correction.tol, costs)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +19,13 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Margin, is_ratio
 from bylaw.formulation.linear_form import Feature, LinearForm, compile_problem
 from bylaw.formulation.observed_rates import RateExcess
-from bylaw.formulation.solution import Status
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.problem import Problem
-from bylaw.solvers.complementarity import Outline
 
-_ROUNDS = 8  # of levels that are tried
-_FARTHEST = 0.9  # of its level that a rule is moved by
+if TYPE_CHECKING:
+    from bylaw.fitting.bias_correction import CorrectedSolution, Correction
 
 
 @dataclass(frozen=True)
@@ -72,58 +70,19 @@ class RatioRules:
         seen = sparse.csr_array(correction.rates.couplings + scale @ self.observed)
         return correction.with_couplings(couplings, seen)
 
-    def hold_as_observed(self, correction: Correction, margin: Margin) -> CorrectedSolution:
-        """The rules held at levels of predicted ratios at which the observed ones are as stated."""
-        best, at = correction.fit(margin), correction.describe(correction.run(correction.dual))
-        for _ in range(_ROUNDS):
-            shares = self._compare(correction, at)
-            moved = self._move(correction, shares, at)
-            found = moved.fit(margin)
-            at = self._state(correction, found, shares)
-            best = min(best, at, key=lambda one: _rank(correction, one))
-        return best
-
-    def _compare(self, correction: Correction, at: CorrectedSolution) -> Floats:
-        """(M,): 1 - N / D as predicted over N / D as observed, for the ratio rules."""
-        (predicted, observed), rates = self.measure(correction, at), at.rates
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = (1 + rates.predicted / predicted) / (1 + rates.observed / observed)
-        return np.where(self.chosen & np.isfinite(ratio), np.clip(1 - ratio, -_FARTHEST, _FARTHEST), 0.0)
-
-    def _move(self, correction: Correction, shares: Floats, at: CorrectedSolution) -> Correction:
-        """With other levels of the predicted ratios alone."""
-        change = sparse.diags_array(shares) @ self.predicted
-        couplings = sparse.csr_array(correction.dual.form.couplings + change)
-        moved = correction.with_couplings(couplings, correction.rates.couplings)
-        moved.__dict__["begin"] = Outline(at.solution.multipliers, at.dual.beta)
-        return moved
-
-    def _state(self, correction: Correction, found: CorrectedSolution, shares: Floats) -> CorrectedSolution:
-        """A solution at moved levels, with its predicted rates in terms of the stated ones."""
-        moved = shares * self.measure(correction, found)[0]
-        rates = RateExcess(found.rates.predicted - moved, found.rates.observed)
-        return correction.conclude(replace(found, rates=rates))
-
     def restate(self, tightened: Correction, shares: Floats, found: CorrectedSolution) -> CorrectedSolution:
         """A solution of the tightened rules with its rates and margins in terms of the stated ones."""
         predicted, observed = (shares * part for part in self.measure(tightened, found))
         rates = RateExcess(found.rates.predicted - predicted, found.rates.observed - observed)
-        target = replace(
-            found.target,
-            observed_margins=found.target.observed_margins + observed,
-            estimate_margins=found.target.estimate_margins
-            + predicted
-            + found.target.trust * (observed - predicted),
-        )
+        moved = predicted + found.target.trust * (observed - predicted)
+        target = replace(found.target, margins=found.target.margins + moved)
         return tightened.conclude(replace(found, rates=rates, target=target))
 
 
-def _rank(correction: Correction, found: CorrectedSolution) -> tuple[bool, float]:
-    """Solutions that miss no rule come first, by their cost; then by how much the most missed rule is."""
-    if found.solution.status is Status.MISSED:
-        return True, float(found.target.stated_excess(found.rates)[correction.exact].max(initial=0.0))
-    total = found.dual.tally(found.solution.multipliers)
-    return False, float((found.dual.form.base * total.moments).sum() / total.mass)
+def is_ratio(excess: Rate) -> bool:
+    """Return whether a rule is N - D <= 0 without a constant, where both are sums of probabilities."""
+    signs = {coefficient > 0 for _, coefficient in excess.terms}
+    return not excess.constant and excess.is_probability and len(signs) == 2
 
 
 def _double(problem: Problem, form: LinearForm, chosen: NDArray[np.bool_]) -> Problem:

@@ -136,7 +136,7 @@ class _Refitting:
     def solve(self, problem: Problem, rows: Evidence, *, marks: bool = False) -> Policy:
         held_out = self._mark(self.held_out) if marks else self.held_out
         if self.calibration is None:
-            return solve(problem, rows, held_out=held_out, **self.options)
+            return solve(problem, rows, held_out=held_out, **{"calibrate": "none", **self.options})
         held_out = calibrate_held_out(self.calibration, held_out)
         found = solve(problem, self.calibration.apply(rows), held_out=held_out, **self.options)
         return replace(found, calibration=self.calibration)

@@ -16,7 +16,12 @@ from bylaw.auditing.costs import find_without_rules
 from bylaw.backends.database import PULL
 from bylaw.backends.databases import DatabaseScan
 from bylaw.backends.scan import Scan, read_rows
-from bylaw.calibration.calibration import Calibrate, calibrate_held_out, fit_calibration
+from bylaw.calibration.calibration import (
+    Calibrate,
+    CalibratedEvidence,
+    calibrate_held_out,
+    fit_calibration,
+)
 from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
@@ -103,7 +108,8 @@ def solve(
     calibrate : None, "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
         fit a calibration of the probabilities on the observed labels and groups, and solve with calibrated
         probabilities; it becomes a part of the policy, which applies it to new rows by itself. "auto" takes
-        the method with the least cross-validated log loss, or none.
+        the method with the least cross-validated log loss, or none. By default, None, it is "auto" where
+        labels or true groups of rows in memory are given, and "none" elsewhere.
     seen_weights : array of shape (n_rows,), optional
         where labels or groups are missing, 1 / P(seen | x) of the rows that show them. By default these are
         a random sample of all rows.
@@ -181,17 +187,16 @@ def solve(
             rng=rng,
             callback=callback,
         )
-        policy = fit_problem(fitter, problem, calibrate)
+        policy = fit_problem(fitter, problem)
     warn_of_small_groups(policy, fitter.evidence)
     return policy
 
 
-def fit_problem(fitter: Fitter, problem: Problem, calibrate: Calibrate | None) -> Policy:
+def fit_problem(fitter: Fitter, problem: Problem) -> Policy:
     """Return the policy of a problem on a fitter's rows, marked with its vacuous rules and the options of the
-    fit; `calibrate` is what the fitter was made with."""
+    fit."""
     policy = mark_vacuous_rules(fitter.fit(problem), fitter)
-    options = {**fitter.describe_options(), "calibrate": calibrate or "none"}
-    return replace(policy, card=replace(policy.card, options=options))
+    return replace(policy, card=replace(policy.card, options=fitter.describe_options()))
 
 
 def make_fitter(
@@ -238,6 +243,11 @@ def make_fitter(
     if margin != "auto":
         check_margin(margin)
     certifying = _check_guarantee(guarantee, confidence, held_out, margin)
+    if calibrate is None:
+        observable = (labels is not None or groups is not None) and not isinstance(
+            evidence, CalibratedEvidence
+        )
+        calibrate = "auto" if observable else "none"
     calibration = fit_calibration(evidence, labels, groups, calibrate, problem.attributes, seen_weights)
     if calibration is not None:
         evidence = calibration.apply(evidence)
@@ -251,6 +261,7 @@ def make_fitter(
         evidence=evidence,
         surveyed=surveyed,
         observed=observed,
+        calibrate=calibrate,
         calibration=calibration,
         solver=as_solver(solver),
         beta=beta,

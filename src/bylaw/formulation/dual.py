@@ -223,31 +223,20 @@ class Dual:
         """The columns of blocks that rules touch in any cell."""
         return np.unique(self._local_support[0].features)
 
-    def tally(
-        self,
-        multipliers: Floats,
-        curvature: bool = False,
-        rules_alone: bool = False,
-        seen_support: Support | None = None,
-    ) -> Tally:
-        """The sums over all rows; with `rules_alone`, moments only of the features that rules touch: with
-        many classes, most serve the cost alone. With curvature and `seen_support`, how the observed moments
-        respond at these places."""
-        return self.total(self.make_tally_pass(multipliers, curvature, rules_alone, seen_support))[0]
+    def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
+        """Return the sums over all rows; with `rules_alone`, moments only of the features that rules touch:
+        with many classes, most serve the cost alone."""
+        return self.total(self.make_tally_pass(multipliers, curvature, rules_alone))[0]
 
     def make_tally_pass(
-        self,
-        multipliers: Floats,
-        curvature: bool = False,
-        rules_alone: bool = False,
-        seen_support: Support | None = None,
+        self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False
     ) -> TallyPass:
-        """The pass that a tally takes."""
+        """Return the pass that a tally takes."""
         support = self._local_support[0] if curvature else None
         chosen = self.touched_columns if rules_alone else None
         places = (self.places, self.observed_places)
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
-        return TallyPass(matrix, self.beta, space, support, chosen, places, seen_support)
+        return TallyPass(matrix, self.beta, space, support, chosen, places)
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """F(lambda) and its gradient, (M,)."""

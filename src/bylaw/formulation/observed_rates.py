@@ -58,6 +58,11 @@ class ObservedRates:
         observed = self.operator @ (total.observed.ravel() / total.mass) - bounds
         return RateExcess(predicted, np.where(self.visible, observed, predicted))
 
+    def measure_cost(self, total: Tally) -> float:
+        """Return the objective of the policy whose rows were tallied, as observed."""
+        assert total.observed is not None
+        return float((self.form.base * total.observed).sum()) / total.mass + self.form.base_constant
+
 
 def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> ObservedRates:
     """The rules of `form` on the rows as they turned out."""
@@ -72,7 +77,8 @@ def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dua
     """The dual whose blocks have the features of the same rows as observed."""
     twins = make_blocks(rates.form, rows, like=dual.blocks)
     pairs = zip(dual.blocks, twins, strict=True)
-    places = Places.choose(rates.couplings.indices, rates.form.base.shape)
+    wanted = np.concatenate([np.flatnonzero(rates.form.base), rates.couplings.indices])
+    places = Places.choose(wanted, rates.form.base.shape)
     blocks = [block.with_observed(twin) for block, twin in pairs]
     found = dual.with_observed(blocks, places)
     if dual.source is None:

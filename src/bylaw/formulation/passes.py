@@ -6,7 +6,7 @@ memory: a pass travels to where they are, and only its sums come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -125,7 +125,6 @@ class Tally:
     moments: Floats  # (F, A): sum of phi pi'
     curvature: Floats | None = None  # (C, q, q): in each cell, its second derivative at q places
     observed: Floats | None = None  # (F', A): sum of phi' pi', with the features as observed
-    response: Floats | None = None  # (C, q', q): in each cell, the derivative of these at q' places
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -134,7 +133,6 @@ class Tally:
             self.moments + other.moments,
             _add(self.curvature, other.curvature),
             _add(self.observed, other.observed),
-            _add(self.response, other.response),
         )
 
 
@@ -145,8 +143,7 @@ def _add(one: Floats | None, other: Floats | None) -> Floats | None:
 @dataclass(frozen=True)
 class TallyPass:
     """The tally of the policy with scores features' score_matrix; with `support`, the curvature at those
-    places too, with `seen_support` how observed moments respond at these, and with `chosen`, the moments of
-    those columns alone."""
+    places too, and with `chosen`, the moments of those columns alone."""
 
     score_matrix: Floats  # (F, A)
     beta: float
@@ -154,7 +151,6 @@ class TallyPass:
     support: Support | None = None
     chosen: NDArray[np.int64] | None = None
     places: tuple[Places | None, Places | None] = (None, None)  # where predicted and observed moments go
-    seen_support: Support | None = None
 
     def __call__(self, block: Block) -> Tally:
         wide = self.score_matrix.shape[1] * block.n_rows >= _TILE * (len(block.starts) - 1)
@@ -162,14 +158,14 @@ class TallyPass:
             return self._tally_tiles(block, block.cells.layout)
         scores = block.scores(self.beta * self.score_matrix)
         potential = self.space.to_probabilities(scores)
-        curvature, response = self._compute_curvature(block, scores)
+        curvature = self._compute_curvature(block, scores)
         if block.weights is not None:
             scores *= block.weights
             potential *= block.weights
         moments = block.moments(scores, self.chosen, self.places[0])
         observed = block.observed_moments(scores, self.places[1])
         potential = float(potential.sum()) / self.beta
-        return Tally(block.mass, potential, moments, curvature, observed, response)
+        return Tally(block.mass, potential, moments, curvature, observed)
 
     def _tally_tiles(self, block: Block, layout: Layout) -> Tally:
         """The same a few rows at a time: with many actions, what one step writes the next one finds in the
@@ -193,55 +189,44 @@ class TallyPass:
             sums[cell] += part[:, rows] @ scores.T
         curvature = None
         if probabilities is not None:
-            curvature, _ = self._compute_curvature(block, probabilities)
+            curvature = self._compute_curvature(block, probabilities)
         return Tally(block.mass, potential / self.beta, layout.gather(sums, self.chosen), curvature)
 
-    def _compute_curvature(self, block: Block, probabilities: Floats) -> tuple[Floats | None, Floats | None]:
-        """The curvature, and the response of observed moments, where they are wanted."""
+    def _compute_curvature(self, block: Block, probabilities: Floats) -> Floats | None:
+        """Return the curvature, where it is wanted."""
         if self.support is None:
-            return None, None
-        sides = [(block.columns, self.support)]
-        if self.seen_support is not None and block.seen is not None:
-            sides.append((block.seen, self.seen_support))
-        found = _compute_curvatures(block, probabilities, self.space, self.beta, sides)
-        return found[0], found[1] if len(found) > 1 else None
+            return None
+        return _compute_curvature(block, probabilities, self.space, self.beta, self.support)
 
 
-Side = tuple[Floats, Support]  # columns (D, n_rows) and the places of them that count
-
-
-def _compute_curvatures(
-    block: Block, probabilities: Floats, space: ActionSpace, beta: float, sides: Sequence[Side]
-) -> list[Floats]:
-    """sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, from undecided ones alone:
-    for each side, k are its places and l those of the first.
+def _compute_curvature(
+    block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
+) -> Floats:
+    """Compute the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, (C, q, q), from
+    undecided rows alone.
 
     For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that is
     the only one that rules touch.
     """
     starts, mass = block.starts, beta if block.weights is None else beta * block.weights
-    size = len(sides[0][1].actions)
-    totals = [np.zeros((len(starts) - 1, len(support.actions), size)) for _, support in sides]
-    alone = len(set().union(*(support.columns_by_action for _, support in sides))) == 1
-    together = space.exclusive
+    columns, size = block.columns, len(support.actions)
+    total = np.zeros((len(starts) - 1, size, size))
+    alone, together = len(support.columns_by_action) == 1, space.exclusive
     if together and not alone:
         undecided, mass = _select(probabilities.max(axis=0) < 1 - _DECIDED, mass)
-        probabilities = probabilities[:, undecided]
-        sides = [(columns[:, undecided], support) for columns, support in sides]
+        probabilities, columns = probabilities[:, undecided], columns[:, undecided]
         starts = _locate(starts, undecided)
-        root = np.sqrt(mass)
-        spreads = [_spread(columns, probabilities, root, support) for columns, support in sides]
+        spread = _spread(columns, probabilities, np.sqrt(mass), support)
         for cell, rows in iterate_cells(starts):
-            for total, spread in zip(totals, spreads, strict=True):
-                total[cell] -= spread[:, rows] @ spreads[0][:, rows].T  # of the first: half the work
-    diagonal, grid = space.curvature_diagonal(probabilities), sides[0][1].grid
-    if len(sides) == 1 and grid is not None and len(grid[0]) <= _FEW_COLUMNS and not (together and alone):
-        _add_grid_diagonal(totals[0], diagonal[grid[1]], sides[0][0][grid[0]] * np.sqrt(mass), starts)
-        return totals
+            total[cell] -= spread[:, rows] @ spread[:, rows].T  # of the same matrix: half the work
+    diagonal, grid = space.curvature_diagonal(probabilities), support.grid
+    if grid is not None and len(grid[0]) <= _FEW_COLUMNS and not (together and alone):
+        _add_grid_diagonal(total, diagonal[grid[1]], columns[grid[0]] * np.sqrt(mass), starts)
+        return total
     if together and alone:
-        diagonal = {action: diagonal[action] * (1 - diagonal[action]) for action, _ in sides[0][1].by_action}
-    _add_diagonal(totals, diagonal, mass, starts, sides)
-    return totals
+        diagonal = {action: diagonal[action] * (1 - diagonal[action]) for action, _ in support.by_action}
+    _add_diagonal(total, diagonal, mass, starts, columns, support)
+    return total
 
 
 def _spread(columns: Floats, probabilities: Floats, root: Floats | float, support: Support) -> Floats:
@@ -268,29 +253,27 @@ def _add_grid_diagonal(total: Floats, diagonal: Floats, columns: Floats, starts:
 
 
 def _add_diagonal(
-    totals: list[Floats],
+    total: Floats,
     diagonal: Floats | Mapping[int, Floats],
     mass: Floats | float,
     starts: NDArray[np.int64],
-    sides: Sequence[Side],
+    columns: Floats,
+    support: Support,
 ) -> None:
-    """The part of the curvature between places of one action, from each action's diagonal, (n_rows,)."""
-    nothing = slice(0), slice(0)
-    for action, first in sides[0][1].by_action:
-        found = [support.columns_by_action.get(action, nothing) for _, support in sides]
-        places = [place for place, _ in found]
-        parts = [columns[features] for (columns, _), (_, features) in zip(sides, found, strict=True)]
+    """Add the part of the curvature between places of one action, from each action's diagonal, (n_rows,)."""
+    for action, place in support.by_action:
+        _, features = support.columns_by_action[action]
+        part = columns[features]
         undecided, factor, inside = diagonal[action] > _DECIDED, diagonal[action] * mass, starts
         count = np.count_nonzero(undecided)
         if count * _FEW <= len(undecided):
             rows = np.flatnonzero(undecided)
-            parts, factor, inside = [part[:, rows] for part in parts], factor[rows], _locate(starts, rows)
+            part, factor, inside = part[:, rows], factor[rows], _locate(starts, rows)
         elif count < len(undecided):
             factor *= undecided
-        scaled = parts[0] * factor
+        scaled = part * factor
         for cell, here in iterate_cells(inside):
-            for total, place, part in zip(totals, places, parts, strict=True):
-                total[cell, place, first] += part[:, here] @ scaled[:, here].T
+            total[cell, place, place] += part[:, here] @ scaled[:, here].T
 
 
 def _select(

@@ -124,12 +124,11 @@ class RateUncertainty:
         both = [sparse.csr_array(view.couplings) for view in self.views]
         return find_mirrors(sparse.csr_array(sparse.hstack(both, format="csr")))
 
-    def covariance(self, multipliers: Floats, beta: float, trust: Floats, rules: NDArray[np.int64]) -> Floats:
-        """Of the rates of some rules, each `trust` (M,) of the way from the predicted to the observed."""
+    def covariance(self, multipliers: Floats, beta: float, rules: NDArray[np.int64]) -> Floats:
+        """Return the covariance of the observed rates of some rules."""
         total = np.zeros((len(rules), len(rules)))
-        for weights, predicted, observed in self._influences(multipliers, beta, rules):
-            mixed = predicted + trust[rules, None] * (observed - predicted)
-            total += (mixed * weights**2) @ mixed.T
+        for weights, _, observed in self._influences(multipliers, beta, rules):
+            total += (observed * weights**2) @ observed.T
         return total * self._shrinkage**2
 
     @property

@@ -175,7 +175,7 @@ class ScreenedRows:
         assert self.screen is not None
         (near,) = sum_blocks(self.screen.near, [wanted])
         far = self.screen.far_tally(wanted.score_matrix)
-        return replace(near + far, curvature=near.curvature, response=near.response)
+        return replace(near + far, curvature=near.curvature)
 
     def keep(self, plan: ScreenPass, sums: ScreenSums) -> None:
         """What a pass over all rows has sorted out."""

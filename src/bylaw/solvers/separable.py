@@ -7,10 +7,13 @@ the few labels near the threshold, a quantile in all but name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.formulation.dual import Dual
+from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.label_items import LabelItems, NearItems, find_separate_rules
@@ -27,6 +30,9 @@ _PRECISION = 1e-5  # of the tolerance: steps are cheap
 _ROUGH = 0.02  # relative width of a bracket on the sample
 _ROUNDING = 4 * np.finfo(float).eps
 _MANY = 1000  # near items, from which on it pays to sort out more
+_HALVINGS = 60  # of brackets of prices as observed; the first ones widen them
+_PRICED = 1e-6  # multipliers below this share of the loss's unit are none
+_NARROW = 3e-3  # relative width of a bracket of a price as observed: a few rows lie in it
 
 
 def solve_separable(
@@ -120,3 +126,62 @@ class _Search:
         if self.callback is not None:
             self.callback(self.trace[-1])
         return gradient, sums.curvature / near.mass
+
+
+def bisect_observed(
+    dual: Dual, rates: ObservedRates, target: Target, tolerance: Floats, begin: Floats
+) -> Floats:
+    """Return multipliers at which each rule of a separable dual just satisfies its target as observed, (M,).
+
+    No rule's rate depends on another rule's multiplier, so that brackets of all of them are halved together.
+    The answer is the upper end of each bracket, at which the rule holds; the last multiplier that was tried
+    if a rule holds at none.
+
+    Parameters
+    ----------
+    dual : Dual
+        the problem with the bounds as stated, on rows with observed features.
+    rates : ObservedRates
+        the same rules on the observed features.
+    target : Target
+        what must be <= 0, from predicted and observed excess.
+    tolerance : array of shape (n_rules,)
+        the excess that counts as none.
+    begin : array of shape (n_rules,)
+        multipliers near the answer.
+    """
+    unit, measure = dual.loss_unit, _measure_items(dual, rates)
+    low, high = np.zeros(dual.n_rules), np.full(dual.n_rules, np.inf)
+    trial, expansion = np.maximum(begin, _PRICED * unit), _OFF
+    for _ in range(_HALVINGS):
+        held = target(measure(trial, low, high)) <= tolerance
+        low, high = np.where(held, low, trial), np.where(held, trial, high)
+        settled = (high <= (1 + _NARROW) * low) | (high <= _PRICED * unit)
+        if (settled | (low > _LARGEST * unit)).all():
+            break
+        middle = np.where(low > 0, np.sqrt(low * high), high / expansion)
+        trial = np.where(settled, high, np.where(np.isinf(high), low * expansion, middle))
+        expansion = min(expansion**2, _WIDER)
+    return np.where(np.isinf(high), low, np.where(high <= _PRICED * unit, 0.0, high))
+
+
+def _measure_items(dual: Dual, rates: ObservedRates) -> Callable[[Floats, Floats, Floats], RateExcess]:
+    """Return a function that measures rates at multipliers (M,) in brackets that later calls do not leave,
+    from the labels near the threshold where all rows are in memory."""
+    rules = find_separate_rules(dual.form, rates.couplings) if dual.source is None else None
+    if rules is None:
+        return lambda multipliers, low, high: rates.measure(dual, dual.tally(multipliers))
+    items, near = LabelItems(dual, rules, rates.couplings, keep=True), None
+
+    def measure(multipliers: Floats, low: Floats, high: Floats) -> RateExcess:
+        nonlocal near
+        if near is None or not near.covers(multipliers):
+            ahead = np.where(np.isinf(high), _WIDER**3 * multipliers, high)
+            near = items.screen(np.minimum(low, multipliers), np.maximum(ahead, multipliers))
+        elif np.isfinite(high).all():
+            near = near.narrow(low, high)
+        sums, bounds = near.sum(multipliers), dual.form.bounds
+        predicted, observed = sums.costs / near.mass - bounds, sums.observed / near.mass - bounds
+        return RateExcess(predicted, np.where(rates.visible, observed, predicted))
+
+    return measure
