@@ -91,10 +91,10 @@ def test_an_audit_advises_calibration_only_where_the_fit_did_not_try_it():
     rows = [evidence.rows(part) for part in (slice(0, 1000), slice(1000, 2000))]
     problem = Problem(error(), [rejected() <= 0.5])
     advised = {}
-    for calibrate in (None, "temperature"):
+    for calibrate in ("none", "temperature"):
         policy = solve(problem, rows[0], labels=labels[:1000], calibrate=calibrate)
         advised[calibrate] = repr(audit(policy, rows[1], labels=labels[1000:]))
-    assert "calibrate='auto' of solve(), or calibrator='auto' of a ConstrainedClassifier" in advised[None]
+    assert "calibrate='auto' of solve(), or calibrator='auto' of a ConstrainedClassifier" in advised["none"]
     assert "the fit has tried to calibrate them" in advised["temperature"]
     assert "='auto'" not in advised["temperature"]
 

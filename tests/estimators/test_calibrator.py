@@ -100,6 +100,7 @@ def test_unknown_names_are_refused():
         classifier(calibrator="platt").fit(X, Y, sensitive_features=SEX)
 
 
+@pytest.mark.filterwarnings("ignore:a simple policy:bylaw.errors.GuaranteeWarning")
 def test_weights_reach_the_calibration():
     """With all weight on rows whose labels are coin flips, scores are worth little."""
     rng = np.random.default_rng(0)

@@ -43,9 +43,9 @@ def test_rows_of_the_training_are_refused(cv, part):
 
 @pytest.mark.slow
 def test_rows_of_the_training_are_refused_also_where_scores_are_coarse():
-    """16 leaves and two groups. With a certificate, counts of two parts add up, and so does their noise."""
+    """32 leaves and two groups. With a certificate, counts of two parts add up, and so does their noise."""
     for options in ({}, {"guarantee": "high_probability", "held_out": 0.4}, {"cv": 0.5}):
-        model = fitted(base=DecisionTreeClassifier(max_depth=4), **options)
+        model = fitted(base=DecisionTreeClassifier(max_depth=5), **options)
         with pytest.raises(EvidenceError, match="held out"):
             model.audit(X[TRAIN], Y[TRAIN], sensitive_features=SEX[TRAIN])
         model.audit(X[TEST], Y[TEST], sensitive_features=SEX[TEST])

@@ -26,7 +26,7 @@ class Table:
 
     def solve(self, *rules, minimize="error()", observed=False):
         labels = self.labels if observed else None
-        return solve(Problem(minimize, rules), self.evidence, labels=labels)
+        return solve(Problem(minimize, rules), self.evidence, labels=labels, calibrate="none")
 
     def cost(self, *rules, minimize="error()"):
         return self.solve(*rules, minimize=minimize).expected(Problem(minimize).minimize, self.evidence)

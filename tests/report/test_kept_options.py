@@ -27,7 +27,7 @@ def test_a_later_report_keeps_the_margin_of_the_fit(tmp_path):
     policy, evidence, labels = fit("auto")
     policy.save(tmp_path / "policy.json")
     loaded = Policy.load(tmp_path / "policy.json")
-    assert loaded.card.options == {"margin": "auto", "labels": True, "groups": [], "calibrate": "none"}
+    assert loaded.card.options == {"margin": "auto", "labels": True, "groups": [], "calibrate": "auto"}
     untold = replace(loaded, card=replace(loaded.card, options={}))
     pages = [
         report(one, evidence, labels=labels, levels=3, created="today", **given).html

@@ -231,7 +231,7 @@ def test_one_report_shows_one_price():
     evidence, labels, _ = people(1500, seed=8)
     wrong = np.random.default_rng(0).random(1500) < 0.15  # less certain than the scores say
     labels = np.where(wrong, 1 - labels, labels)
-    policy = solve(Problem(rejected(), [error() <= 0.3]), evidence, labels=labels)
+    policy = solve(Problem(rejected(), [error() <= 0.3]), evidence, labels=labels, calibrate="none")
     page = parsed(report(policy, evidence, labels=labels, levels=4).html)
     (price,), (stated,) = policy.prices.values(), section(page, "prices").all("span", class_="price")
     words = f"Loosening it by one point would save {format_points(0.01 * price)} of referrals."
@@ -546,7 +546,7 @@ def test_a_calibrated_policy_shows_its_scores_before_and_after():
     assert looks.count("before") == looks.count("after") == 10
     assert "Before calibration" in said
     assert "its confidence is not calibrated" not in said
-    plain = solve(rules, evidence, labels=labels)
+    plain = solve(rules, evidence, labels=labels, calibrate="none")
     tree = section(parsed(report(plain, evidence, labels=labels, levels=0).html), "calibration")
     assert "it calibrates them first" not in tree.words()
     assert "Before calibration" not in tree.words()

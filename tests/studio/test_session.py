@@ -253,7 +253,7 @@ def test_labels_change_the_observed_view_alone():
     assert predicted["rules"][0]["lower"] != predicted["rules"][0]["lower"]  # nan: none
     assert predicted["partitions"][0]["groups"][0]["lower"] is None
     problem = Problem("error()", [rule, "rejected() <= 0.4"])
-    cold = solve(problem, evidence, labels=labels)
+    cold = solve(problem, evidence, labels=labels, calibrate="none")
     assert observed["rules"][0]["price"] == pytest.approx(cold.prices[rule], abs=1e-4)
     wrong = (cold.probabilities(evidence)[:, :2] * (1 - np.eye(2)[labels])).sum(axis=1)
     women = np.asarray(evidence.event_probability((("sex", "F"),))) > 0

@@ -444,7 +444,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 lottery=self.lottery,
                 rng=None if self.random_state is None else make_generator(self.random_state),
             )
-            policy = fit_problem(fitter, problem, options["calibrate"])
+            policy = fit_problem(fitter, problem)
         if not self.correction:
             self._warn_about_small_groups(policy, training)
         prints = training.fingerprint_rows(trained, policy, known)
@@ -505,11 +505,11 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return problem
 
     def _resolve_calibration(self, labels: Any) -> Any:
-        """The method of the policy's calibration; None where a calibrator of its own stands before it."""
+        """Return the method of the policy's calibration; "none" where a calibrator of its own precedes it."""
         if not isinstance(self.calibrator, str) or (
             self.calibrator in ("auto", "none") and (labels is None or not self.correction)
         ):
-            return None
+            return "none"
         if labels is None:
             raise OptionError(
                 f"calibrator={self.calibrator!r} learns from labels: pass y, or leave out calibrator"

@@ -119,6 +119,8 @@ def _list_outcomes(rows: ReportRows, margin: float | Literal["auto"]) -> dict[st
     options = policy.card.options
     if options and not (options["labels"] or options["groups"]):  # chosen with a margin alone
         known = {}
+    elif any(value is not None for value in known.values()):
+        known["calibrate"] = "none"  # the rows are calibrated as the policy has it
     return {name: value for name, value in (known | {"margin": kept or None}).items() if value is not None}
 
 

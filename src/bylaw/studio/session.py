@@ -74,6 +74,8 @@ class Session:
     def __post_init__(self) -> None:
         as_evidence(self.evidence)
         check_min_cell(self.min_cell)
+        if self.observable:  # to fit a calibration for each answer would take longer than the answer
+            self.solving = {"calibrate": "none", **self.solving}
         self.jobs = Jobs()
         self._busy = threading.Lock()  # one solve at a time: each uses all cores
         self._solvers: dict[View, WarmFullBatch] = {v: WarmFullBatch() for v in ("predicted", "observed")}
@@ -390,7 +392,9 @@ class Session:
 
     def _path_options(self, question: Question) -> dict[str, Any]:
         """How `frontier` does what `solve` does."""
-        options = {name: value for name, value in self.solving.items() if name in ("beta", "margin")}
+        options = {
+            name: value for name, value in self.solving.items() if name in ("beta", "margin", "calibrate")
+        }
         observed = question.view == "observed" and self.observable
         return options | (self._name_outcomes() if observed else {})
 

@@ -53,7 +53,7 @@ def run_fit(
         str | None,
         typer.Option(
             help="Calibrate the scores on the labels: auto, none, temperature, vector, isotonic, dirichlet.",
-            show_default="none",
+            show_default="auto with labels",
         ),
     ] = None,
     no_lottery: Annotated[
@@ -81,7 +81,7 @@ def run_fit(
 
       bylaw fit 'scores/2024-*.parquet' --rules rules.toml -o policy.json
 
-      bylaw fit scores.csv --rule "rejected() <= 0.1" --label y --calibrate auto -o policy.json
+      bylaw fit scores.csv --rule "rejected() <= 0.1" --label y --calibrate isotonic -o policy.json
     """
     from bylaw.cli.commands.report import name_report
     from bylaw.cli.inputs import check_outputs, find_fitting_roles, parse_limits, read_rules
