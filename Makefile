@@ -106,6 +106,7 @@ observed: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.observed
 	$(BIN)/python -m experiments.estimator.populations
 	$(BIN)/python -m experiments.estimator.per_label
+	$(BIN)/python -m experiments.estimator.absurd
 
 partly-seen: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.partly_seen

@@ -6,7 +6,9 @@
 The scores may be calibrated, too sure, not sure enough, biased, or about something else. Every rule's
 observed rate is computed by hand (`by_hand.py`). A rule that is missed must be named in a warning with the
 size of the miss; rules that are reported to conflict must do so in the exact linear program too, or the
-report must state that it is the predicted rates that conflict.
+report must state that it is the predicted rates that conflict. A policy is dominated if a mixture of the
+likeliest label and a constant decision satisfies the same rules and costs notably less, and no warning says
+so. Two standard errors of the cost may make the difference.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ from bylaw.formulation.linear_form import compile_problem
 
 TOL = 1e-6
 RARE = 1e-3  # share of rows: a quotient over fewer holds as what it is multiplied out to
+DEARER = 0.012  # of the range of the cost: what a policy may cost more, or two standard errors
 NEAR = 0.1  # a reported miss may be off by this part
 MOST_SECONDS = 20.0
 GOOD = ("held", "warned", "infeasible", "predicted conflict", "refused", "unjudged")
-FAILED = ("missed", "no conflict", "slow", "crashed")
+FAILED = ("missed", "dominated", "no conflict", "slow", "crashed")
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 DISTORTIONS = ("none", "too sure", "not sure enough", "biased", "unrelated", "random")
 
@@ -232,9 +235,50 @@ def judge_policy(
         size, name = max(silent)
         kind, detail = "missed", f"{len(silent)} of {len(rules)} rules, {name!r} by {size:.3g} of its unit"
         return kind, detail + ("; there was another warning" if messages else ""), worst
+    simple = find_simple_cost(given, rules)
+    if simple is not None and given.margin == 0:
+        cost = measure_cost(given, probabilities)
+        leeway = max(DEARER, 2 / math.sqrt(len(given.outcomes))) * measure_range(given)
+        if cost > simple + leeway and not any(
+            "a simple policy satisfies every rule" in one for one in messages
+        ):
+            return "dominated", f"costs {cost:.4f}, a simple policy {simple:.4f}", worst
     if not missed:
         return "held", "", worst
     return "warned", "could hold" if is_feasible(given) else "", worst
+
+
+def measure_cost(given: LabelledProblem, probabilities: np.ndarray) -> float:
+    found = linearize(given.problem.minimize <= 0.0, given.outcomes)
+    return found.measure(probabilities)
+
+
+def measure_range(given: LabelledProblem) -> float:
+    """The mean difference between the dearest and the cheapest decision of a row."""
+    paid = linearize(given.problem.minimize <= 0.0, given.outcomes).paid
+    return float((paid.max(axis=1) - paid.min(axis=1)).sum())
+
+
+def find_simple_cost(given: LabelledProblem, rules: Sequence[Any]) -> float | None:
+    """The least cost of mixtures of the likeliest label and a constant decision that satisfy all rules; None
+    if there is none, or if rules or the objective cannot be judged by hand."""
+    evidence, outcomes = given.rows.evidence, given.outcomes
+    everything = len(given.problem.expand(evidence.classes, evidence.group_values))
+    objective = getattr(given.problem.minimize, "terms", None)
+    if given.rows.kind == "sets" or not given.with_labels or len(rules) < everything or objective is None:
+        return None
+    excesses = [linearize(rule, outcomes) for rule in rules]
+    if linearize(given.problem.minimize <= 0.0, outcomes) is None or not all(excesses):
+        return None
+    model = np.eye(outcomes.n_actions)[np.asarray(evidence.probabilities).argmax(axis=1)]
+    costs = []
+    for action in range(outcomes.n_actions):
+        constant = np.tile(np.eye(outcomes.n_actions)[action], (len(outcomes), 1))
+        for share in np.linspace(0, 1, 21):
+            mixed = (1 - share) * model + share * constant
+            if all(found.measure(mixed) <= 0 for found in excesses):
+                costs.append(measure_cost(given, mixed))
+    return min(costs, default=None)
 
 
 def is_reported(name: str, excess: float, policy: Policy, messages: Sequence[str]) -> bool:
