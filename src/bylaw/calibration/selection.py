@@ -227,13 +227,16 @@ class Comparison:
         plain = self.own_losses
         mean, error = self.gain(plain, self.losses("temperature"))
         chosen: Method | None = "temperature" if mean > error else None
-        moving = [method for method in methods if method != "temperature"]
+        moving: list[Method] = [method for method in methods if method != "temperature"]
         best = min(map(self.losses, moving), key=lambda found: float(self.sample.weights @ found))
         mean, error = self.gain(self.losses(chosen), best)
         if mean <= _SIGNIFICANT * error:
             return chosen
-        gains = {method: self.gain(self.losses(method), best) for method in moving}
-        return next(method for method, (mean, error) in gains.items() if mean <= error)
+        for method in moving:
+            mean, error = self.gain(self.losses(method), best)
+            if mean <= error:
+                return method
+        raise AssertionError("the best is within its own standard error")
 
     def choose_groups(self, pooled: Method | None, method: Method, groups: Mapping[str, Codes]) -> str | None:
         """The attribute for whose values maps of this method are best; None if not significantly."""
