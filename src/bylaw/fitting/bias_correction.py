@@ -42,6 +42,7 @@ FINEST = 0.02  # a standard error of a difference of rates below this is small, 
 CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
 LEAST_CHANCE = 0.5  # where an observed margin leaves a smaller one, it fits noise and rules hold less often
 CLOSE = 0.02  # by how much the chance may exceed the one that is aimed at
+RAREST = 1e-3  # share of rows that a ratio divides by, for it to be held as precisely as other rates
 ROOM = 0.9  # of what two opposite rules leave, that their margins may take
 TRIALS = 5  # sizes of a margin that are tried
 DRAWS = 8192  # of normal vectors, for joint chances: a standard error below .006
@@ -310,15 +311,18 @@ class Correction:
 
     def pose(self, target: RuleTarget) -> ShiftedRules:
         """Return the search for multipliers at which the rates satisfy a target."""
-        units = np.maximum(self.errors.observed, 1 / self.counts)
+        units, ratios = np.maximum(self.errors.observed, 1 / self.counts), self.ratios
+        tolerance = np.full(self.dual.n_rules, self.tol)
+        if ratios is not None:  # a ratio exceeds its level by the excess of N over D divided by D
+            tolerance[ratios.chosen] *= RAREST
         return ShiftedRules(
             self.dual,
             self.rates,
             target,
             units=np.where(self.affected, units, 0.0),
-            tolerance=np.full(self.dual.n_rules, self.tol),
+            tolerance=tolerance,
             room=self.room,
-            denominators=None if self.ratios is None else self.ratios.predicted,
+            denominators=None if ratios is None else ratios.predicted,
             tol=self.tol,
         )
 

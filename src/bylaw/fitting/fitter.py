@@ -17,6 +17,7 @@ from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import InfeasibleRulesError, OptionError, Remedy
 from bylaw.fitting.alike_actions import warn_of_alike_actions
 from bylaw.fitting.bias_correction import (
+    RAREST,
     CorrectedSolution,
     Correction,
     Resolve,
@@ -52,8 +53,6 @@ from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.solvers.base import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch
-
-_RAREST = 1e-3  # share of rows that a quotient divides by, for it to be held as precisely as other rates
 
 
 @dataclass(frozen=True)
@@ -289,7 +288,7 @@ def _solve_as_predicted(
 def _sharpen(dual: Dual, solution: Solution, run: Resolve, tol: float) -> Solution:
     """So precise that quotients hold to the tolerance, not just what they are multiplied out to."""
     wholes = find_wholes(dual, solution)
-    least = float(wholes[wholes > _RAREST].min(initial=1.0))
+    least = float(wholes[wholes > RAREST].min(initial=1.0))
     if least >= 1 or solution.status is not Status.CONVERGED:
         return solution
     sharper = run(dual, solution.multipliers, tol * least)

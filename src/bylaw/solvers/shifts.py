@@ -39,6 +39,7 @@ from bylaw.solvers.label_items import find_separate_rules
 from bylaw.solvers.separable import bisect_observed
 
 MOST_SOLVES = 20  # convex problems in the search for a fixed point; it takes two or three, rarely ten
+MOST_STEPS = 100  # of one convex problem, which takes ten to thirty unless its rules conflict
 MEMORY = 6  # points that Anderson mixing combines, as usual in the literature
 INSIDE = 0.05  # standard errors inside the bounds that steps aim at, so that one row violates nothing
 NEGLIGIBLE = 1e-3  # of the loss's unit: savings below what randomization costs at an automatic beta
@@ -336,7 +337,7 @@ class _Search:
         is too dear."""
         dual = self.problem.dual
         shifted = dual.with_bounds(dual.form.bounds - shift)
-        solution = FullBatch()(shifted, tol=self.problem.tol, start=start, rng=self.rng)
+        solution = FullBatch(MOST_STEPS)(shifted, tol=self.problem.tol, start=start, rng=self.rng)
         if solution.status is not Status.CONVERGED:
             return None
         point = self.visit(replace(self.problem.measure(solution.multipliers), solved=shift))
