@@ -9,6 +9,7 @@ import pytest
 
 from bylaw import (
     Evidence,
+    EvidenceError,
     GuaranteeWarning,
     Problem,
     demographic_parity,
@@ -47,3 +48,25 @@ def test_there_is_no_warning_otherwise(rules, counts):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         solve(Problem(error(), rules), draw_rows(counts))
+
+
+def test_a_label_that_a_group_never_has_is_named_and_the_other_cells_hold():
+    rng = np.random.default_rng(0)
+    race = rng.choice(["a", "b", "c"], 2000, p=[0.5, 0.4, 0.1])
+    chance = np.clip(rng.random(2000) + 0.1 * (race == "a"), 0, 1)
+    labels = (rng.random(2000) < chance).astype(int)
+    labels[race == "c"] = 0
+    evidence = Evidence(np.column_stack([1 - chance, chance]), groups={"race": race})
+    problem = Problem(error(), [equal_opportunity("race", tol=0.05)])
+    with pytest.warns(
+        GuaranteeWarning, match="no row shows label=1, race='c': rules about such rows"
+    ) as caught:
+        policy = solve(problem, evidence, labels=labels)
+    assert not any("too few rows" in str(one.message) for one in caught)
+    chosen = policy.probabilities(evidence)[:, 1]
+    rates = [chosen[(race == value) & (labels == 1)].mean() for value in ("a", "b")]
+    assert max(abs(rate - chosen[labels == 1].mean()) for rate in rates) <= 0.05 + 1e-6
+    with pytest.raises(EvidenceError, match="label=1, race='c', but they have no weight here"):
+        solve(
+            Problem(error(), [error().given(race="c", label=1) <= 0.5]), evidence, labels=labels
+        )  # stated by name

@@ -202,6 +202,12 @@ def test_maps_do_not_depend_on_attributes_that_no_rule_names():
     assert policy.probabilities(Evidence(NEW.probabilities)).shape == (4000, 3)
 
 
+def test_labels_calibrate_unless_rows_are_calibrated_already():
+    assert solve(PARITY, EVIDENCE, labels=LABELS).digest == POLICY.digest
+    assert solve(PARITY, EVIDENCE).calibration is None
+    assert solve(PARITY, POLICY.calibrate(EVIDENCE), labels=LABELS).calibration is None
+
+
 def test_calibrating_needs_observations():
     with pytest.raises(OptionError, match=r"calibrate='auto' learns from what was observed.*pass labels="):
         solve(PARITY, EVIDENCE, calibrate="auto")

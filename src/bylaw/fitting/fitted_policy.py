@@ -91,6 +91,7 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     """The policy of a corrected solution; warns of the rules that it misses as observed."""
     fitted = describe_rates(correction, found)
     _warn_if_missed(correction, found, fitted)
+    _warn_of_empty_cells(correction)
     _warn_if_dominated(correction, found)
     tightened = found.shift * found.dual.form.scales / _avoid_zero(find_wholes(found.dual, found.solution))
     policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
@@ -145,11 +146,24 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
     few = correction.conditional & (correction.counts < FEW_ROWS)
     coarse = find_coarse_rules(correction.dual.form.rules, correction.counts)
     few |= coarse
+    if correction.rates.empty:  # cells that no row shows have a warning of their own
+        few &= correction.rates.visible
     if (named := few | (~correction.exact & missed)).any():
         message = (
             f"too few rows show {int(named.sum())} of the rules to tell whether they hold on others, and "
             f"predicted rates count more there: {_list_rules(fitted, named, coarse)}. Merge small groups, "
             "loosen these rules, or add rows"
+        )
+        warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
+
+
+def _warn_of_empty_cells(correction: Correction) -> None:
+    """Warn of cells that no fitted row shows: their rules in a family hold as predicted."""
+    if correction.rates.empty:
+        cells = "; ".join(map(format_conditions, correction.rates.empty))
+        message = (
+            f"no row shows {cells}: rules about such rows hold as predicted by the probabilities, and it is "
+            "unknown whether they hold as observed. Merge the group with another, or add rows"
         )
         warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 

@@ -19,6 +19,7 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem, scale_rows
 from bylaw.formulation.moments import Places
 from bylaw.formulation.passes import Tally
+from bylaw.language.expressions import LABEL, Conditions, Rule
 from bylaw.language.problem import Problem
 
 
@@ -44,6 +45,7 @@ class ObservedRates:
     form: LinearForm
     couplings: sparse.csr_array  # (M, F' * A), in the units of the dual's rules
     visible: NDArray[np.bool_]  # (M,): rules of which everything was observed
+    empty: tuple[Conditions, ...] = ()  # cells of families that no row shows; their rules are not visible
 
     @cached_property
     def operator(self) -> Matrix:
@@ -65,12 +67,22 @@ class ObservedRates:
 
 
 def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> ObservedRates:
-    """The rules of `form` on the rows as they turned out."""
-    outcome = compile_problem(problem, rows, rules=form.rules)
+    """Compile the rules of `form` on the rows as observed. Rules of a family about a cell that no row shows,
+    such as a label that a group never has, stay as predicted."""
+    empty = dict.fromkeys(
+        condition
+        for found in form.rules
+        if not isinstance(found.statement, Rule)
+        for condition in found.excess.by_condition()
+        if LABEL in dict(condition) and condition in form.frequencies and rows.frequency(condition) == 0
+    )
+    frequencies = {condition: form.frequencies[condition] for condition in empty}
+    outcome = compile_problem(problem, rows, frequencies, rules=form.rules)
     blind = [bool(rows.unseen.intersection(dict(feature.event))) for feature in form.feature_map.features]
     visible = abs(form.couplings) @ np.repeat(blind, form.base.shape[1]) == 0
+    visible &= [empty.keys().isdisjoint(found.excess.by_condition()) for found in form.rules]
     couplings = scale_rows(outcome.couplings, outcome.scales / form.scales)
-    return ObservedRates(outcome, couplings, visible)
+    return ObservedRates(outcome, couplings, visible, tuple(empty))
 
 
 def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dual:
