@@ -11,14 +11,11 @@ from sklearn.preprocessing import StandardScaler
 from bylaw import (
     demographic_parity,
     disagreement,
-    equalized_odds,
     error,
     rejected,
     selected,
 )
 from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
-
-ODDS = equalized_odds("sex", tol=0.03)
 
 
 @pytest.mark.slow
