@@ -108,6 +108,7 @@ def test_costs_and_randomness(found):
     assert found.random == pytest.approx((LAW.max(axis=1) < 0.99).mean())
 
 
+@pytest.mark.slow
 def test_verdicts_follow_the_bounds(found):
     for rule in found.rules:
         if rule.verdict == "certified":

@@ -225,6 +225,7 @@ def test_log_odds_far_from_zero_are_calibrated():
         assert calibrated[part].mean() == pytest.approx(labels[part].mean(), abs=3 * noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [200, 500])
 def test_calibrated_scores_are_hardly_ever_moved(n):
     """A map that moves decisions must be significantly better: it would fit noise."""

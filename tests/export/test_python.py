@@ -71,6 +71,7 @@ def test_another_key(tmp_path):
     check(case, np.array(distribution), as_decided(case, decisions), "release 'ü'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AWKWARD_CASES)
 def test_only_the_standard_library_is_imported(name):
     case = AWKWARD_CASES[name]()

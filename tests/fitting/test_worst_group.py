@@ -236,6 +236,7 @@ def reject_unsure(yes, group, wrong, budget):
     return high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_groups", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_small_groups_share_the_worst_rate_as_observed(seed, n_groups):

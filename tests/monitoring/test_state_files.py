@@ -191,6 +191,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_whoever_is_interrupted_finds_the_old_state_or_the_new_one(step, tmp_path, monkeypatch):
     """And runs the batch again."""

@@ -60,6 +60,7 @@ def test_it_names_who_what_and_when():
     assert "Credit risk · 1 January 2026 · model version 2.3 · policy" in parsed(html).words()
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_left_to_be_filled_in():
     assert blanks(page_of("referring")) == ["Name", "Date", "Signature", "Owner", "Model version"]
     assert "model version" not in statement(page_of("referring")).all("p")[0].words()

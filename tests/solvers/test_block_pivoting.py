@@ -34,6 +34,7 @@ def make_model(seed, ridge):
     return Hessian(sparse.csr_array(couplings), sparse.csr_array(curvature), ridge, cells), target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0.0, 1.0], ids=["dense", "sparse"])
 @pytest.mark.parametrize("ridge", [1e-2, 1e-5])
 @pytest.mark.parametrize("seed", range(5))

@@ -160,6 +160,7 @@ def test_scores_that_a_constant_decision_beats_are_reported():
         solve(problem, binary(scores), labels=labels, calibrate="none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [200, 400])
 def test_sets_of_each_label_cover_new_rows_as_often_as_stated(n):
     """On average over samples, as conformal sets do; a plain quantile of n rows would cover 1 / n less."""

@@ -26,6 +26,8 @@ from helpers.command_line import RULES, table
 from helpers.hostile import hostile_rows
 from helpers.scored import people
 
+pytestmark = pytest.mark.slow  # each test starts a server
+
 QUESTION = {
     "tab": "one",
     "number": 1,

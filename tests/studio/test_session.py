@@ -77,6 +77,7 @@ CASES = {  # what is minimised, rules with levels, the range of the levels, deci
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["predicted", "observed"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_warm_answer_is_the_cold_one(case, view):
@@ -101,6 +102,7 @@ def test_a_warm_answer_is_the_cold_one(case, view):
             assert here @ taken[0] / here.sum() == pytest.approx(here @ taken[1] / here.sum(), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lottery", [True, False])
 @pytest.mark.parametrize("view", ["predicted", "observed"])
 @pytest.mark.parametrize("case", CASES)
