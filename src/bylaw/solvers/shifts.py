@@ -242,7 +242,7 @@ class _Point:
         return (self.multipliers > 0) | (self.excess > self.problem.tolerance)
 
     @property
-    def is_priced_in_reason(self) -> bool:
+    def has_plausible_prices(self) -> bool:
         """Whether weak duality allows the multipliers: cost(free) + lambda' slack <= cost of any policy that
         leaves the slack, so lambda' slack is at most the range of the loss."""
         constants = (point for point in self.problem.constants if point.holds)
@@ -291,7 +291,7 @@ class _Search:
         return min(affordable or self.points, key=lambda point: point.rank)
 
     def _is_affordable(self, point: _Point) -> bool:
-        return point.cost <= self.problem.most_cost and point.is_priced_in_reason
+        return point.cost <= self.problem.most_cost and point.has_plausible_prices
 
     def conclude(self) -> ObservedSolution:
         best = self.best
