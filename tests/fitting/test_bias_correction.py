@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from bylaw import (
     ConvergenceWarning,
@@ -20,11 +21,14 @@ from bylaw import (
     equalized_odds,
     error,
     miscoverage,
+    precision,
+    recall,
     rejected,
     selected,
     size,
     solve,
 )
+from bylaw.fitting.bias_correction import _draw_shrinkage
 from bylaw.formulation.solution import Status
 from helpers.generated_rows import Rows
 from helpers.reference import softmax
@@ -350,6 +354,78 @@ def test_the_estimated_chance_is_about_right():
         held.append(abs(rates[0] - rates[1]) / 2 <= 0.02)
     assert np.mean(held) == pytest.approx(np.mean(expected), abs=0.16)
     assert 0.55 < np.mean(expected) < 0.85
+
+
+@pytest.mark.parametrize("tol", [0.05, 0.06])
+def test_the_chance_of_an_observed_gap_is_the_mean_of_two_estimates(tol):
+    """Two groups of equal size have one gap: as it is with its standard error, and shrunk towards zero by B,
+    which has the density of a uniform prior times the likelihood, by sums over a grid."""
+    rng = np.random.default_rng(8)
+    x, groups = rng.normal(size=600), np.arange(600) % 2
+    scores = 1 / (1 + np.exp(-1.5 * x - 0.3 * groups))
+    labels = (rng.random(600) < scores).astype(int)
+    shares = np.clip(0.5 + 0.05 * x, 0.05, 0.95)
+    evidence = Evidence(
+        np.column_stack([1 - scores, scores]), groups={"g": dict(enumerate([1 - shares, shares]))}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        policy = solve(
+            Problem(error(), [demographic_parity("g", tol=tol)]),
+            evidence,
+            labels=labels,
+            groups={"g": groups},
+            calibrate="none",
+        )
+    chosen = policy.probabilities(evidence)[:, 1]
+    gap = chosen[groups == 1].mean() - chosen.mean()
+    error_of_gap = np.sqrt(sum(chosen[groups == g].var() / 300 for g in (0, 1))) / 2
+    flat = norm.cdf(tol, gap, error_of_gap) - norm.cdf(-tol, gap, error_of_gap)
+    grid = (np.arange(20_000) + 0.5) / 20_000
+    density = np.sqrt(grid) * np.exp(-grid * (gap / error_of_gap) ** 2 / 2)
+    means, errors = (1 - grid) * gap, np.sqrt(1 - grid) * error_of_gap
+    shrunk = (norm.cdf(tol, means, errors) - norm.cdf(-tol, means, errors)) @ density / density.sum()
+    # Four standard errors of a share of 8,192 draws; that the groups are of random size adds little.
+    assert policy.fitted_rates.chance == pytest.approx((flat + shrunk) / 2, abs=0.02)
+    assert shrunk > flat + 0.03
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_the_shrinkage_of_gaps_is_its_posterior(scale):
+    """By a sum over a grid of B, which has the likelihood of gaps with covariance / B."""
+    rng = np.random.default_rng(9)
+    root = rng.normal(size=(3, 3))
+    covariance, gaps = root @ root.T, scale * root @ np.array([1.0, -0.5, 0.8])
+    mirrored = np.block([[covariance, -covariance], [-covariance, covariance]])  # opposite rules
+    drawn = _draw_shrinkage(np.concatenate([gaps, -gaps]), mirrored)
+    grid = (np.arange(20_000) + 0.5) / 20_000
+    size = gaps @ np.linalg.solve(covariance, gaps)
+    weights = grid**1.5 * np.exp(-grid * size / 2)
+    weights /= weights.sum()
+    mean = grid @ weights
+    spread = np.sqrt((grid - mean) ** 2 @ weights)
+    assert drawn.min() >= 0
+    assert drawn.max() <= 1
+    assert drawn.mean() == pytest.approx(mean, abs=4 * spread / np.sqrt(len(drawn)))
+    assert drawn.std() == pytest.approx(spread, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_prices_of_ratios_are_savings_that_are_seen(seed):
+    """On few rows, the multiplier of a floor on precision is several times the recall that a lower floor
+    buys."""
+    rng = np.random.default_rng([seed, 1000])
+    scores = 1 / (1 + np.exp(-0.5 * rng.normal(size=1000) - 0.7))
+    labels = (rng.random(1000) < scores).astype(int)
+    evidence = Evidence(np.column_stack([1 - scores, scores]))
+    policies = [
+        solve(Problem(1 - recall(1), [precision(1) >= floor]), evidence, labels=labels)
+        for floor in (0.75, 0.72)
+    ]
+    found = [policy.probabilities(evidence)[:, 1] @ labels / labels.sum() for policy in policies]
+    slope = (found[1] - found[0]) / 0.03
+    (price,) = policies[0].prices.values()
+    assert slope / 2.5 <= price <= 2.5 * slope
 
 
 @pytest.mark.parametrize("n_groups", [2, 5])

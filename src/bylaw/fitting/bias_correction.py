@@ -16,15 +16,14 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import sparse, special
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import ObservedRows
 from bylaw.fitting.ratio_rules import RatioRules
-from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LevelSlopes, LinearForm, scale_rows
+from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
 from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
@@ -32,7 +31,7 @@ from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
 from bylaw.solvers.label_items import find_separate_rules
 from bylaw.solvers.screening import screen_rows
-from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
+from bylaw.solvers.shifts import NEGLIGIBLE, ObservedSolution, ShiftedRules
 
 Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
 Margin = float | Literal["auto"]
@@ -41,13 +40,11 @@ FEW_ROWS = 20  # fewer tell nothing about a rate
 FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
 CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
 LEAST_CHANCE = 0.5  # where an observed margin leaves a smaller one, it fits noise and rules hold less often
-CLOSE = 0.02  # by how much the chance may exceed the one that is aimed at
 RAREST = 1e-3  # share of rows that a ratio divides by, for it to be held as precisely as other rates
 ROOM = 0.9  # of what two opposite rules leave, that their margins may take
 TRIALS = 5  # sizes of a margin that are tried
 DRAWS = 8192  # of normal vectors, for joint chances: a standard error below .006
 MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
-NEAR = 4.0  # standard errors: rules further inside hold anyway
 
 
 @dataclass(frozen=True)
@@ -262,7 +259,7 @@ class Correction:
             if min(chance, CHANCE) > highest or chance >= CHANCE:
                 best, highest = found, min(chance, CHANCE)
             # Where the margin falls short, a wider one would take more than the joint quantile of the noise.
-            if chance <= CHANCE + CLOSE and math.isinf(high):
+            if chance <= (1 + CHANCE) / 2 and math.isinf(high):
                 break
             low, high = (low, margin) if chance >= CHANCE else (margin, high)
             margin = (low + high) / 2
@@ -368,45 +365,107 @@ class Correction:
         rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
         return CorrectedSolution(self.dual, solution, rates, self.make_target(0.0, 0.0))
 
+    def confirm_prices(self, found: CorrectedSolution, steps: Floats, prices: Floats) -> Floats:
+        """Return the prices (M,), those of a statement scaled if they promise a saving that is not seen.
+
+        A multiplier is the slope of the predicted cost. Where few rows decide about a rule, and where a ratio
+        crosses its bound at several prices, the observed cost may fall by much less, or more, when the bound
+        is loosened. So statements about ratios, and those that promise a saving beyond the noise of the cost,
+        are loosened by their step and fitted again; if less than half or more than twice of the saving is
+        seen, their prices are those of the saving that was seen.
+
+        Parameters
+        ----------
+        found : CorrectedSolution
+        steps : array of shape (n_rules,)
+            by how much bounds are loosened, about a standard error of the rates.
+        prices : array of shape (n_rules,)
+        """
+        if not self.affected.any() or found.solution.status is not Status.CONVERGED:
+            return prices
+        multipliers, form, unit = found.solution.multipliers, self.dual.form, self.dual.loss_unit
+        places = np.array([rule.place for rule in form.rules])
+        ratios = np.zeros(len(places), bool) if self.ratios is None else self.ratios.chosen & self.affected
+        confirmed, noise = prices.copy(), unit / math.sqrt(self.dual.n_rows)
+        for place in np.unique(places):
+            chosen = places == place
+            promised = float(multipliers[chosen] @ steps[chosen])
+            if promised <= noise and not (promised > 0 and ratios[chosen].any()):
+                continue
+            looser = self.dual.with_bounds(form.bounds + np.where(chosen, steps, 0.0))
+            answer = replace(self.pose(found.target), dual=looser).solve(multipliers, rng=self.rng)
+            seen = self.rates.measure_cost(found.dual.tally(multipliers)) - answer.cost
+            if not promised / 2 <= seen <= 2 * promised:
+                confirmed[chosen] *= max(seen, NEGLIGIBLE * unit) / promised
+        return confirmed
+
     # Joint chances, by draws of normal vectors with the covariance of the observed rates.
 
     def _find_joint_quantile(self) -> float:
         """Return how many standard errors the worst of the rules near their bounds stays within, with the
         chance that is aimed at."""
-        draws, _ = self._draw(self.plain)
-        if not len(draws):
-            return 0.0
+        *_, draws = self._draw(self.plain)
         deviations = draws.std(axis=1, keepdims=True)
-        worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=0)
-        return max(float(np.quantile(worst, CHANCE)), 0.0)
+        worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=0, initial=0.0)
+        return float(np.quantile(worst, CHANCE))
 
     def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
         """Return the chance that all rules hold on the population of the rows, and about how many rows would
-        make it 90 %."""
-        draws, rules = self._draw(found)
-        if not len(rules):
-            return 1.0, float(self.dual.n_rows)
-        slack = self.tol - found.rates.observed[rules, None]
-        chance = float((draws <= slack).all(axis=0).mean())
+        make it 90 %.
+
+        Observed rates vary around those of the population with their standard errors. Where rules compare
+        groups by observations, the policy was chosen for small gaps, and the observed gaps add noise to
+        them: estimates are averaged over the gaps as observed and gaps that are shrunk towards zero, by as
+        much as their size in standard errors suggests (James and Stein).
+        """
+        rules, covariance, draws = self._draw(found)
+        observed = found.rates.observed[rules, None]
+        chance = float((observed + draws <= self.tol).all(axis=0).mean())
+        paired = self.affected[rules] & np.isfinite(self.room[rules])
+        if paired.any():
+            center = np.where(paired, -self.room[rules], 0.0)[:, None]
+            gaps = (observed - center)[paired, 0]
+            shrinkage = _draw_shrinkage(gaps, covariance[np.ix_(paired, paired)])
+            kept = np.where(paired[:, None], 1 - shrinkage, 1.0)
+            shrunk = center + kept * (observed - center) + np.sqrt(kept) * draws
+            chance = (chance + float((shrunk <= self.tol).all(axis=0).mean())) / 2
+        slack = self.tol - observed
         if (slack < 0).any():
             return chance, math.inf
-        room = np.divide(slack, draws, out=np.full(draws.shape, np.inf), where=draws > 0).min(axis=0)
-        least = float(np.quantile(room, 0.1, method="lower"))  # times the noise that nine in ten draws bear
+        room = np.divide(slack, draws, out=np.full(draws.shape, np.inf), where=draws > 0)
+        # The factor by which noise may grow so that nine in ten draws still satisfy all rules.
+        least = float(np.quantile(room.min(axis=0, initial=np.inf), 0.1, method="lower"))
         needed = self.dual.n_rows / least**2 if least > 0 else math.inf
         return chance, needed if needed < 1e4 * self.dual.n_rows else math.inf
 
-    def _draw(self, found: CorrectedSolution) -> tuple[Floats, NDArray[np.int64]]:
-        """Return errors of the observed rates of rules near their bounds, (n_near, n_draws), and these rules
-        as places."""
+    def _draw(self, found: CorrectedSolution) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """Return the rules nearest to their bounds, as places, the covariance of their observed rates, and
+        draws of the errors of these rates, (n_nearest, n_draws)."""
         spread, observed = self.errors.observed, found.rates.observed
         distance = np.divide(-observed, spread, out=np.full(len(spread), np.inf), where=spread > 0)
         rules = np.argsort(distance, kind="stable")[:MOST_BINDING]
-        rules = rules[distance[rules] < NEAR]
+        rules = rules[np.isfinite(distance[rules])]
         if not len(rules):
-            return np.zeros((0, DRAWS)), rules
+            return rules, np.zeros((0, 0)), np.zeros((0, DRAWS))
         covariance = self.uncertainty.covariance(found.solution.multipliers, found.dual.beta, rules)
         values, vectors = np.linalg.eigh(covariance)
-        return vectors * np.sqrt(np.maximum(values, 0.0)) @ _draw_normal(len(rules)), rules
+        return rules, covariance, vectors * np.sqrt(np.maximum(values, 0.0)) @ _draw_normal(len(rules))
+
+
+def _draw_shrinkage(gaps: Floats, covariance: Floats) -> Floats:
+    """Draw by how much gaps are to be shrunk towards zero, (n_draws,), from zero to one.
+
+    Gaps of the population are taken to be normal with the covariance of their estimates times 1 / B - 1,
+    where B is uniform. Given the estimates, B has a gamma distribution that is cut off at one, and gaps are
+    normal with 1 - B times the mean and the covariance that they have without such a prior.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    # A rule and its opposite vary alike: what is left of their difference is rounding.
+    kept = values > math.sqrt(np.finfo(float).eps) * values[-1]
+    half = max(float(((vectors.T @ gaps)[kept] ** 2 / values[kept]).sum()) / 2, 1e-9)
+    shape = kept.sum() / 2 + 1
+    uniform = np.random.default_rng(1).random(DRAWS)
+    return np.minimum(special.gammaincinv(shape, uniform * special.gammainc(shape, half)) / half, 1.0)
 
 
 @lru_cache(maxsize=1)
@@ -427,39 +486,3 @@ def _find_room(form: LinearForm) -> Floats:
             room[[j, k]] = np.minimum(room[[j, k]], max((form.bounds[j] + form.bounds[k]) / 2, 0.0))
         opposites[places, values.tobytes()] = j
     return room
-
-
-def merge_rows(correction: Correction) -> Dual:
-    """The dual of the observed rules over all policies that decide alike on rows of equal features: of such
-    rows one remains, with the mean of what was observed."""
-    dual, exact = correction.dual, correction.exact & correction.affected
-    features = np.concatenate([block.features for block in dual.blocks], axis=1)
-    observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)
-    weights = np.concatenate([block.row_weights for block in dual.blocks])
-    distinct, places = np.unique(features, axis=1, return_inverse=True)
-    mass = np.bincount(places, weights).astype(np.float64)
-    means = np.array([np.bincount(places, weights * row) / mass for row in observed])
-    form, n_actions = dual.form, dual.form.base.shape[1]
-    merged = replace(
-        form,
-        base=np.vstack([form.base, np.zeros((len(observed), n_actions))]),
-        couplings=_join(form.couplings, correction.rates.couplings, exact),
-    )
-    block = Block(np.vstack([distinct, means]), mass)
-    return Dual(merged, [block], dual.beta)
-
-
-def merge_slopes(correction: Correction) -> LevelSlopes:
-    """Of the rules of merged rows."""
-    exact, form, seen = correction.exact & correction.affected, correction.dual.form, correction.rates.form
-    predicted, observed = (LevelSlopes.of(one, form.scales) for one in (form, seen))
-    couplings = _join(predicted.couplings, observed.couplings, exact)
-    return LevelSlopes(couplings, np.where(exact, observed.bounds, predicted.bounds))
-
-
-def _join(
-    predicted: sparse.csr_array, observed: sparse.csr_array, exact: NDArray[np.bool_]
-) -> sparse.csr_array:
-    """Couplings with the features as predicted and, beside them, as observed, which count in exact rules."""
-    parts = [scale_rows(predicted, (~exact).astype(float)), scale_rows(observed, exact.astype(float))]
-    return sparse.csr_array(sparse.hstack(parts, format="csr"))

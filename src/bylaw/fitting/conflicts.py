@@ -18,10 +18,11 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
-from bylaw.fitting.bias_correction import FEW_ROWS
+from bylaw.fitting.bias_correction import FEW_ROWS, Correction
 from bylaw.fitting.notebook_views import format_diagnosis
+from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LevelSlopes, LinearForm
+from bylaw.formulation.linear_form import LevelSlopes, LinearForm, scale_rows
 from bylaw.language.expressions import LABEL, Conditions, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
@@ -343,3 +344,39 @@ class _ConflictAnalysis(ColumnGeneration):
         nothing = sparse.csr_array((len(others), 0))
         program = MixtureProgram(others, goal, np.zeros(0), nothing, allowed=ROUNDING)
         return max(self.solve(program, _settled).upper, 0.0)
+
+
+def merge_rows(correction: Correction) -> Dual:
+    """Return the dual of the observed rules, for a proof that no policy satisfies them. Rows with equal
+    features are decided alike, so they become one row with the mean of what was observed."""
+    dual, exact = correction.dual, correction.exact & correction.affected
+    features = np.concatenate([block.features for block in dual.blocks], axis=1)
+    observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)
+    weights = np.concatenate([block.row_weights for block in dual.blocks])
+    distinct, places = np.unique(features, axis=1, return_inverse=True)
+    mass = np.bincount(places, weights).astype(np.float64)
+    means = np.array([np.bincount(places, weights * row) / mass for row in observed])
+    form, n_actions = dual.form, dual.form.base.shape[1]
+    merged = replace(
+        form,
+        base=np.vstack([form.base, np.zeros((len(observed), n_actions))]),
+        couplings=_join(form.couplings, correction.rates.couplings, exact),
+    )
+    block = Block(np.vstack([distinct, means]), mass)
+    return Dual(merged, [block], dual.beta)
+
+
+def merge_slopes(correction: Correction) -> LevelSlopes:
+    """Return how the rules on merged rows change with the levels of their ratios."""
+    exact, form, seen = correction.exact & correction.affected, correction.dual.form, correction.rates.form
+    predicted, observed = (LevelSlopes.of(one, form.scales) for one in (form, seen))
+    couplings = _join(predicted.couplings, observed.couplings, exact)
+    return LevelSlopes(couplings, np.where(exact, observed.bounds, predicted.bounds))
+
+
+def _join(
+    predicted: sparse.csr_array, observed: sparse.csr_array, exact: NDArray[np.bool_]
+) -> sparse.csr_array:
+    """Return couplings with observed features for exact rules, and with predicted features for others."""
+    parts = [scale_rows(predicted, (~exact).astype(float)), scale_rows(observed, exact.astype(float))]
+    return sparse.csr_array(sparse.hstack(parts, format="csr"))

@@ -41,13 +41,27 @@ def make_policy(
     solution: Solution,
     tightened: Floats | None = None,
     fitted_rates: FittedRates | None = None,
+    prices: Floats | None = None,
 ) -> Policy:
-    """`tightened` (M,) in the rules' own units."""
+    """Make the policy of a solution.
+
+    Parameters
+    ----------
+    problem : Problem
+    dual : Dual
+    solution : Solution
+    tightened : array of shape (n_rules,), optional
+        in the rules' own units.
+    fitted_rates : FittedRates, optional
+    prices : array of shape (n_rules,), optional
+        of the rules; by default those of the multipliers.
+    """
     rows, wholes = fingerprint_rows(dual), find_wholes(dual, solution) * find_shares(dual.form)
     guarantee = make_guarantee(dual, solution)
     if dual.source is not None:
         solution = replace(solution, passes=dual.source.passes)
-    prices = compute_prices(dual.form, solution.multipliers)
+    if prices is None:
+        prices = compute_prices(dual.form, solution.multipliers)
     return Policy.from_solution(
         problem, dual.form, solution, guarantee, tightened, (rows,), fitted_rates, wholes, prices=prices
     )
@@ -93,8 +107,12 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     _warn_if_missed(correction, found, fitted)
     _warn_of_empty_cells(correction)
     _warn_if_dominated(correction, found)
-    tightened = found.shift * found.dual.form.scales / _avoid_zero(find_wholes(found.dual, found.solution))
-    policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted)
+    form, wholes = found.dual.form, _avoid_zero(find_wholes(found.dual, found.solution))
+    tightened = found.shift * form.scales / wholes
+    prices = compute_prices(form, found.solution.multipliers)
+    if found.hard is None:
+        prices = correction.confirm_prices(found, _choose_steps(correction, wholes), prices)
+    policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted, prices)
     return policy if found.hard is None else add_hard(policy, found.hard)
 
 
@@ -120,6 +138,16 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
     softness = correction.dual.beta / found.dual.beta
     seen = bool(correction.affected.any())
     return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness, seen)
+
+
+def _choose_steps(correction: Correction, wholes: Floats) -> Floats:
+    """Return by how much to loosen the rules of each statement, (M,), to see whether their prices are right:
+    by the largest of their standard errors, each by its share of a change in the level."""
+    form = correction.dual.form
+    units, places = wholes / form.scales, np.array([rule.place for rule in form.rules])
+    errors = np.zeros(places.max() + 1)
+    np.maximum.at(errors, places, correction.errors.observed / units)
+    return errors[places] * find_shares(form) * units
 
 
 def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:

@@ -23,11 +23,16 @@ from bylaw.fitting.bias_correction import (
     Resolve,
     Restate,
     as_stated,
+)
+from bylaw.fitting.certification import Finish, certify
+from bylaw.fitting.conflicts import (
+    Diagnosis,
+    examine,
+    list_small_cells,
+    measure_slack,
     merge_rows,
     merge_slopes,
 )
-from bylaw.fitting.certification import Finish, certify
-from bylaw.fitting.conflicts import Diagnosis, examine, list_small_cells, measure_slack
 from bylaw.fitting.fitted_policy import (
     find_wholes,
     list_missed,
