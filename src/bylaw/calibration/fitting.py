@@ -29,7 +29,7 @@ _SHORTEST = 0.01  # way between two knots
 _LOW = 0.02  # share of rows below which a slope is hardly seen
 _ROWS_PER_KNOT = 60  # of the rarest class
 _RIDGE_BIAS, _RIDGE_SLOPE, _RIDGE_OFF = 0.1, 1.0, 20.0
-_RIDGE_LEVEL = 1e-3  # of the first biases, which only matter up to a constant
+_RIDGE_LEVEL = 1e-3  # of the first biases, which only matter up to a constant, and slope, if scores are equal
 _RIDGE_GROUP = 4.0  # of a group's parameters towards those of all rows
 _MOST_STEPS = 200
 _MOST_CURVED = 1000  # parameters whose curvature is computed
@@ -168,7 +168,7 @@ def fit_level(sample: Sample) -> tuple[float, Floats]:
     counts = np.bincount(sample.codes, sample.weights, minlength=K) + 1
     # Begin with the observed frequencies at the mean of the logarithms.
     begin = np.append(np.log(counts) - sample.logs.mean(axis=1) / spread, 1.0)
-    ridge, lower = np.append(np.full(K, _RIDGE_LEVEL), 0.0), np.append(np.full(K, -np.inf), 1e-6)
+    ridge, lower = np.full(K + 1, _RIDGE_LEVEL), np.append(np.full(K, -np.inf), 1e-6)
     design = Design("vector", K, np.zeros((K, 0)), basis, begin, ridge, lower)
     *bias, slope = fit_map(sample, design, 1 / spread).theta
     return float(slope / spread), np.array(bias)

@@ -97,6 +97,35 @@ def as_stated(found: CorrectedSolution) -> CorrectedSolution:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """Rules on prediction sets, each of which limits the share of one label's rows that miss their label.
+
+    If m of n rows miss their label, the share of new rows that miss it has a beta distribution with the
+    parameters m + 1 and n - m, as in conformal prediction.
+    """
+
+    most: Floats  # (M,): largest share of rows that may miss their label
+    counts: Floats  # (M,): rows of the label
+
+    def chances(self, shares: Floats) -> Floats:
+        """Return the chance of each rule, (M,), with these shares (M,) of rows that miss their label."""
+        misses = np.clip(shares * self.counts, 0.0, self.counts - 1e-9)
+        return special.betainc(misses + 1, self.counts - misses, self.most)
+
+    def find_margins(self, errors: float) -> Floats:
+        """Return how much smaller than stated the observed shares must be, (M,): so that the mean share of
+        new rows is as stated, or for the chance that a normal variable is within so many standard errors."""
+        if not errors:
+            return (1 - self.most) / self.counts  # m + 1 of n + 1 rows, as a mean
+        low, high, chance = np.zeros(len(self.most)), self.most, special.ndtr(errors)
+        for _ in range(40):  # bisection, to below a thousandth of a row
+            middle = (low + high) / 2
+            enough = self.chances(middle) >= chance
+            low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        return self.most - low
+
+
+@dataclass(frozen=True)
 class Correction:
     """A problem on rows of which labels or groups are known, to be fitted with one margin or another."""
 
@@ -199,15 +228,13 @@ class Correction:
         return np.where(self.exact, 1.0, own)
 
     @cached_property
-    def small_sample(self) -> Floats:
-        """(M,): margins of rules on sets, by which the mean coverage of new rows is at least the stated one:
-        of n rows that show a rule, alpha (n + 1) may be missed by a quantile, less one (conformal sets)."""
-        form, none = self.dual.form, np.zeros(self.dual.n_rules)
+    def coverage(self) -> Coverage | None:
+        """The rules on prediction sets that each limit the misses of one label; None for other rules."""
+        form = self.dual.form
         if find_separate_rules(form) is None:
-            return none
-        bounds = form.bounds * form.scales
-        kept = np.where(bounds < 0, -bounds, 1 - bounds)
-        return np.where(self.affected, kept / np.maximum(self.counts, 1) / form.scales, none)
+            return None
+        bounds = form.bounds * form.scales  # of misses, or of labels that are included, which are negative
+        return Coverage(np.where(bounds < 0, 1 + bounds, bounds), np.maximum(self.counts, 1.0))
 
     def fit(
         self,
@@ -263,7 +290,8 @@ class Correction:
                 break
             low, high = (low, margin) if chance >= CHANCE else (margin, high)
             margin = (low + high) / 2
-        return self.plain if self.affected.any() and highest < LEAST_CHANCE else best
+        noisy = self.coverage is None and self.affected.any() and highest < LEAST_CHANCE
+        return self.plain if noisy else best
 
     def hold(self, target: RuleTarget, begin: Floats) -> CorrectedSolution:
         """Return the rules held to this target, or as near to it as they can be."""
@@ -274,7 +302,7 @@ class Correction:
         of the rates as stated remains; it is measured on policies with the new coefficients."""
         form = replace(self.dual.form, couplings=predicted)
         other = replace(self, dual=self.dual.with_form(form), rates=replace(self.rates, couplings=observed))
-        kept = ("affected", "counts", "begin", "room", "errors", "trust", "exact", "small_sample", "ratios")
+        kept = ("affected", "counts", "begin", "room", "errors", "trust", "exact", "coverage", "ratios")
         other.__dict__.update({name: getattr(self, name) for name in kept})
         sample = self.uncertainty.sample.with_form(form)
         other.__dict__["uncertainty"] = replace(self.uncertainty, sample=sample)
@@ -285,16 +313,22 @@ class Correction:
         """The solution without margins."""
         return self.hold(self.make_target(0.0, 0.0), self.begin)
 
+    @cached_property
+    def bound_errors(self) -> Floats:
+        """(M,): standard errors of the observed rates without margins."""
+        at = self.plain.solution.multipliers, self.plain.dual.beta
+        return self.uncertainty.standard_errors(*at).observed
+
     def make_target(self, margin: float, held_out: float) -> RuleTarget:
         """Return the rules with margins in standard errors of the policy without any."""
-        sizes = np.zeros(self.dual.n_rules)
-        if margin:
-            at = self.plain.solution.multipliers, self.plain.dual.beta
-            observed = self.uncertainty.standard_errors(*at).observed
-            sizes = np.minimum(margin * math.sqrt(1 + held_out) * observed, ROOM * self.room)
+        sizes, errors = np.zeros(self.dual.n_rules), margin * math.sqrt(1 + held_out)
+        if self.coverage is not None:
+            sizes = np.where(self.affected, self.coverage.find_margins(errors) / self.dual.form.scales, 0.0)
+        elif margin:
+            sizes = np.minimum(errors * self.bound_errors, ROOM * self.room)
             sizes[self.dual.n_rules - self.spared :] = 0.0
             sizes[~self.exact] = 0.0  # a margin on an estimate that is mostly noise proves nothing
-        return RuleTarget(self.exact, self.trust, np.maximum(sizes, self.small_sample))
+        return RuleTarget(self.exact, self.trust, sizes)
 
     def _solve(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
         if not self.affected.any():
@@ -422,7 +456,10 @@ class Correction:
         observed = found.rates.observed[rules, None]
         chance = float((observed + draws <= self.tol).all(axis=0).mean())
         paired = self.affected[rules] & np.isfinite(self.room[rules])
-        if paired.any():
+        if self.coverage is not None:
+            misses = self.coverage.most + found.rates.observed * self.dual.form.scales
+            chance = float(self.coverage.chances(misses)[self.affected].prod())
+        elif paired.any():
             center = np.where(paired, -self.room[rules], 0.0)[:, None]
             gaps = (observed - center)[paired, 0]
             shrinkage = _draw_shrinkage(gaps, covariance[np.ix_(paired, paired)])
