@@ -6,6 +6,9 @@ Two features, two classes; P(group | x) and P(label | x, group) are known. Rates
 population are integrals over quasi-random points (Sobol) with these exact probabilities, to within a few
 hundredths of a point, so that the only noise is that of the fitted rows. Each population with each number of
 groups gets as many samples as so many minutes allow, at most 200.
+
+The chance that a policy states is compared with how often its rules hold: a table and a figure, in which the
+policies of the default and of fixed margins are sorted into bins of the stated chance.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
-from experiments.data import Remembered, save
+from experiments.data import ROOT, Remembered, save
+from experiments.figures import COLOURS, FAINT, keep, panels, percent, title
 from scipy.special import expit, softmax
 from scipy.stats import norm, qmc
 from sklearn.linear_model import LogisticRegression
@@ -39,6 +43,8 @@ SHARES = {2: (0.65, 0.35), 3: (0.5, 0.3, 0.2), 4: (0.4, 0.3, 0.2, 0.1)}
 SIZES = (500, 2000, 10_000)
 MOST_REPETITIONS = 200
 LOG_POINTS = 15  # 2 ** 15 points of the integrals
+STATED = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # bins of stated chances
+FIGURE = ROOT / "docs" / "images" / "stated_chance.png"
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "margin=0": {"margin": 0.0},
@@ -206,6 +212,52 @@ def _summarise(rows: pandas.DataFrame) -> str:
     return f"{holds:.2f} ± {noise:.2f}{stated}, error {100 * rows.error.mean():.2f} %"
 
 
+def bin_chances(found: list[dict[str, Any]]) -> pandas.DataFrame:
+    """Return how many corrected fits state a chance in each bin, its mean, how often their rules hold, and
+    the Brier score; by kind of population."""
+    frame = pandas.DataFrame(found)
+    frame = frame[(frame.variant != "correction=False") & frame.excess.notna()]
+    frame = frame.assign(
+        holds=frame.excess <= 0,
+        kind=np.where(frame.population.str.contains("hidden"), "groups hidden", "groups known"),
+        bin=pandas.cut(frame.stated, STATED, include_lowest=True),
+    )
+    frame["brier"] = (frame.holds - frame.stated) ** 2
+    by = frame.groupby(["kind", "bin"], observed=True)
+    return by.agg(
+        fits=("holds", "size"), stated=("stated", "mean"), holds=("holds", "mean"), brier=("brier", "mean")
+    ).reset_index()
+
+
+def reliability_table_of(bins: pandas.DataFrame) -> str:
+    lines = ["| | stated chance | fits | stated, mean | rules hold |", "|---|---|---|---|---|"]
+    for row in bins.itertuples():
+        noise = np.sqrt(max(row.holds * (1 - row.holds), 0.25 / row.fits) / row.fits)
+        span = f"{max(row.bin.left, 0):.0%} to {row.bin.right:.0%}"
+        lines.append(
+            f"| {row.kind} | {span} | {row.fits} | {row.stated:.2f} | {row.holds:.2f} ± {noise:.2f} |"
+        )
+    for kind, part in bins.groupby("kind", sort=False):
+        score = np.average(part.brier, weights=part.fits)
+        lines.append(f"| {kind} | Brier score {score:.3f} | {part.fits.sum()} | | |")
+    return "\n".join(lines) + "\n"
+
+
+def draw_reliability(bins: pandas.DataFrame, path: Path) -> None:
+    figure, (axis,) = panels()
+    axis.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
+    for (kind, part), color in zip(bins.groupby("kind", sort=False), COLOURS, strict=False):
+        noise = np.sqrt(np.maximum(part.holds * (1 - part.holds), 0.25 / part.fits) / part.fits)
+        axis.errorbar(part.stated, part.holds, noise, fmt="o-", color=color, label=kind, capsize=2)
+    axis.set_xlabel("chance that the policy states")
+    axis.set_ylabel("share of policies whose rules hold")
+    percent(axis.xaxis)
+    percent(axis.yaxis)
+    axis.legend(frameon=False)
+    title(axis, "How often rules hold on the population")
+    keep(figure, path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "results")
@@ -225,6 +277,9 @@ def main() -> None:
     sizes, repetitions = ((300,), 1) if quick else (SIZES, MOST_REPETITIONS)
     found = measure(integrals, sizes, repetitions, arguments.minutes)
     save(found, table_of(found), arguments.out, "populations")
+    bins = bin_chances(found)
+    (arguments.out / "reliability.md").write_text(reliability_table_of(bins))
+    draw_reliability(bins, arguments.out / "stated_chance.png" if quick else FIGURE)
 
 
 if __name__ == "__main__":
