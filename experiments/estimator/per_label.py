@@ -164,7 +164,8 @@ def margins_table_of(found: list[dict[str, Any]]) -> str:
     for row in found:
         lines.append(
             f"| {row['rows']:,} | {row['samples']} | {row['size']:.2f} | {row['stated']:.2f} "
-            f"| {row['held']:.2f} | {row['least size']:.2f} | {100 * (row['size'] / row['least size'] - 1):+.0f} % "
+            f"| {row['held']:.2f} | {row['least size']:.2f} "
+            f"| {100 * (row['size'] / row['least size'] - 1):+.0f} % "
             f"| {row['order size']:.2f} ({row['order held']:.2f}) | {row['seconds']:.2f} |"
         )
     return "\n".join(lines) + "\n"
