@@ -41,6 +41,16 @@ def test_calibrated_scores_are_left_alone(seed):
     assert select_maps(binary(expit(truth)), y, np.ones(len(y)), {"g": group}) == (None, None, {})
 
 
+def test_equal_scores_become_the_observed_frequencies():
+    """No slope can be told from a bias where all scores are equal."""
+    y = (np.random.default_rng(0).random(3000) < 0.3).astype(int)
+    found = select_maps(np.full((3000, 2), 0.5), y, np.ones(3000), {})
+    logs = np.log(np.full((2, 1), 0.5))
+    scores = found.pooled.bias[:, None] + found.pooled.weights @ logs
+    # The penalty on biases moves the share by less than one row in a thousand.
+    assert softmax(scores[:, 0])[1] == pytest.approx(y.mean(), abs=1e-3)
+
+
 @pytest.mark.parametrize("factor", [0.3, 20.0])
 def test_a_wrong_temperature_is_corrected_by_a_temperature(factor):
     P, y = multiclass(6000, 4, factor)

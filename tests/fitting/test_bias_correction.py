@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import beta, norm
 
 from bylaw import (
     ConvergenceWarning,
@@ -439,6 +439,61 @@ def test_an_automatic_margin_aims_at_all_rules_together(n_groups):
     assert one.chance < 0.855
     assert auto.chance == pytest.approx(0.95, abs=0.03)
     assert 2000 < auto.rows_needed < 4000
+
+
+def score_classes(rng, n, n_classes):
+    """Labels, and the exact log-posteriors of classes around fixed centers."""
+    centers = np.random.default_rng(0).normal(size=(n_classes, 4))
+    labels = rng.integers(0, n_classes, n)
+    x = centers[labels] + 1.2 * rng.normal(size=(n, 4))
+    return softmax(-((x[:, None] - centers) ** 2).sum(axis=2) / (2 * 1.2**2)), labels
+
+
+def share_left_out(policy, probabilities, labels):
+    included = policy.probabilities(Evidence(probabilities))[np.arange(len(labels)), labels]
+    return np.array([1 - included[labels == k].mean() for k in np.unique(labels)])
+
+
+def test_sets_with_an_automatic_margin_cover_each_label_with_the_chance_of_beta_distributions():
+    """Of n rows of a label, m are left out: the share of new rows that are is Beta(m + 1, n - m)."""
+    scores, labels = score_classes(np.random.default_rng(3), 1200, 4)
+    problem = Problem(size(), [miscoverage().given(label=k) <= 0.1 for k in range(4)])
+    policy = solve(problem, Evidence(scores), labels=labels, margin="auto")
+    counts = np.bincount(labels)
+    misses = counts * share_left_out(policy, scores, labels)
+    # Prices are found to within .3 %, which is less than one row.
+    stated = beta.cdf(0.1, misses + 1, counts - misses).prod()
+    assert policy.fitted_rates.chance == pytest.approx(stated, abs=1e-6)
+    assert 0.95 <= stated <= 0.985
+    bolder = beta.cdf(0.1, misses + 3, counts - misses - 2).prod()
+    assert bolder < 0.95  # two more rows of each label could not be left out
+
+
+@pytest.mark.slow
+def test_sets_with_an_automatic_margin_cover_each_label_of_new_rows():
+    problem = Problem(size(), [miscoverage().given(label=k) <= 0.1 for k in range(4)])
+    new = score_classes(np.random.default_rng(1), 40_000, 4)
+    held, n = {0.0: 0, "auto": 0}, 40
+    for seed in range(n):
+        scores, labels = score_classes(np.random.default_rng([seed, 2]), 600, 4)
+        for margin in held:
+            policy = solve(problem, Evidence(scores), labels=labels, margin=margin, calibrate="none")
+            held[margin] += share_left_out(policy, *new).max() <= 0.1
+    # Two standard errors of a share of 95 % below it; without a margin each label holds in about half.
+    assert held["auto"] >= n * (0.95 - 2 * np.sqrt(0.95 * 0.05 / n))
+    assert held[0.0] <= n / 2
+
+
+def test_a_margin_that_cannot_be_had_is_announced():
+    rng = np.random.default_rng(4)
+    groups, scores = rng.integers(0, 3, 300), rng.uniform(size=300)
+    evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"g": groups})
+    labels = rng.random(300) < scores
+    problem = Problem(error(), [demographic_parity("g", tol=0.02)])
+    announced = pytest.warns(GuaranteeWarning, match=r"hold on many new rows with a chance of \d+% only")
+    with announced:
+        policy = solve(problem, evidence, labels=labels, margin="auto")
+    assert policy.fitted_rates.chance < 0.5
 
 
 def test_fitted_rates_survive_a_file(rows, tmp_path):

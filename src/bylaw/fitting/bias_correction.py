@@ -39,7 +39,7 @@ Margin = float | Literal["auto"]
 FEW_ROWS = 20  # fewer tell nothing about a rate
 FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
 CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
-LEAST_CHANCE = 0.5  # where an observed margin leaves a smaller one, it fits noise and rules hold less often
+LEAST_CHANCE = 0.5  # of all rules: below it, a violation is likelier than not, and gap margins fit noise
 RAREST = 1e-3  # share of rows that a ratio divides by, for it to be held as precisely as other rates
 ROOM = 0.9  # of what two opposite rules leave, that their margins may take
 TRIALS = 5  # sizes of a margin that are tried

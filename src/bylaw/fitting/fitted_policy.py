@@ -15,7 +15,7 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
-from bylaw.fitting.bias_correction import FEW_ROWS, CorrectedSolution, Correction
+from bylaw.fitting.bias_correction import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
 from bylaw.fitting.shadow_prices import compute_prices
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
@@ -183,6 +183,21 @@ def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: Fi
             "loosen these rules, or add rows"
         )
         warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
+
+
+def warn_of_small_chance(correction: Correction, found: CorrectedSolution) -> None:
+    """Warn if, with an automatic margin, rules that hold on the fitted rows are likely to be violated on
+    others."""
+    chance, rows = correction.estimate_chance(found)
+    if chance >= LEAST_CHANCE or found.solution.status is Status.MISSED:
+        return
+    needed = "" if math.isinf(rows) else f", or fit about {rows:,.0f} rows"
+    message = (
+        "the rules hold on the fitted rows, but all of them hold on many new rows with a chance of "
+        f"{chance:.0%} only, as no margin that leaves a policy at a reasonable cost reaches the {CHANCE:.0%} "
+        f"that margin='auto' aims at. Loosen the rules, merge small groups{needed}"
+    )
+    warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 
 
 def _warn_of_empty_cells(correction: Correction) -> None:

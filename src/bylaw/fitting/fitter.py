@@ -40,6 +40,7 @@ from bylaw.fitting.fitted_policy import (
     make_policy,
     predict_actions,
     warn_of_missed_rules,
+    warn_of_small_chance,
 )
 from bylaw.fitting.hard_decisions import CONSTANT, harden, make_hard_policy
 from bylaw.fitting.linearization import compares_quotients, needs_linearization, solve_linearized
@@ -254,6 +255,8 @@ def _solve_as_observed(
         raise conflict
     if certifying:
         return certify(correction, found, certifying, confidence, finish)
+    if margin == "auto":
+        warn_of_small_chance(correction, found)
     return make_corrected_policy(correction, finish(correction, found))
 
 
