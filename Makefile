@@ -107,6 +107,7 @@ observed: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.populations
 	$(BIN)/python -m experiments.estimator.per_label
 	$(BIN)/python -m experiments.estimator.absurd
+	$(BIN)/python -m experiments.estimator.equal_terms
 
 partly-seen: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.estimator.partly_seen

@@ -231,7 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, default=HERE / "results")
-    parser.add_argument("--only", default="", help="settings whose names begin so")
+    parser.add_argument("--only", default="", help='settings whose names begin so, or "margins"')
     parser.add_argument("--quick", action="store_true", help="few classes and rows")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # the table states what is missed
@@ -244,7 +244,8 @@ def main() -> None:
         if name.startswith(arguments.only)
         for row in measure(name, load(arguments.data_dir))
     ]
-    save(found, table_of(found), arguments.out, "per_label")
+    if found:
+        save(found, table_of(found), arguments.out, "per_label")
     sizes, n_classes, n_test = (MARGIN_SIZES, 26, 100_000) if not arguments.quick else ((300,), 4, 2000)
     if not arguments.only or arguments.only == "margins":
         found = [measure_margins(n, n_classes, 2 if arguments.quick else 24, n_test) for n in sizes]

@@ -218,14 +218,16 @@ def test_an_optimiser_from_another_library_runs():
         ("known_groups", "adult.parquet", 7),
         ("populations", None, 4),
         ("per_label", None, 3),
+        ("equal_terms", "adult.parquet", 22),
     ],
 )
 def test_the_experiments_with_the_classifier_run(name, needs, lines, tmp_path):
     if needs:
         shared(needs)
     shown = run("-m", f"experiments.estimator.{name}", "--quick", "--out", tmp_path)
-    assert shown == (tmp_path / f"{name}.md").read_text()
-    n_lines = shown.count("\n") - 2  # without the head
+    table = (tmp_path / f"{name}.md").read_text()
+    assert shown.startswith(table)
+    n_lines = table.count("\n") - 2  # without the head
     assert n_lines == lines
 
 

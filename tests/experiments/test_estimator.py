@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pandas
 import pytest
-from experiments.estimator import per_label, populations
+from experiments.estimator import equal_terms, per_label, populations
 from experiments.estimator.known_groups import error_at
+from scipy.special import softmax
 
 
 def test_a_classifier_that_always_says_no_treats_groups_alike():
@@ -73,3 +74,39 @@ def test_errors_are_read_off_between_gaps_and_not_below():
     assert error_at(rows, 0.02) == pytest.approx(0.15)
     assert error_at(rows, 0.04) == 0.1
     assert np.isnan(error_at(rows, 0.005))
+
+
+def test_curves_are_compared_between_the_nearest_tolerances():
+    """The peer has a gap of 2 points and 27 % errors; our curve is a line."""
+    curve = [(0.10, 0.20), (0.00, 0.30), (0.05, 0.25)]
+    found = equal_terms.compare(curve, (0.02, 0.27))
+    assert found["error apart"] == pytest.approx(0.28 - 0.27)
+    assert found["gap apart"] == pytest.approx(0.03 - 0.02)
+
+
+def test_order_statistics_leave_out_as_few_rows_as_the_beta_distribution_demands():
+    """One of n rows may be left out if .9^n + n * .1 * .9^(n - 1) <= 1 - .95^(1 / 2) = .025: not of 45 rows
+    (.052), but of 60 (.014)."""
+    for n, left_out in ((45, 0), (60, 1)):
+        own = np.linspace(0.3, 0.9, n)
+        logits = np.log(np.column_stack([own, 1 - own]))
+        fitted = per_label.Scores(np.vstack([logits, logits[:, ::-1]]), np.repeat([0, 1], n))
+        included = per_label.order_statistic_sets(fitted, softmax(logits, axis=1))
+        assert (included[:, 0] == 0).sum() == left_out
+
+
+def test_stated_chances_are_binned():
+    rows = [
+        {"population": "parity, groups known", "variant": variant, "excess": excess, "stated": stated}
+        for variant, excess, stated in [
+            ("default", -0.01, 0.95),
+            ("default", 0.01, 0.95),
+            ("margin=0", -0.01, 0.05),
+            ("correction=False", 0.5, 0.0),
+            ("default", np.nan, 0.0),
+        ]
+    ]
+    bins = populations.bin_chances(rows)
+    assert bins.fits.tolist() == [1, 2]
+    assert bins.holds.tolist() == [1.0, 0.5]
+    assert bins.brier.tolist() == pytest.approx([0.95**2, (0.95**2 + 0.05**2) / 2])
