@@ -31,7 +31,7 @@ from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
 from bylaw.solvers.label_items import find_separate_rules
 from bylaw.solvers.screening import screen_rows
-from bylaw.solvers.shifts import NEGLIGIBLE, ObservedSolution, ShiftedRules
+from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
 
 Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
 Margin = float | Literal["auto"]
@@ -378,40 +378,6 @@ class Correction:
         """Return a solution for which nothing is to be corrected, with its observed rates."""
         rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
         return CorrectedSolution(self.dual, solution, rates, self.make_target(0.0, 0.0))
-
-    def confirm_prices(self, found: CorrectedSolution, steps: Floats, prices: Floats) -> Floats:
-        """Return the prices (M,), those of a statement scaled if they promise a saving that is not seen.
-
-        A multiplier is the slope of the predicted cost. Where few rows decide about a rule, and where a ratio
-        crosses its bound at several prices, the observed cost may fall by much less, or more, when the bound
-        is loosened. So statements about ratios, and those that promise a saving beyond the noise of the cost,
-        are loosened by their step and fitted again; if less than half or more than twice of the saving is
-        seen, their prices are those of the saving that was seen.
-
-        Parameters
-        ----------
-        found : CorrectedSolution
-        steps : array of shape (n_rules,)
-            by how much bounds are loosened, about a standard error of the rates.
-        prices : array of shape (n_rules,)
-        """
-        if not self.affected.any() or found.solution.status is not Status.CONVERGED:
-            return prices
-        multipliers, form, unit = found.solution.multipliers, self.dual.form, self.dual.loss_unit
-        places = np.array([rule.place for rule in form.rules])
-        ratios = np.zeros(len(places), bool) if self.ratios is None else self.ratios.chosen & self.affected
-        confirmed, noise = prices.copy(), unit / math.sqrt(self.dual.n_rows)
-        for place in np.unique(places):
-            chosen = places == place
-            promised = float(multipliers[chosen] @ steps[chosen])
-            if promised <= noise and not (promised > 0 and ratios[chosen].any()):
-                continue
-            looser = self.dual.with_bounds(form.bounds + np.where(chosen, steps, 0.0))
-            answer = replace(self.pose(found.target), dual=looser).solve(multipliers, rng=self.rng)
-            seen = self.rates.measure_cost(found.dual.tally(multipliers)) - answer.cost
-            if not promised / 2 <= seen <= 2 * promised:
-                confirmed[chosen] *= max(seen, NEGLIGIBLE * unit) / promised
-        return confirmed
 
     # Joint chances, by draws of normal vectors with the covariance of the observed rates.
 

@@ -16,7 +16,7 @@ from bylaw._base.validation import MIN_CELL
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
 from bylaw.fitting.bias_correction import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
-from bylaw.fitting.shadow_prices import compute_prices
+from bylaw.fitting.shadow_prices import compute_prices, confirm_prices
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, measure_wholes
@@ -111,7 +111,8 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     tightened = found.shift * form.scales / wholes
     prices = compute_prices(form, found.solution.multipliers)
     if found.hard is None:
-        prices = correction.confirm_prices(found, _choose_steps(correction, wholes), prices)
+        units = wholes / form.scales
+        prices = confirm_prices(correction, found, prices, units, find_shares(form))
     policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted, prices)
     return policy if found.hard is None else add_hard(policy, found.hard)
 
@@ -138,16 +139,6 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
     softness = correction.dual.beta / found.dual.beta
     seen = bool(correction.affected.any())
     return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness, seen)
-
-
-def _choose_steps(correction: Correction, wholes: Floats) -> Floats:
-    """Return by how much to loosen the rules of each statement, (M,), to see whether their prices are right:
-    by the largest of their standard errors, each by its share of a change in the level."""
-    form = correction.dual.form
-    units, places = wholes / form.scales, np.array([rule.place for rule in form.rules])
-    errors = np.zeros(places.max() + 1)
-    np.maximum.at(errors, places, correction.errors.observed / units)
-    return errors[places] * find_shares(form) * units
 
 
 def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:

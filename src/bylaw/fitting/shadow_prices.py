@@ -1,4 +1,4 @@
-"""Shadow prices of rules whose multipliers are not unique.
+"""Shadow prices: of rules whose multipliers are not unique, and of observed rules.
 
 At a bound of zero, opposite rules hold with equality and their multipliers cancel, as do those of all groups
 against the overall rate: many multipliers lambda >= 0 decide alike, and with b = 0 they have the same value
@@ -8,12 +8,15 @@ cost is convex in the bounds. So these prices are reported: a small linear progr
 Multipliers decide alike if they differ by what is the same for all actions of a row. Features depend on each
 other: the probabilities of all values of an attribute add up to that of what is left of an event. So the last
 value of each attribute is written as the rest.
+
+Multipliers of observed rules are slopes of the predicted cost, which are checked against observed costs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -21,8 +24,11 @@ from scipy.optimize import linprog
 
 from bylaw._base.matrices import as_dense
 from bylaw._base.typing import Floats, Value
+from bylaw.fitting.bias_correction import CorrectedSolution, Correction
 from bylaw.formulation.linear_form import Feature, FeatureMap, LinearForm
+from bylaw.formulation.solution import Status
 from bylaw.language.expressions import LABEL, Conditions
+from bylaw.solvers.shifts import NEGLIGIBLE
 
 _ZERO = 1e-12  # a bound, in units of the dual
 _MOST_RULES, _MOST_VALUES = 400, 4_000_000  # of bound zero, and of the linear program's matrix
@@ -34,6 +40,50 @@ def compute_prices(form: LinearForm, multipliers: Floats) -> Floats:
     """The price of each rule in its own units, (M,): the derivative of the least cost as bounds are
     loosened."""
     return form.prices(find_least_multipliers(form, multipliers))
+
+
+def confirm_prices(
+    correction: Correction, found: CorrectedSolution, prices: Floats, units: Floats, shares: Floats
+) -> Floats:
+    """Return the prices (M,) of observed rules, those of a statement scaled if they promise a saving that
+    the rows do not show.
+
+    A multiplier is the slope of the predicted cost. Where few rows decide about a rule, and where a ratio
+    crosses its bound at several prices, the observed cost may fall by much less, or more, when the bound
+    is loosened. So statements about ratios, and those that promise a saving beyond the noise of the cost,
+    are loosened by about a standard error of their rates and fitted again; if less than half or more than
+    twice of the saving is seen, their prices are those of the saving that was seen.
+
+    Parameters
+    ----------
+    correction : Correction
+    found : CorrectedSolution
+    prices : array of shape (n_rules,)
+    units : array of shape (n_rules,)
+        a rule's own unit in that of the dual.
+    shares : array of shape (n_rules,)
+        how far each rule moves with the level of its statement.
+    """
+    if not correction.affected.any() or found.solution.status is not Status.CONVERGED:
+        return prices
+    dual, multipliers, ratios = correction.dual, found.solution.multipliers, correction.ratios
+    places = np.array([rule.place for rule in dual.form.rules])
+    errors = np.zeros(places.max() + 1)
+    np.maximum.at(errors, places, correction.errors.observed / units)
+    steps = errors[places] * shares * units
+    is_ratio = np.zeros(len(places), bool) if ratios is None else ratios.chosen & correction.affected
+    confirmed, noise = prices.copy(), dual.loss_unit / math.sqrt(dual.n_rows)
+    for place in np.unique(places):
+        chosen = places == place
+        promised = float(multipliers[chosen] @ steps[chosen])
+        if promised <= noise and not (promised > 0 and is_ratio[chosen].any()):
+            continue
+        looser = dual.with_bounds(dual.form.bounds + np.where(chosen, steps, 0.0))
+        answer = replace(correction.pose(found.target), dual=looser).solve(multipliers, rng=correction.rng)
+        seen = correction.rates.measure_cost(found.dual.tally(multipliers)) - answer.cost
+        if not promised / 2 <= seen <= 2 * promised:
+            confirmed[chosen] *= max(seen, NEGLIGIBLE * dual.loss_unit) / promised
+    return confirmed
 
 
 def find_least_multipliers(form: LinearForm, multipliers: Floats) -> Floats:
