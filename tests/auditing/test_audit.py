@@ -403,13 +403,35 @@ def test_costs_are_judged_within_limits_and_not_without():
         audit(POLICY, HELD, rules=rule, limits={"visit": 1})
 
 
-def test_weights_that_are_all_alike_change_nothing():
-    rule = selected(1).given(sex="F") - selected(1) <= 0.05
-    plain, weighted = (
-        audit(POLICY, rows, rules=rule).rules[0]
-        for rows in (HELD, HELD.with_columns(weights=np.full(6000, 7.0)))
+def test_weights_that_are_all_the_largest_change_nothing():
+    rule, weighted = selected(1).given(sex="F") - selected(1) <= 0.05, HELD.with_columns(weights=np.full(6000, 7.0))
+    plain, alike, light = (
+        audit(POLICY, rows, rules=rule, largest_weight=largest).rules[0]
+        for rows, largest in ((HELD, None), (weighted, 7.0), (weighted, 70.0))
     )
-    assert (weighted.lower, weighted.upper) == pytest.approx((plain.lower, plain.upper))
+    assert (alike.lower, alike.upper) == pytest.approx((plain.lower, plain.upper))
+    assert light.upper > plain.upper
+    assert light.estimate == pytest.approx(plain.estimate)
+    unknown = audit(POLICY, weighted, rules=rule).rules[0]
+    assert (unknown.verdict, unknown.remedy) == ("not judged", Remedy("pass_largest_weight"))
+
+
+def test_heavy_rows_that_no_sample_shows_are_not_certified_away():
+    """Of the rows, 0.3 % weigh 100 and are all wrong, so that the weighted error is 0.27. Most samples of 100
+    rows have none of them, and show an error of less than 0.1. A rule that the error is at most 0.26 does not
+    hold, and is certified in at most 5 % of the samples (here plus three standard errors)."""
+    rng, n, repetitions, certified = np.random.default_rng(0), 100, 200, 0
+    rest = (0.27 * (0.997 + 0.3) - 0.3) / 0.997  # the share of wrong rows among the others
+    for _ in range(repetitions):
+        heavy = rng.random(n) < 0.003
+        wrong = np.where(heavy, True, rng.random(n) < rest)
+        evidence = Evidence(rng.dirichlet([1, 1], n), weights=np.where(heavy, 100.0, 1.0))
+        labels = rng.integers(2, size=n)
+        decisions = np.eye(2)[np.where(wrong, 1 - labels, labels)]
+        rows = HeldOutSample(observe(evidence, labels), decisions, ALONE.action_space, True, largest_weight=100)
+        hypothesis = rows.make_hypothesis(error() <= 0.26)
+        certified += HypothesisTest(hypothesis, "betting").p_value(0.05) <= 0.05
+    assert certified <= repetitions * 0.05 + 3 * math.sqrt(repetitions * 0.05 * 0.95)
 
 
 def test_the_largest_weight_that_can_be():

@@ -245,7 +245,8 @@ def audit(
     limits : dict, optional
         {name: (least, most)} of costs in `custom(name)`; without them, rules on such costs are not judged.
     largest_weight : float, optional
-        the largest weight that any row can have. Where weights differ, rules are not judged without it.
+        the largest weight that any row of the population can have. Rows with a weight column are not
+        judged without it, even if their weights are equal: heavier rows may be absent from the sample.
     confidence : float
         of each bound and each certificate; 0.95 is right in 95 of 100 audits.
     method : "betting", "hoeffding_bentkus" or "clopper_pearson"

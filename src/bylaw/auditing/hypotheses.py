@@ -216,11 +216,6 @@ class HeldOutSample:
     def _ordered_values(self) -> dict[tuple[Rate, float, float], Floats]:
         return {}
 
-    @cached_property
-    def _ordered_weights(self) -> Floats:
-        """(n_rows,)."""
-        return self._relative_weights[self._order]
-
     def _measure_sizes(self, event: Event) -> Floats:
         """(n_rows,): how much each row counts in an event, at most one."""
         sizes = self.among(event.conditions) * self._relative_weights
@@ -239,7 +234,7 @@ class HeldOutSample:
         """What was predicted for each row less what was for its companions; None if there are none, or if
         nothing predicts the event and the rate together."""
         more = self.unlabelled
-        if more is None or self._weighted or not len(more.seen) // len(self.seen):
+        if more is None or (self._relative_weights != 1).any() or not len(more.seen) // len(self.seen):
             return None
         try:
             mine, others = (part._predict(rate, event, limits) for part in (self._predicted, more))
@@ -301,16 +296,10 @@ class HeldOutSample:
 
     @cached_property
     def _relative_weights(self) -> Floats:
-        """(n_rows,): at most one; all one where those that count do so alike."""
-        if not self._weighted:
-            return np.ones(len(self.seen))
-        return self.seen.row_weights / (self.largest_weight or 1.0)
-
-    @cached_property
-    def _weighted(self) -> bool:
-        """Whether some rows count more than others."""
+        """Weights as shares of the largest that any row can have, (n_rows,). That may be heavier than all
+        rows of the sample, even if these have equal weights."""
         weights = self.seen.weights
-        return weights is not None and bool(np.ptp(weights[weights > 0]) > 0)
+        return np.ones(len(self.seen)) if weights is None else weights / (self.largest_weight or weights.max())
 
     def _is_impossible(self, event: Conditions) -> bool:
         groups = ((self.seen.groups.get(name), value) for name, value in event)
@@ -329,9 +318,9 @@ class HeldOutSample:
                     f"it refers to {name}, of which only probabilities are known",
                     Remedy("pass_true_groups", name),
                 )
-        if self._weighted and self.largest_weight is None and not self.estimated:
+        if self.seen.weights is not None and self.largest_weight is None and not self.estimated:
             return Untestable(
-                "rows have different weights, and the largest that a row can have is not known",
+                "rows have weights, and the largest that a row can have is not known",
                 Remedy("pass_largest_weight"),
             )
         for name in (a.reads("cost") for a, _ in rate.terms):
