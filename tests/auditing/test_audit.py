@@ -279,6 +279,28 @@ def test_decisions_that_were_taken_are_judged_by_themselves():
         audit(POLICY, HELD, labels=Y, method="clopper_pearson")
 
 
+def test_decisions_of_another_policy_are_refused():
+    """Also of one without chance, for sets, and where a single row is another's. What the policy itself takes,
+    however it is drawn, is judged, of scores written with five digits, too."""
+    loose = rejected() <= 0.9
+    hard = solve(Problem(error(), [rejected() <= 0.15]), FIT, lottery=False)
+    sets = solve(Problem(miscoverage(), [size() <= 1.2], decisions="sets"), FIT)
+    rules = [loose, loose, "size() <= 1.9"]
+    written = HELD.with_columns(probabilities=np.round(HELD.probabilities, 5))
+    for policy, rule in zip((POLICY, hard, sets), rules, strict=True):
+        own = policy.decide(HELD, rng=0)
+        for rows in (HELD, written):
+            assert audit(policy, rows, decisions=own, rules=rule).rules[0].verdict == "certified"
+        clear = int(abs(HELD.probabilities[:, 0] - 0.5).argmax())  # decided without doubt
+        other = own.copy()
+        other[clear] = ~own[clear] if policy is sets else 1 - own[clear]
+        with pytest.raises(EvidenceError, match=f"got 1 of 6,000 .* the first of them in row {clear}. .*audit"):
+            audit(policy, HELD, decisions=other, rules=rule)
+    foreign = solve(Problem(error(), [rejected() <= 0.4]), FIT).decide(HELD, rng=0)
+    with pytest.raises(EvidenceError, match="taken by another policy"):
+        audit(POLICY, HELD, decisions=foreign, rules=loose)
+
+
 @pytest.mark.parametrize("method", ["betting", "hoeffding_bentkus"])
 def test_methods_agree_on_what_is_clear(method):
     found = audit(POLICY, HELD, labels=Y, rules=[rejected() <= 0.2, rejected() <= 0.05], method=method)
