@@ -205,10 +205,10 @@ class BettingTest:
         """The game, and the hypotheses that are refuted without one."""
         _, sign, target, level = question
         means, certain = self._split(sign, target, level)
-        goal, top = -np.log(level - self.spend(level)), self._tops(sign)
+        top = self._tops(sign)
         # A rule holds at its bound, too: that it is broken is refuted there, that it holds is not.
         impossible = np.where(sign > 0, target >= top, target > top)
-        return self._set_up(sign, means, goal), certain | impossible
+        return self._set_up(sign, target, level, means), certain | impossible
 
     def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Means (n_hypotheses, n_corners, n_events) that add up to the target, and where there are none."""
@@ -216,15 +216,21 @@ class BettingTest:
         if len(self.samples) == 1:
             return target[:, None, None], certain
         free_top = np.where(sign > 0, self.high[0], -self.low[0])
+        free_bottom = np.where(sign > 0, self.low[0], -self.high[0])
         ends = np.array([self._confine(one) for one in level.tolist()])  # (n_hypotheses, n_nuisances, 2)
         low, high = np.where(sign[:, None, None] > 0, ends, -ends[:, :, ::-1]).transpose(2, 0, 1)
-        if len(self.samples) == 2:  # the first mean is at most its limit
+        if len(self.samples) == 2:  # the first mean is within its limits
             low = np.maximum(low, (target - free_top)[:, None])
             certain = (low > high)[:, 0]
-        corners = np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
-        others = np.where(corners, high[:, None], low[:, None])
+            low, high = (np.minimum(end, (target - free_bottom)[:, None]) for end in (low, high))
+        others = np.where(self._corners, high[:, None], low[:, None])
         first = target[:, None] - others.sum(axis=2)
         return np.concatenate([first[:, :, None], others], axis=2), certain
+
+    @cached_property
+    def _corners(self) -> NDArray[np.bool_]:
+        """(n_corners, n_nuisances): whether each nuisance is at the upper end of its interval."""
+        return np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
 
     def _confine(self, level: float) -> Floats:
         """(n_nuisances, 2): the intervals of the nuisances for a test of this level."""
@@ -237,21 +243,27 @@ class BettingTest:
     def _confined(self) -> dict[float, Floats]:
         return {}
 
-    def _set_up(self, sign: Floats, means: Floats, goal: Floats) -> _Game:
-        blocks, kappa = self.blocks, self._kappa[:, None, None]
+    def _set_up(self, sign: Floats, target: Floats, level: Floats, means: Floats) -> _Game:
+        blocks, kappa, n_guessed = self.blocks, self._kappa[:, None, None], means.shape[1]
+        # Stakes must not depend on rows to come. So they follow a player who guesses the nuisances from the
+        # rows before each block, and the means at the corners only judge what these stakes have won.
+        means = np.broadcast_to(means, (len(blocks.sums), *means.shape))
+        if len(self.samples) > 1:
+            means = np.concatenate([self._guess(sign, target, level), means], axis=2)
         signs = np.broadcast_to(-sign[:, None, None], means.shape)
         direction = np.concatenate([means * kappa, signs * kappa], axis=3)
-        loss, most = self._limits(sign, means, kappa)
+        loss, most = self._limits(sign, target, kappa[:, :, 0])
         prior = (loss + most) ** 2 / 4  # the most that the variance can be
         if self.predicted:
-            eta = self._regress(direction)
+            eta = self._regress(direction[:, :, :n_guessed])
             direction = np.concatenate([direction, -eta * direction], axis=3)
             loss = loss + eta[:, :, 0, 0] * (loss + most)
-        past = np.maximum(_square(direction, blocks.products_before), 0).max(axis=2)
+        past = np.maximum(_square(direction[:, :, :n_guessed], blocks.products_before), 0).max(axis=2)
         variance = (past + prior) / (blocks.rows_before + 1)
         left = np.sqrt((blocks.n_rows - blocks.rows_before) * variance)
         direction = direction / loss[:, :, None, None]
         squares = _square(direction, blocks.products)
+        goal = -np.log(level - self.spend(level))
         return _Game(direction, squares, loss / left, blocks.bets, blocks.bundle, goal)
 
     @cached_property
@@ -276,14 +288,35 @@ class BettingTest:
         eta = np.where(both**2 > _EXPLAINED * own * plain, np.clip(both / own, 0.0, 1.0), 0.0)
         return eta[:, :, None, None]
 
-    def _limits(self, sign: Floats, means: Floats, kappa: Floats) -> tuple[Floats, Floats]:
-        """The most that a row can lose and win, (n_blocks, n_hypotheses), whatever the corner."""
-        up = np.where(sign[:, None] > 0, self.high, -self.low)[:, None]
-        down = np.where(sign[:, None] > 0, self.low, -self.high)[:, None]
-        loss, most = kappa * np.maximum(up - means, 0), kappa * np.maximum(means - down, 0)
+    def _guess(self, sign: Floats, target: Floats, level: Floats) -> Floats:
+        """Means that add up to the target, with nuisances at the corners that the rows before each block lead
+        to expect, (n_blocks, n_hypotheses, n_corners, n_events)."""
+        n, blocks = len(self.samples), self.blocks
+        low, width = self.low[1:], np.maximum((self.high - self.low)[1:], _TINY)
+        sizes, amounts = blocks.sums_before[:, 1:n], blocks.sums_before[:, n + 1 : 2 * n]
+        places = ((amounts - low * sizes) / width + 0.25) / (sizes + 0.5)  # of the means in their ranges
+        places = places.clip(0.0, 1.0)[:, None]
+        rows = blocks.n_rows / self._kappa[:, None, 1:]  # of each event in the end
+        effort = np.log(2 * (n - 1) / self.spend(level))[:, None] / rows
+        reach, skew = np.sqrt(2 * effort * places * (1 - places)), effort * (1 - 2 * places) * 2 / 3
+        ends = low + width * np.stack([places - reach + skew, places + reach + skew]).clip(0.0, 1.0)
+        ends = np.where(sign[:, None] > 0, ends, -ends[::-1])[:, :, :, None]
+        others = np.where(self._corners, ends[1], ends[0])
+        first = target[:, None, None] - others.sum(axis=3, keepdims=True)
+        return np.concatenate([first, others], axis=3)
+
+    def _limits(self, sign: Floats, target: Floats, kappa: Floats) -> tuple[Floats, Floats]:
+        """The most that a row can lose and win, (n_blocks, n_hypotheses), whatever the nuisances are."""
+        up = np.where(sign[:, None] > 0, self.high, -self.low)
+        down = np.where(sign[:, None] > 0, self.low, -self.high)
+        least, most = down.copy(), up.copy()  # of the means
+        least[:, 0], most[:, 0] = target - up[:, 1:].sum(axis=1), target - down[:, 1:].sum(axis=1)
+        if len(self.samples) == 2:
+            least, most = np.maximum(least, down), np.minimum(most, up)
+        loss, win = kappa * np.maximum(up - least, 0), kappa * np.maximum(most - down, 0)
         together = np.max if self.disjoint else np.sum
-        loss, most = (together(part, axis=3).max(axis=2) for part in (loss, most))
-        return np.maximum(loss, _LEAST), most
+        loss, win = together(loss, axis=2), together(win, axis=2)
+        return np.maximum(loss, _LEAST), win
 
 
 def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float, float]]:
@@ -346,15 +379,16 @@ def _play(games: Sequence[_Game]) -> Floats:
     bundle = np.array([game.bundle for game in games])[:, None, None]
     boldest = np.where(bundle == 1, _BOLDEST, _CAREFUL) / bundle
     capital = np.zeros(squares.shape[1:])
-    worst = best = np.zeros(goal.shape)
+    ahead = best = np.zeros(goal.shape)
+    n_guessed = capital.shape[2] // 2  # the first half of the corners is guessed, and sets the stakes
     for block in range(len(reach)):
-        share = np.exp(np.minimum(np.maximum(worst - goal - _BEYOND, _FAR), _NEAR))
+        share = np.exp(np.minimum(np.maximum(ahead - goal - _BEYOND, _FAR), _NEAR))
         stake = np.minimum(_aim(share) * reach[block], _BOLDEST)[:, :, None]
         won = direction[block].reshape(len(games), -1, direction.shape[-1]) @ bets[block].transpose(0, 2, 1)
         capital += _win(stake, won.reshape(*capital.shape, -1), squares[block], boldest)
-        worst = capital.min(axis=2)
-        best = np.maximum(best, worst)
-        if (reached := worst >= goal).any():
+        best = np.maximum(best, capital[:, :, n_guessed:].min(axis=2))
+        ahead = capital[:, :, : max(n_guessed, 1)].min(axis=2)
+        if (reached := ahead >= goal).any():
             goal = goal + _NEXT * reached
     return best
 
