@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.hashing import order_by_content
+from bylaw._base.hashing import hash_rows, order_by_content
 from bylaw._base.typing import Floats, Mask
 from bylaw._base.validation import check_positive
 from bylaw.auditing.betting import BettingTest, find_bounds, find_p_values
@@ -162,7 +162,7 @@ class HeldOutSample:
             self._sample(part, event, size) for (event, part), size in zip(parts.items(), sizes, strict=True)
         ]
         rows = min(map(count_effective, sizes))
-        return Hypothesis(tuple(samples), are_disjoint(tuple(parts)), rows, excess.constant)
+        return Hypothesis(_shuffle(samples), are_disjoint(tuple(parts)), rows, excess.constant)
 
     def make_samples(self, rule: Rule) -> tuple[Sample, ...]:
         """Of the events of a rule, one each; some may have no rows."""
@@ -257,8 +257,7 @@ class HeldOutSample:
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
-        """(n_rows,): in which rows are bet on. It depends on what is in the rows alone: on scores and
-        decisions and, among rows that are alike in these, on all the rest."""
+        """(n_rows,): an order of the rows that depends on their content and not on how they come."""
         if self.arrived:
             return np.arange(len(self.seen))
         before = self.seen.predicted if isinstance(self.seen, ObservedRows) else self.seen
@@ -331,6 +330,21 @@ class HeldOutSample:
             if name is not None and name not in self.limits:
                 return Untestable(f"the range of {name!r} is not known", Remedy("pass_limits", name))
         return None
+
+
+def _shuffle(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Put the rows of the samples, which are ordered by content, in a random order that depends on what is
+    tested: weights, values and differences.
+
+    Rows are independent, so given which rows there are, each order of them is equally likely. An order that
+    is drawn at random, once for each set of rows, leaves that so, whatever order the table had. The seed must
+    tell sets of rows apart: if it covered scores alone, and these were constant, all samples of one size
+    would be sorted by label and then shuffled alike.
+    """
+    columns = [column for sample in samples for column in sample.list_columns()]
+    seed = int(hash_rows(columns).sum(dtype=np.uint64))
+    order = np.random.default_rng(seed).permutation(len(columns[0]))
+    return tuple(sample.take(order) for sample in samples)
 
 
 def list_names(rate: Rate, space: ActionSpace) -> set[str]:
