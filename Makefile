@@ -142,6 +142,7 @@ privacy: $(VENV)/.installed-test
 guarantee: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.guarantee
 	$(BIN)/python -m experiments.certificates.selective
+	$(BIN)/python -m experiments.certificates.mapie
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.run

@@ -133,9 +133,8 @@ def test_all_together_needs_no_correction_but_each_alone_does():
     """Two rules with p between delta/2 and delta: together they hold, and nobody can say which one does."""
     rate = float(LAW[:, 2].mean())
     targets = np.linspace(rate + 0.005, rate + 0.02, 60)
-    p_values = [audit(POLICY, HELD, rules=rejected() <= t).rules[0].p_value for t in targets]
-    target = next(t for t, p in zip(targets, p_values, strict=True) if 0.026 < p < 0.049)
-    both = audit(POLICY, HELD, rules=[rejected() <= target, accepted() >= 1 - target])
+    several = (audit(POLICY, HELD, rules=[rejected() <= t, accepted() >= 1 - t]) for t in targets)
+    both = next(one for one in several if all(0.026 < rule.p_value < 0.049 for rule in one.rules))
     assert both.verdict == "certified"
     assert {str(rule.verdict) for rule in both.rules} == {"undecided"}
 
@@ -272,8 +271,10 @@ def test_decisions_that_were_taken_are_judged_by_themselves():
     by_name = {rule.rule: rule for rule in found.rules}
     assert by_name["rejected() <= 0.15"].estimate == pytest.approx((taken == "reject").mean())
     assert found.random == 0
-    assert "more than two values" in by_name["error() <= 0.32 * accepted()"].reason
-    assert by_name["error() <= 0.32 * accepted()"].remedy == Remedy("choose_method", "betting")
+    assert by_name["error() <= 0.32 * accepted()"].rows == (taken != "reject").sum()
+    mixed = audit(POLICY, HELD, labels=Y, decisions=taken, method="clopper_pearson", rules="error() + 0.5 * rejected() <= 0.9")
+    assert "more than two values" in mixed.rules[0].reason
+    assert mixed.rules[0].remedy == Remedy("choose_method", "betting")
     assert by_name["selected(1).given(sex='F') - selected(1) <= 0.06"].verdict != "not judged"
     with pytest.raises(OptionError, match="not random"):
         audit(POLICY, HELD, labels=Y, method="clopper_pearson")
@@ -765,7 +766,7 @@ def test_unlabelled_rows_and_hidden_groups_give_no_false_certificate(text):
         wrong += sharp.verdict == "certified"
         width, plain = width + sharp.upper - sharp.lower, plain + dull.upper - dull.lower
     assert wrong <= 25 * (0.05 + 3 * math.sqrt(0.05 * 0.95 / 25))
-    assert width <= 1.04 * plain
+    assert width <= 1.08 * plain
 
 
 def test_groups_that_contradict_those_of_the_decisions_are_refused():

@@ -50,6 +50,7 @@ class Hypothesis:
     disjoint: bool  # no row is in two events
     rows: float  # effective sample size; of several samples, that of the smallest
     constant: float
+    of_ratio: bool = False  # of a rule a <= level * b, the rate is a / b - level; otherwise a - level * b
 
 
 class HypothesisTest:
@@ -151,6 +152,8 @@ class HeldOutSample:
             return restricted.make_hypothesis(rule)
         if (obstacle := self._find_obstacle(excess)) is not None:
             return obstacle
+        if not self.estimated and (ratio := self._make_ratio_hypothesis(rule)) is not None:
+            return ratio
         parts, sizes = excess.by_event(), list[Floats]()
         for event in parts:
             if self._is_impossible(event.conditions) or not self.among(event.conditions).any():
@@ -163,6 +166,31 @@ class HeldOutSample:
         ]
         rows = min(map(count_effective, sizes))
         return Hypothesis(_shuffle(samples), are_disjoint(tuple(parts)), rows, excess.constant)
+
+    def _make_ratio_hypothesis(self, rule: Rule) -> Hypothesis | None:
+        """A rule such as error() <= 0.1 * accepted() as one about the mean among the rows that count in b;
+        None unless no row can have more of a than of b. Rows without b then tell nothing, and if each of the
+        others has a or not, their counts tell all."""
+        excess = rule.excess.resolve(self.space.classes)
+        parts = excess.by_event()
+        event = next(iter(parts), None)
+        if rule.factor is None or rule.sense != "<=" or excess.constant or len(parts) != 1 or event.whole:
+            return None
+        share, whole = (drop_conditions(rate.resolve(self.space.classes)) for rate in (rule.left, rule.factor))
+        label, space = dict(event.conditions).get(LABEL), self.space
+        if not (share.is_probability and whole.is_probability and 0 < rule.level < 1):
+            return None
+        lacks = bound_rate(share - whole, space, label)[1] > 0 or bound_rate(share, space, label)[0] < 0
+        if lacks or bound_rate(whole, space, label)[1] > 1:
+            return None
+        sizes = self.among(event.conditions) * self._relative_weights * np.clip(self.values(whole), 0.0, 1.0)
+        if sizes.sum() <= NEVER:
+            return None
+        low, high = -rule.level, 1 - rule.level
+        amounts = self.among(event.conditions) * self._relative_weights * self.values(drop_conditions(excess))
+        order = self._order
+        sample = Sample(sizes[order], np.clip(amounts, low * sizes, high * sizes)[order], low, high)
+        return Hypothesis(_shuffle([sample]), True, count_effective(sizes), 0.0, of_ratio=True)
 
     def make_samples(self, rule: Rule) -> tuple[Sample, ...]:
         """Of the events of a rule, one each; some may have no rows."""
@@ -339,9 +367,13 @@ def _shuffle(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     Rows are independent, so given which rows there are, each order of them is equally likely. An order that
     is drawn at random, once for each set of rows, leaves that so, whatever order the table had. The seed must
     tell sets of rows apart: if it covered scores alone, and these were constant, all samples of one size
-    would be sorted by label and then shuffled alike.
+    would be sorted by label and then shuffled alike. It goes by places within ranges, so that a rule has the
+    same order at all its levels.
     """
-    columns = [column for sample in samples for column in sample.list_columns()]
+    columns = []
+    for sample in samples:
+        places = (sample.amounts - sample.lowest * sample.sizes) / (sample.range or 1.0)
+        columns += [sample.sizes, np.round(places, 6)]
     seed = int(hash_rows(columns).sum(dtype=np.uint64))
     order = np.random.default_rng(seed).permutation(len(columns[0]))
     return tuple(sample.take(order) for sample in samples)

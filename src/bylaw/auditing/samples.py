@@ -40,10 +40,6 @@ class Sample:
         total = float(self.sizes.sum())
         return float(self.amounts.sum()) / total if total else math.nan
 
-    def list_columns(self) -> list[Floats]:
-        """Sizes and amounts, and their differences, (n_rows,) each."""
-        return [self.sizes, self.amounts, *(self.differences or ())]
-
     def take(self, order: NDArray[np.intp]) -> Sample:
         """The rows in another order."""
         differences = self.differences and Differences(*(column[order] for column in self.differences))
