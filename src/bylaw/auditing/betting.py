@@ -204,8 +204,12 @@ class BettingTest:
     """
 
     def __init__(self, samples: Sequence[Sample], disjoint: bool) -> None:
-        # The rarest event has the free mean. That depends on who is in the events, not on their values.
+        # The rarest event has the free mean, where who is in which event is taken as given or makes no
+        # difference, since one event is a part of the next. Otherwise the choice must not depend on the rows.
         self.samples = sorted(samples, key=lambda sample: sample.sizes.sum())
+        given = disjoint and all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in samples)
+        if not given and any((a.sizes > b.sizes).any() for a, b in itertools.pairwise(self.samples)):
+            self.samples = list(samples)
         self.disjoint = disjoint
         self.low = np.array([s.lowest for s in self.samples])
         self.high = np.array([s.highest for s in self.samples])
