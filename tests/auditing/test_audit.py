@@ -272,7 +272,14 @@ def test_decisions_that_were_taken_are_judged_by_themselves():
     assert by_name["rejected() <= 0.15"].estimate == pytest.approx((taken == "reject").mean())
     assert found.random == 0
     assert by_name["error() <= 0.32 * accepted()"].rows == (taken != "reject").sum()
-    mixed = audit(POLICY, HELD, labels=Y, decisions=taken, method="clopper_pearson", rules="error() + 0.5 * rejected() <= 0.9")
+    mixed = audit(
+        POLICY,
+        HELD,
+        labels=Y,
+        decisions=taken,
+        method="clopper_pearson",
+        rules="error() + 0.5 * rejected() <= 0.9",
+    )
     assert "more than two values" in mixed.rules[0].reason
     assert mixed.rules[0].remedy == Remedy("choose_method", "betting")
     assert by_name["selected(1).given(sex='F') - selected(1) <= 0.06"].verdict != "not judged"
@@ -281,7 +288,7 @@ def test_decisions_that_were_taken_are_judged_by_themselves():
 
 
 def test_decisions_of_another_policy_are_refused():
-    """Also of one without chance, for sets, and where a single row is another's. What the policy itself takes,
+    """Also of one without chance, for sets, and where a single row is another's. What the policy takes,
     however it is drawn, is judged, of scores written with five digits, too."""
     loose = rejected() <= 0.9
     hard = solve(Problem(error(), [rejected() <= 0.15]), FIT, lottery=False)
@@ -295,7 +302,9 @@ def test_decisions_of_another_policy_are_refused():
         clear = int(abs(HELD.probabilities[:, 0] - 0.5).argmax())  # decided without doubt
         other = own.copy()
         other[clear] = ~own[clear] if policy is sets else 1 - own[clear]
-        with pytest.raises(EvidenceError, match=f"got 1 of 6,000 .* the first of them in row {clear}. .*audit"):
+        with pytest.raises(
+            EvidenceError, match=f"got 1 of 6,000 .* the first of them in row {clear}. .*audit"
+        ):
             audit(policy, HELD, decisions=other, rules=rule)
     foreign = solve(Problem(error(), [rejected() <= 0.4]), FIT).decide(HELD, rng=0)
     with pytest.raises(EvidenceError, match="taken by another policy"):
@@ -427,7 +436,10 @@ def test_costs_are_judged_within_limits_and_not_without():
 
 
 def test_weights_that_are_all_the_largest_change_nothing():
-    rule, weighted = selected(1).given(sex="F") - selected(1) <= 0.05, HELD.with_columns(weights=np.full(6000, 7.0))
+    rule, weighted = (
+        selected(1).given(sex="F") - selected(1) <= 0.05,
+        HELD.with_columns(weights=np.full(6000, 7.0)),
+    )
     plain, alike, light = (
         audit(POLICY, rows, rules=rule, largest_weight=largest).rules[0]
         for rows, largest in ((HELD, None), (weighted, 7.0), (weighted, 70.0))
@@ -451,7 +463,9 @@ def test_heavy_rows_that_no_sample_shows_are_not_certified_away():
         evidence = Evidence(rng.dirichlet([1, 1], n), weights=np.where(heavy, 100.0, 1.0))
         labels = rng.integers(2, size=n)
         decisions = np.eye(2)[np.where(wrong, 1 - labels, labels)]
-        rows = HeldOutSample(observe(evidence, labels), decisions, ALONE.action_space, True, largest_weight=100)
+        rows = HeldOutSample(
+            observe(evidence, labels), decisions, ALONE.action_space, True, largest_weight=100
+        )
         hypothesis = rows.make_hypothesis(error() <= 0.26)
         certified += HypothesisTest(hypothesis, "betting").p_value(0.05) <= 0.05
     assert certified <= repetitions * 0.05 + 3 * math.sqrt(repetitions * 0.05 * 0.95)

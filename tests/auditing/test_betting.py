@@ -87,7 +87,9 @@ def test_where_each_row_has_one_of_two_values_betting_is_the_exact_test():
         values = (rng.random(n) < rate).astype(float)
         for target, sign in ((1.3 * rate, 1), (0.7 * rate, -1)):
             k = values[:-1].sum()
-            tails = [binom.cdf(k + z, n, target) if sign > 0 else binom.sf(k + z - 1, n, target) for z in (0, 1)]
+            tails = [
+                binom.cdf(k + z, n, target) if sign > 0 else binom.sf(k + z - 1, n, target) for z in (0, 1)
+            ]
             found = mean(values).p_value(target, LEVEL, sign)
             assert min(tails) - 1e-12 <= found <= max(tails) + 1e-12
             assert make_test([Sample.of_values(values, 0.0, 1.0)], "betting", True).p_value(

@@ -255,7 +255,16 @@ def test_the_experiments_on_certificates_run(name, needs, tmp_path):
     shown = run("-m", f"experiments.certificates.{name}", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / f"{name}.md").read_text()
     assert (
-        shown.count("\n| ") == {"validity": 23, "power": 3, "looks": 6, "selective": 2, "guarantee": 4, "hard_cases": 5, "mapie": 3}[name]
+        shown.count("\n| ")
+        == {
+            "validity": 23,
+            "power": 3,
+            "looks": 6,
+            "selective": 2,
+            "guarantee": 4,
+            "hard_cases": 5,
+            "mapie": 3,
+        }[name]
     )
 
 

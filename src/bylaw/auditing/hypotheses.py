@@ -176,7 +176,9 @@ class HeldOutSample:
         event = next(iter(parts), None)
         if rule.factor is None or rule.sense != "<=" or excess.constant or len(parts) != 1 or event.whole:
             return None
-        share, whole = (drop_conditions(rate.resolve(self.space.classes)) for rate in (rule.left, rule.factor))
+        share, whole = (
+            drop_conditions(rate.resolve(self.space.classes)) for rate in (rule.left, rule.factor)
+        )
         label, space = dict(event.conditions).get(LABEL), self.space
         if not (share.is_probability and whole.is_probability and 0 < rule.level < 1):
             return None
@@ -326,7 +328,9 @@ class HeldOutSample:
         """Weights as shares of the largest that any row can have, (n_rows,). That may be heavier than all
         rows of the sample, even if these have equal weights."""
         weights = self.seen.weights
-        return np.ones(len(self.seen)) if weights is None else weights / (self.largest_weight or weights.max())
+        return (
+            np.ones(len(self.seen)) if weights is None else weights / (self.largest_weight or weights.max())
+        )
 
     def _is_impossible(self, event: Conditions) -> bool:
         groups = ((self.seen.groups.get(name), value) for name, value in event)
