@@ -1,7 +1,7 @@
 """Are certificates right where samples hide or repeat things? Rare heavy rows, and rows that are alike.
 
 The true rate is at the target or just above it, so that a certificate is false. In the first case, 0.3 % of
-rows weigh 100 and are all wrong, and most small samples have none of them. In the others all scores are equal,
+rows weigh 100 and are all wrong, and most small samples have none of them. In the others scores are equal,
 so that samples of one size differ in labels and groups alone.
 """
 
@@ -29,7 +29,7 @@ Draw = Callable[[int, np.random.Generator], HeldOutSample]
 
 
 def make_rows(wrong: np.ndarray, rows: Evidence, chance: float = 1.0, **options: Any) -> HeldOutSample:
-    """Rows with the label 0, on which the decision is 1 with this probability if they are wrong, and else 0."""
+    """Rows with the label 0; if they are wrong, the decision is 1 with this probability, and else 0."""
     decisions = np.where(wrong[:, None], [1 - chance, chance], [chance, 1 - chance])
     return HeldOutSample(observe(rows, np.zeros(len(wrong), int)), decisions, SPACE, True, **options)
 
