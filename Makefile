@@ -24,11 +24,11 @@ help:
 	@echo "make observed   whether rules hold as observed: on new rows, on known populations, in sets of each label"
 	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
 	@echo "make fairlearn  beside fairlearn, error-parity and OxonFair, on the same rows with the same learners"
-	@echo "make certificates  how often certificates are wrong, by simulation, also after several looks"
+	@echo "make certificates  how often certificates are wrong, by simulation, also after several looks and in hard cases"
 	@echo "make monitor  how rare false alarms of a monitor are, by simulation, how soon true ones come, and the cost"
 	@echo "make monitor-peers  what there is to watch a rule: false alarms, days until a breach is noticed"
 	@echo "make privacy  what fingerprints of rows recognise, and what they tell of a row"
-	@echo "make guarantee  whether certified rules hold on real rows, 100 splits"
+	@echo "make guarantee  whether certified rules hold on real rows, 100 splits, and how often they are certified"
 	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
 	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
 	@echo "make package  a wheel and an sdist, tried out in bare environments"
@@ -120,6 +120,7 @@ certificates: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.validity
 	$(BIN)/python -m experiments.certificates.power
 	$(BIN)/python -m experiments.certificates.looks
+	$(BIN)/python -m experiments.certificates.hard_cases
 
 monitor: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.monitoring.validity
@@ -143,6 +144,7 @@ privacy: $(VENV)/.installed-test
 guarantee: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.guarantee
 	$(BIN)/python -m experiments.certificates.selective
+	$(BIN)/python -m experiments.certificates.mapie
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.fuzz.run

@@ -11,6 +11,7 @@ from scipy.stats import binom
 
 from bylaw.auditing import betting
 from bylaw.auditing.betting import BettingTest, find_bounds, find_p_values
+from bylaw.auditing.confidence_bounds import make_test
 from bylaw.auditing.samples import Differences, Sample
 
 LEVEL = 0.05
@@ -79,15 +80,65 @@ def test_a_mean_at_the_target_is_rarely_certified(n, rate):
     assert wrong <= limit(120)
 
 
+def test_where_each_row_has_one_of_two_values_betting_is_the_exact_test():
+    """Up to the last row, which is bet on by itself: for both sides, and in any order."""
+    rng = np.random.default_rng(0)
+    for rate, n in ((0.08, 1000), (0.5, 60), (0.02, 100)):
+        values = (rng.random(n) < rate).astype(float)
+        for target, sign in ((1.3 * rate, 1), (0.7 * rate, -1)):
+            k = values[:-1].sum()
+            tails = [
+                binom.cdf(k + z, n, target) if sign > 0 else binom.sf(k + z - 1, n, target) for z in (0, 1)
+            ]
+            found = mean(values).p_value(target, LEVEL, sign)
+            assert min(tails) - 1e-12 <= found <= max(tails) + 1e-12
+            assert make_test([Sample.of_values(values, 0.0, 1.0)], "betting", True).p_value(
+                target, LEVEL, sign
+            ) == pytest.approx(tails[int(values[-1])])
+
+
+def test_of_all_sequences_with_a_third_value_those_that_refute_are_rare():
+    """All 6,561 sequences of eight rows that are zero, a half or one: the first half ends the counting. The
+    p-value is valid at its level and at any other."""
+    chances, level = {0.0: 0.5, 0.5: 0.2, 1.0: 0.3}, 0.3
+    target = sum(value * chance for value, chance in chances.items())
+    for sign in (1, -1):
+        found = []
+        for rows in itertools.product(chances, repeat=8):
+            test = make_test([Sample.of_values(np.array(rows), 0.0, 1.0)], "betting", True)
+            found.append((test.p_value(target, level, sign), math.prod(chances[value] for value in rows)))
+        p_values, weights = np.array(found).T
+        for threshold in (0.1, level, 0.6):
+            assert weights[p_values <= threshold].sum() <= threshold + 1e-9
+
+
+def test_stakes_do_not_depend_on_rows_to_come():
+    """Two samples that differ in the values of their last hundred rows alone."""
+    rng = np.random.default_rng(0)
+    inside, values = rng.random(200) < 0.3, rng.random(200)
+    other = np.where(np.arange(200) < 100, values, values**4)
+    for nested in (False, True):
+        games = []
+        for column in (values, other):
+            test = gap(inside, column, nested)
+            question = test.ask(0.3, [(LEVEL, 1), (LEVEL, -1)])
+            games.append(test.set_up(question)[0])
+        before = 100  # one row is one block
+        guessed = games[0].direction.shape[2] // 2
+        one, two = ((game.reach[:before], game.direction[:before, :, :guessed]) for game in games)
+        assert all((a == b).all() for a, b in zip(one, two, strict=True))
+        assert (games[0].direction[:, :, guessed:] != games[1].direction[:, :, guessed:]).any()
+
+
 @pytest.mark.slow
 def test_power_is_close_to_that_of_an_exact_test():
     """At a true rate of .08, a target of .1 and 1,000 rows."""
     rng = np.random.default_rng(0)
     samples = rng.random((150, 1000)) < 0.08
     exact = np.mean(binom.cdf(samples.sum(axis=1), 1000, 0.1) <= LEVEL)
-    found = np.mean([mean(sample).p_value(0.1, LEVEL) <= LEVEL for sample in samples])
-    assert found >= 0.60
-    assert found >= exact - 0.05
+    tests = [make_test([Sample.of_values(sample * 1.0, 0.0, 1.0)], "betting", True) for sample in samples]
+    found = np.mean([test.p_value(0.1, LEVEL) <= LEVEL for test in tests])
+    assert found == pytest.approx(exact, abs=0.01)
 
 
 @pytest.mark.slow
@@ -180,7 +231,7 @@ def test_predictions_sharpen_and_never_mislead():
             low, high = mean(values).bounds(LEVEL)
             plain += high - low
         assert wrong <= 30 * limit(30)
-        assert widths < (0.75 if good else 1.02) * plain
+        assert widths < (0.75 if good else 1.04) * plain  # rows of two values are counted only without them
 
 
 @pytest.mark.parametrize("seed", range(4))

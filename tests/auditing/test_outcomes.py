@@ -273,7 +273,7 @@ def test_of_decisions_that_were_taken_no_other_outcome_is_needed():
     assert fewer.rules[0].judged_rows == (~gone).sum()
     assert fewer.rules[0].estimate == pytest.approx(WRONG[np.arange(4000), taken][~gone].mean())
     assert judge(**LOOSE, outcomes={"wrong": log}).rules[0].is_predicted  # no row has both
-    other = solve(Problem(custom("wrong"), [custom("usd") <= 0.4]), route(4000, 0)[0])
+    other = solve(Problem(custom("wrong"), [custom("usd") <= 0.4]), route(4000, 0)[0], beta=3.0)
     found = audit(
         other, HELD, decisions=taken, outcomes={"wrong": log, "usd": "known"}, limits={"usd": (0, 1)}
     )

@@ -244,6 +244,8 @@ def test_the_benchmark_of_observed_rules_runs(tmp_path):
     [
         ("validity", None),
         ("power", None),
+        ("hard_cases", None),
+        ("mapie", None),
         ("looks", None),
         ("selective", None),
         ("guarantee", "adult.parquet"),
@@ -255,7 +257,16 @@ def test_the_experiments_on_certificates_run(name, needs, tmp_path):
     shown = run("-m", f"experiments.certificates.{name}", "--quick", "--out", tmp_path)
     assert shown == (tmp_path / f"{name}.md").read_text()
     assert (
-        shown.count("\n| ") == {"validity": 23, "power": 3, "looks": 6, "selective": 2, "guarantee": 4}[name]
+        shown.count("\n| ")
+        == {
+            "validity": 23,
+            "power": 3,
+            "looks": 6,
+            "selective": 2,
+            "guarantee": 4,
+            "hard_cases": 5,
+            "mapie": 3,
+        }[name]
     )
 
 

@@ -30,10 +30,16 @@ from bylaw.language.expressions import LABEL, Rule, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
-from bylaw.policy.policy import Policy
+from bylaw.policy.policy import Policy, compute_probabilities
 from bylaw.policy.recognition import RowsAtHand, hash_evidence, shares_rows
 
 RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
+
+# A decision is impossible if its probability, as a share of that of the row's likeliest decision, is below
+# these limits. Sampling takes one below the first once in 10^12 draws. Deterministic decisions are the
+# likeliest ones, but scores that were written with few digits may decide a near tie either way.
+_IMPOSSIBLE_IF_RANDOMIZED = 1e-12
+_IMPOSSIBLE_IF_DETERMINISTIC = 0.9
 
 
 @dataclass(frozen=True, repr=False)
@@ -231,7 +237,8 @@ def audit(
         other rules than the policy's own.
     decisions : array of shape (n_rows,) or (n_rows, n_classes), optional
         the decisions that were taken, one action per row or, for sets, membership of each label as
-        booleans. They are judged instead of the policy's probabilities.
+        booleans. They are judged instead of the policy's probabilities. Decisions that the policy takes with
+        probability 0 are another policy's, and are refused.
     unlabelled : Evidence, optional
         more rows without labels, which narrow the bounds of rules that refer to labels
         (prediction-powered inference).
@@ -245,7 +252,8 @@ def audit(
     limits : dict, optional
         {name: (least, most)} of costs in `custom(name)`; without them, rules on such costs are not judged.
     largest_weight : float, optional
-        the largest weight that any row can have. Where weights differ, rules are not judged without it.
+        the largest weight that any row of the population can have. Rows with a weight column are not
+        judged without it, even if their weights are equal: heavier rows may be absent from the sample.
     confidence : float
         of each bound and each certificate; 0.95 is right in 95 of 100 audits.
     method : "betting", "hoeffding_bentkus" or "clopper_pearson"
@@ -266,7 +274,8 @@ def audit(
     Raises
     ------
     EvidenceError
-        when the rows are rows on which the policy was chosen, or columns do not fit.
+        when the rows are rows on which the policy was chosen, columns do not fit, or decisions have
+        probability 0 under the policy.
 
     References
     ----------
@@ -306,6 +315,8 @@ def audit(
         largest_weight=check_weight(largest_weight, evidence),
         estimated=not certificate,
     )
+    if taken is not None:
+        refuse_impossible_decisions(policy, evidence, taken)
     stated = _list_rules(policy, seen, rules)
     _check_outcomes(outcomes, stated, policy.problem.minimize, evidence)
     if certificate:
@@ -404,6 +415,24 @@ def encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floa
     vector = evidence.vector(taken, "decisions")
     positions = {action: i for i, action in enumerate(space.actions)}
     return np.eye(len(space.actions))[encode_values(vector, positions, "decisions")]
+
+
+def refuse_impossible_decisions(policy: Policy, evidence: Evidence, taken: Floats) -> None:
+    """Raise if the policy cannot have taken these decisions, one-hot or as membership (n_rows, n_actions)."""
+    # The probabilities before the likeliest decision is chosen tell near ties from clear decisions.
+    chances = compute_probabilities(policy.feature_map, policy.score_matrix, policy.beta, evidence).T
+    if policy.action_space.exclusive:
+        shares = (taken * chances).sum(axis=1) / chances.max(axis=1)
+    else:
+        shares = (np.where(taken > 0, chances, 1 - chances) / np.maximum(chances, 1 - chances)).min(axis=1)
+    limit = _IMPOSSIBLE_IF_RANDOMIZED if policy.lottery else _IMPOSSIBLE_IF_DETERMINISTIC
+    if (impossible := shares < limit).any():
+        raise EvidenceError(
+            f"decisions must be ones that this policy can take, got {int(impossible.sum()):,} of "
+            f"{len(impossible):,} to which it gives probability 0, the first of them in row "
+            f"{int(impossible.argmax())}. They were taken by another policy, or for other rows: audit "
+            "the policy that took them, or audit this policy without decisions"
+        )
 
 
 def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> HeldOutSample | None:

@@ -30,14 +30,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import ndtri, rel_entr
+from scipy.special import bdtr, ndtri, rel_entr
 
 from bylaw._base.typing import Floats
 from bylaw.auditing.samples import Sample
@@ -62,11 +63,12 @@ _EDGE = 1e-12  # of the interval from 0 to 1
 
 class _Blocks:
     """Rows in blocks of constant stakes. Columns are [a_1 .. a_E, y_1 .. y_E] with y_e = a_e z_e and, with
-    predictions, the differences of the same columns."""
+    predictions, the differences of the same columns. The first `n_counted` rows are in no block."""
 
-    def __init__(self, columns: Floats) -> None:
+    def __init__(self, columns: Floats, n_counted: int) -> None:
+        self.n_rows = len(columns)
+        counted, columns = columns[:n_counted], columns[n_counted:]
         n, width = columns.shape
-        self.n_rows = n
         self.bundle = math.ceil(n / _MOST_BETS)  # rows that are one bet
         size = self.bundle * math.ceil(math.ceil(n / self.bundle) / _BLOCKS)
         n_blocks = math.ceil(n / size)
@@ -77,9 +79,89 @@ class _Blocks:
         bundles = blocks.reshape(n_blocks, -1, self.bundle, width)
         self.bets = bundles.sum(axis=2)  # (n_blocks, n_bets, n_columns)
         self.sums = self.bets.sum(axis=1)  # (n_blocks, n_columns)
-        self.rows_before = np.arange(n_blocks)[:, None] * size
-        self.sums_before = np.cumsum(self.sums, axis=0) - self.sums
-        self.products_before = np.cumsum(self.products, axis=0) - self.products
+        self.rows_before = n_counted + np.arange(n_blocks)[:, None] * size
+        self.sums_before = counted.sum(axis=0) + np.cumsum(self.sums, axis=0) - self.sums
+        self.products_before = counted.T @ counted + np.cumsum(self.products, axis=0) - self.products
+        self.total_sums = self.sums_before[-1] + self.sums[-1]
+        self.total_products = self.products_before[-1] + self.products[-1]
+
+
+@dataclass(frozen=True)
+class CountedRows:
+    """The first rows of one event, of which all but the last have one of two values, the least or the most.
+
+    A player who knows the tail F_n of the binomial distribution can bet on such rows as well as an exact
+    test: to refute "the mean is at least b" at level F_n(k), his capital after t rows with S high values is
+    F_(n - t)(k - S) / F_n(k), a martingale. The last row may have a value z in between, which wins what is in
+    between, (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other levels are mixtures of two k, by linear
+    interpolation of F. The rest of the rows, m = n - t, has to refute at the level that is left.
+    """
+
+    total: int
+    rows: int  # that were counted
+    low: float  # of values
+    high: float
+    heights: float  # of them but the last, the number of high values
+    last: float  # place of the last value between the least and the most
+
+    @classmethod
+    def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
+        """Of rows with sizes and amounts, (n_rows, 2); at least one row is not counted."""
+        sizes, amounts = table.T
+        clear = (sizes == 1) & ((amounts == low) | (amounts == high))
+        n_clear = len(clear) if clear.all() else int(clear.argmin())
+        rows = min(n_clear + 1, len(clear) - 1)
+        if rows < 1 or sizes[rows - 1] != 1 or high == low:
+            return None
+        places = (amounts[:rows] - low) / (high - low)
+        return cls(len(clear), rows, low, high, float(places[:-1].sum()), float(places[-1]))
+
+    def _see(self, sign: Floats, target: Floats) -> tuple[Floats, Floats, Floats]:
+        """The mean at most, the number of high values and the last one, seen from this side."""
+        b = np.where(sign > 0, target - self.low, target + self.high) / (self.high - self.low)
+        heights = np.where(sign > 0, self.heights, self.rows - 1 - self.heights)
+        return np.clip(b, 0.0, 1.0), heights, np.where(sign > 0, self.last, 1 - self.last)
+
+    def _leave(self, k: Floats, b: Floats, heights: Floats, last: Floats) -> Floats:
+        """The level that is left for the other rows, where F_n(k) is that of all."""
+        left = self.total - self.rows
+        return (1 - last) * _tail(k - heights, left, b) + last * _tail(k - heights - 1, left, b)
+
+    def find_levels(self, sign: Floats, target: Floats, level: Floats) -> Floats:
+        """(n_hypotheses,): the levels that are left."""
+        b, heights, last = self._see(sign, target)
+        k = _invert_tail(level, lambda k: _tail(k, self.total, b), self.total)
+        share = _place(level, _tail(k, self.total, b), _tail(k + 1, self.total, b))
+        left = [self._leave(k + step, b, heights, last) for step in (0, 1)]
+        return (1 - share) * left[0] + share * left[1]
+
+    def find_p_value(self, sign: float, target: float, left: float) -> float:
+        """The p-value of all rows, where that of the rows that are not counted is `left`."""
+        b, heights, last = self._see(np.array(sign), np.array(target))
+        below = np.array(np.nextafter(left, 0))  # so that of several k that leave as much, the first counts
+        k = _invert_tail(below, lambda k: self._leave(k, b, heights, last), self.total)
+        share = _place(left, *(self._leave(k + step, b, heights, last) for step in (0, 1)))
+        return float((1 - share) * _tail(k, self.total, b) + share * _tail(k + 1, self.total, b))
+
+
+def _tail(k: Floats, n: int, b: Floats) -> Floats:
+    """P(Binomial(n, b) <= k) for whole numbers k, also below zero and above n."""
+    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, bdtr(np.clip(k, 0, n), n, b)))
+
+
+def _invert_tail(level: Floats, tail: Callable[[Floats], Floats], n: int) -> Floats:
+    """The largest k from -1 to n at which a tail is at most the level."""
+    low, high = np.full(np.shape(level), -1.0), np.full(np.shape(level), n + 1.0)
+    while (high - low > 1).any():
+        middle = np.floor((low + high) / 2)
+        inside = tail(middle) <= level
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return low
+
+
+def _place(level: Floats | float, low: Floats, high: Floats) -> Floats:
+    """Of a level between two others, from zero to one."""
+    return np.clip((level - low) / np.maximum(high - low, _TINY), 0.0, 1.0)
 
 
 class _Game(NamedTuple):
@@ -91,6 +173,7 @@ class _Game(NamedTuple):
     bets: Floats  # (n_blocks, n_bets, n_columns)
     bundle: int  # rows that are one bet
     goal: Floats  # (n_hypotheses,): the log-capital that refutes
+    start: Floats  # (n_hypotheses,): the log-capital of rows that were counted before
 
 
 class Question(NamedTuple):
@@ -121,8 +204,12 @@ class BettingTest:
     """
 
     def __init__(self, samples: Sequence[Sample], disjoint: bool) -> None:
-        # The rarest event has the free mean. That depends on who is in the events, not on their values.
+        # The rarest event has the free mean, where who is in which event is taken as given or makes no
+        # difference, since one event is a part of the next. Otherwise the choice must not depend on the rows.
         self.samples = sorted(samples, key=lambda sample: sample.sizes.sum())
+        given = disjoint and all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in samples)
+        if not given and any((a.sizes > b.sizes).any() for a, b in itertools.pairwise(self.samples)):
+            self.samples = list(samples)
         self.disjoint = disjoint
         self.low = np.array([s.lowest for s in self.samples])
         self.high = np.array([s.highest for s in self.samples])
@@ -132,7 +219,11 @@ class BettingTest:
             differences = [s.differences for s in self.samples if s.differences is not None]
             columns += [d.sizes for d in differences] + [d.amounts for d in differences]
         inside = reduce(np.logical_or, [column != 0 for column in columns])
-        self.blocks = _Blocks(np.column_stack([column[inside] for column in columns]))
+        table = np.column_stack([column[inside] for column in columns])
+        self.counted = None
+        if len(self.samples) == 1 and not self.predicted:
+            self.counted = CountedRows.find(table, self.low[0], self.high[0])
+        self.blocks = _Blocks(table, self.counted.rows if self.counted else 0)
 
     def p_value(self, target: float, level: float, sign: int = 1) -> float:
         """Of the hypothesis that sign * (sum of means) is at least sign * target; likeliest to be at most
@@ -174,13 +265,13 @@ class BettingTest:
 
     @cached_property
     def _estimate(self) -> float:
-        total = self.blocks.sums.sum(axis=0)
+        total = self.blocks.total_sums
         n = len(self.samples)
         if not self.predicted:
             return float((total[n : 2 * n] / total[:n]).sum())
         plain = total[n : 2 * n] / total[:n]
         direction = np.concatenate([plain / total[:n], -1 / total[:n]])
-        products = self.blocks.products.sum(axis=0)
+        products = self.blocks.total_products
         both, own = direction @ products[: 2 * n, 2 * n :] @ direction, products[2 * n :, 2 * n :]
         eta = np.clip(both / max(direction @ own @ direction, _TINY), 0.0, 1.0)
         sizes, amounts = (total[: 2 * n] - eta * total[2 * n :]).reshape(2, n)
@@ -189,9 +280,24 @@ class BettingTest:
     @cached_property
     def _standard_error(self) -> float:
         n = len(self.samples)
-        total = self.blocks.sums.sum(axis=0)
+        total = self.blocks.total_sums
         direction = np.concatenate([total[n : 2 * n] / total[:n] ** 2, -1 / total[:n]])
-        return math.sqrt(max(direction @ self.blocks.products.sum(axis=0)[: 2 * n, : 2 * n] @ direction, 0))
+        return math.sqrt(max(direction @ self.blocks.total_products[: 2 * n, : 2 * n] @ direction, 0))
+
+    def convert(self, question: Question, log_e_values: Floats) -> Floats:
+        """The p-values of a question, from its log-capitals."""
+        p_values = np.minimum(np.exp(-log_e_values) + self.spend(question.level), 1.0)
+        if self.counted is None:
+            return p_values
+        # The p-value of the rows that are not counted; one where the counted ones leave no chance to refute.
+        levels = self.counted.find_levels(question.sign, question.target, question.level)
+        possible = np.where(levels > 0, log_e_values, 0.0)
+        left = np.where(levels > 0, levels / question.level * np.exp(-possible), 1.0)
+        found = [
+            self.counted.find_p_value(*one)
+            for one in zip(question.sign, question.target, left.clip(0.0, 1.0), strict=True)
+        ]
+        return np.where(log_e_values == math.inf, 0.0, found)
 
     def spend(self, level: Floats) -> Floats:
         return _SPENT * level if len(self.samples) > 1 else 0.0 * level
@@ -205,26 +311,36 @@ class BettingTest:
         """The game, and the hypotheses that are refuted without one."""
         _, sign, target, level = question
         means, certain = self._split(sign, target, level)
-        goal, top = -np.log(level - self.spend(level)), self._tops(sign)
+        top = self._tops(sign)
         # A rule holds at its bound, too: that it is broken is refuted there, that it holds is not.
         impossible = np.where(sign > 0, target >= top, target > top)
-        return self._set_up(sign, means, goal), certain | impossible
+        return self._set_up(sign, target, level, means), certain | impossible
 
     def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Means (n_hypotheses, n_corners, n_events) that add up to the target, and where there are none."""
         certain = np.zeros(len(target), dtype=bool)
         if len(self.samples) == 1:
             return target[:, None, None], certain
-        free_top = np.where(sign > 0, self.high[0], -self.low[0])
+        free_top, free_bottom = (np.where(sign > 0, *pair) for pair in self._free_limits)
         ends = np.array([self._confine(one) for one in level.tolist()])  # (n_hypotheses, n_nuisances, 2)
         low, high = np.where(sign[:, None, None] > 0, ends, -ends[:, :, ::-1]).transpose(2, 0, 1)
-        if len(self.samples) == 2:  # the first mean is at most its limit
+        if len(self.samples) == 2:  # the first mean is within its limits
             low = np.maximum(low, (target - free_top)[:, None])
             certain = (low > high)[:, 0]
-        corners = np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
-        others = np.where(corners, high[:, None], low[:, None])
+            low, high = (np.minimum(end, (target - free_bottom)[:, None]) for end in (low, high))
+        others = np.where(self._corners, high[:, None], low[:, None])
         first = target[:, None] - others.sum(axis=2)
         return np.concatenate([first[:, :, None], others], axis=2), certain
+
+    @property
+    def _free_limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The most and the least of the first mean, each for both signs."""
+        return (self.high[0], -self.low[0]), (self.low[0], -self.high[0])
+
+    @cached_property
+    def _corners(self) -> NDArray[np.bool_]:
+        """(n_corners, n_nuisances): whether each nuisance is at the upper end of its interval."""
+        return np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
 
     def _confine(self, level: float) -> Floats:
         """(n_nuisances, 2): the intervals of the nuisances for a test of this level."""
@@ -237,22 +353,32 @@ class BettingTest:
     def _confined(self) -> dict[float, Floats]:
         return {}
 
-    def _set_up(self, sign: Floats, means: Floats, goal: Floats) -> _Game:
-        blocks, kappa = self.blocks, self._kappa[:, None, None]
+    def _set_up(self, sign: Floats, target: Floats, level: Floats, means: Floats) -> _Game:
+        blocks, kappa, n_guessed = self.blocks, self._kappa[:, None, None], means.shape[1]
+        # Stakes must not depend on rows to come. So they follow a player who guesses the nuisances from the
+        # rows before each block, and the means at the corners only judge what these stakes have won.
+        means = np.broadcast_to(means, (len(blocks.sums), *means.shape))
+        if len(self.samples) > 1:
+            means = np.concatenate([self._guess(sign, target, level), means], axis=2)
         signs = np.broadcast_to(-sign[:, None, None], means.shape)
         direction = np.concatenate([means * kappa, signs * kappa], axis=3)
-        loss, most = self._limits(sign, means, kappa)
+        loss, most = self._limits(sign, target, kappa[:, :, 0])
         prior = (loss + most) ** 2 / 4  # the most that the variance can be
         if self.predicted:
-            eta = self._regress(direction)
+            eta = self._regress(direction[:, :, :n_guessed])
             direction = np.concatenate([direction, -eta * direction], axis=3)
             loss = loss + eta[:, :, 0, 0] * (loss + most)
-        past = np.maximum(_square(direction, blocks.products_before), 0).max(axis=2)
+        past = np.maximum(_square(direction[:, :, :n_guessed], blocks.products_before), 0).max(axis=2)
         variance = (past + prior) / (blocks.rows_before + 1)
         left = np.sqrt((blocks.n_rows - blocks.rows_before) * variance)
         direction = direction / loss[:, :, None, None]
         squares = _square(direction, blocks.products)
-        return _Game(direction, squares, loss / left, blocks.bets, blocks.bundle, goal)
+        goal, start = -np.log(level - self.spend(level)), np.zeros(len(level))
+        if self.counted is not None:
+            with np.errstate(divide="ignore"):  # what was counted may refute it, or leave no chance to
+                log_left = np.log(self.counted.find_levels(sign, target, level))
+            goal, start = -log_left, goal + log_left
+        return _Game(direction, squares, loss / left, blocks.bets, blocks.bundle, goal, start)
 
     @cached_property
     def _kappa(self) -> Floats:
@@ -261,7 +387,7 @@ class BettingTest:
         n, blocks = len(self.samples), self.blocks
         alike = all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in self.samples)
         if self.disjoint and alike and not self.predicted:
-            known = blocks.n_rows / blocks.sums[:, :n].sum(axis=0)
+            known = blocks.n_rows / blocks.total_sums[:n]
             return np.broadcast_to(known, (len(blocks.sums), n))
         return (blocks.rows_before + 1) / (blocks.sums_before[:, :n] + 0.5)
 
@@ -276,14 +402,38 @@ class BettingTest:
         eta = np.where(both**2 > _EXPLAINED * own * plain, np.clip(both / own, 0.0, 1.0), 0.0)
         return eta[:, :, None, None]
 
-    def _limits(self, sign: Floats, means: Floats, kappa: Floats) -> tuple[Floats, Floats]:
-        """The most that a row can lose and win, (n_blocks, n_hypotheses), whatever the corner."""
-        up = np.where(sign[:, None] > 0, self.high, -self.low)[:, None]
-        down = np.where(sign[:, None] > 0, self.low, -self.high)[:, None]
-        loss, most = kappa * np.maximum(up - means, 0), kappa * np.maximum(means - down, 0)
+    def _guess(self, sign: Floats, target: Floats, level: Floats) -> Floats:
+        """Means that add up to the target, with nuisances at the corners that the rows before each block lead
+        to expect, (n_blocks, n_hypotheses, n_corners, n_events)."""
+        n, blocks = len(self.samples), self.blocks
+        low, width = self.low[1:], np.maximum((self.high - self.low)[1:], _TINY)
+        sizes, amounts = blocks.sums_before[:, 1:n], blocks.sums_before[:, n + 1 : 2 * n]
+        places = ((amounts - low * sizes) / width + 0.25) / (sizes + 0.5)  # of the means in their ranges
+        places = places.clip(0.0, 1.0)[:, None]
+        rows = blocks.n_rows / self._kappa[:, None, 1:]  # of each event in the end
+        effort = np.log(2 * (n - 1) / self.spend(level))[:, None] / rows
+        reach, skew = np.sqrt(2 * effort * places * (1 - places)), effort * (1 - 2 * places) * 2 / 3
+        ends = low + width * np.stack([places - reach + skew, places + reach + skew]).clip(0.0, 1.0)
+        ends = np.where(sign[:, None] > 0, ends, -ends[::-1])[:, :, :, None]
+        if n == 2:  # the first mean is within its limits
+            top, bottom = (np.where(sign > 0, *pair) for pair in self._free_limits)
+            ends = np.clip(ends, (target - top)[:, None, None], (target - bottom)[:, None, None])
+        others = np.where(self._corners, ends[1], ends[0])
+        first = target[:, None, None] - others.sum(axis=3, keepdims=True)
+        return np.concatenate([first, others], axis=3)
+
+    def _limits(self, sign: Floats, target: Floats, kappa: Floats) -> tuple[Floats, Floats]:
+        """The most that a row can lose and win, (n_blocks, n_hypotheses), whatever the nuisances are."""
+        up = np.where(sign[:, None] > 0, self.high, -self.low)
+        down = np.where(sign[:, None] > 0, self.low, -self.high)
+        least, most = down.copy(), up.copy()  # of the means
+        least[:, 0], most[:, 0] = target - up[:, 1:].sum(axis=1), target - down[:, 1:].sum(axis=1)
+        if len(self.samples) == 2:
+            least, most = np.maximum(least, down), np.minimum(most, up)
+        loss, win = kappa * np.maximum(up - least, 0), kappa * np.maximum(most - down, 0)
         together = np.max if self.disjoint else np.sum
-        loss, most = (together(part, axis=3).max(axis=2) for part in (loss, most))
-        return np.maximum(loss, _LEAST), most
+        loss, win = together(loss, axis=2), together(win, axis=2)
+        return np.maximum(loss, _LEAST), win
 
 
 def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float, float]]:
@@ -307,7 +457,7 @@ def find_p_values(
     """Of tests, each with a target and its questions: one p-value for each level and sign."""
     questions = [test.ask(target, pairs) for test, target, pairs in asked]
     answers = zip(questions, compute_log_e_values(questions), strict=True)
-    return [np.minimum(np.exp(-found) + one.test.spend(one.level), 1.0).tolist() for one, found in answers]
+    return [one.test.convert(one, found).tolist() for one, found in answers]
 
 
 def compute_log_e_values(questions: Sequence[Question]) -> list[Floats]:
@@ -334,7 +484,7 @@ def _answer(questions: Sequence[Question]) -> list[Floats]:
     answers: list[Floats] = [np.zeros(0)] * len(questions)
     for places in alike.values():
         for place, best in zip(places, _play([games[place] for place in places]), strict=True):
-            answers[place] = np.where(certain[place], math.inf, best)
+            answers[place] = np.where(certain[place], math.inf, best + games[place].start)
     return answers
 
 
@@ -346,15 +496,16 @@ def _play(games: Sequence[_Game]) -> Floats:
     bundle = np.array([game.bundle for game in games])[:, None, None]
     boldest = np.where(bundle == 1, _BOLDEST, _CAREFUL) / bundle
     capital = np.zeros(squares.shape[1:])
-    worst = best = np.zeros(goal.shape)
+    ahead = best = np.zeros(goal.shape)
+    n_guessed = capital.shape[2] // 2  # the first half of the corners is guessed, and sets the stakes
     for block in range(len(reach)):
-        share = np.exp(np.minimum(np.maximum(worst - goal - _BEYOND, _FAR), _NEAR))
+        share = np.exp(np.minimum(np.maximum(ahead - goal - _BEYOND, _FAR), _NEAR))
         stake = np.minimum(_aim(share) * reach[block], _BOLDEST)[:, :, None]
         won = direction[block].reshape(len(games), -1, direction.shape[-1]) @ bets[block].transpose(0, 2, 1)
         capital += _win(stake, won.reshape(*capital.shape, -1), squares[block], boldest)
-        worst = capital.min(axis=2)
-        best = np.maximum(best, worst)
-        if (reached := worst >= goal).any():
+        best = np.maximum(best, capital[:, :, n_guessed:].min(axis=2))
+        ahead = capital[:, :, : max(n_guessed, 1)].min(axis=2)
+        if (reached := ahead >= goal).any():
             goal = goal + _NEXT * reached
     return best
 

@@ -175,6 +175,9 @@ def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
         no row is in two of the events.
     """
     if method == "betting" and len(samples) <= MOST_EVENTS:
+        # Where all rows are counted, the player of `CountedRows` is the binomial test.
+        if len(samples) == 1 and samples[0].is_binary:
+            return use_clopper_pearson(samples[0])
         return BettingTest(samples, disjoint)
     tests = [METHODS[method](sample) for sample in samples]
     return tests[0] if len(tests) == 1 else SeparateTests(tests)

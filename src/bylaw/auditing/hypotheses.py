@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.hashing import order_by_content
+from bylaw._base.hashing import hash_rows, order_by_content
 from bylaw._base.typing import Floats, Mask
 from bylaw._base.validation import check_positive
 from bylaw.auditing.betting import BettingTest, find_bounds, find_p_values
@@ -50,6 +50,7 @@ class Hypothesis:
     disjoint: bool  # no row is in two events
     rows: float  # effective sample size; of several samples, that of the smallest
     constant: float
+    of_ratio: bool = False  # of a rule a <= level * b, the rate is a / b - level; otherwise a - level * b
 
 
 class HypothesisTest:
@@ -151,6 +152,8 @@ class HeldOutSample:
             return restricted.make_hypothesis(rule)
         if (obstacle := self._find_obstacle(excess)) is not None:
             return obstacle
+        if not self.estimated and (ratio := self._make_ratio_hypothesis(rule)) is not None:
+            return ratio
         parts, sizes = excess.by_event(), list[Floats]()
         for event in parts:
             if self._is_impossible(event.conditions) or not self.among(event.conditions).any():
@@ -162,7 +165,34 @@ class HeldOutSample:
             self._sample(part, event, size) for (event, part), size in zip(parts.items(), sizes, strict=True)
         ]
         rows = min(map(count_effective, sizes))
-        return Hypothesis(tuple(samples), are_disjoint(tuple(parts)), rows, excess.constant)
+        return Hypothesis(_shuffle(samples), are_disjoint(tuple(parts)), rows, excess.constant)
+
+    def _make_ratio_hypothesis(self, rule: Rule) -> Hypothesis | None:
+        """A rule such as error() <= 0.1 * accepted() as one about the mean among the rows that count in b;
+        None unless no row can have more of a than of b. Rows without b then tell nothing, and if each of the
+        others has a or not, their counts tell all."""
+        excess = rule.excess.resolve(self.space.classes)
+        parts = excess.by_event()
+        event = next(iter(parts), None)
+        if rule.factor is None or rule.sense != "<=" or excess.constant or len(parts) != 1 or event.whole:
+            return None
+        share, whole = (
+            drop_conditions(rate.resolve(self.space.classes)) for rate in (rule.left, rule.factor)
+        )
+        label, space = dict(event.conditions).get(LABEL), self.space
+        if not (share.is_probability and whole.is_probability and 0 < rule.level < 1):
+            return None
+        lacks = bound_rate(share - whole, space, label)[1] > 0 or bound_rate(share, space, label)[0] < 0
+        if lacks or bound_rate(whole, space, label)[1] > 1:
+            return None
+        sizes = self.among(event.conditions) * self._relative_weights * np.clip(self.values(whole), 0.0, 1.0)
+        if sizes.sum() <= NEVER:
+            return None
+        low, high = -rule.level, 1 - rule.level
+        amounts = self.among(event.conditions) * self._relative_weights * self.values(drop_conditions(excess))
+        order = self._order
+        sample = Sample(sizes[order], np.clip(amounts, low * sizes, high * sizes)[order], low, high)
+        return Hypothesis(_shuffle([sample]), True, count_effective(sizes), 0.0, of_ratio=True)
 
     def make_samples(self, rule: Rule) -> tuple[Sample, ...]:
         """Of the events of a rule, one each; some may have no rows."""
@@ -216,11 +246,6 @@ class HeldOutSample:
     def _ordered_values(self) -> dict[tuple[Rate, float, float], Floats]:
         return {}
 
-    @cached_property
-    def _ordered_weights(self) -> Floats:
-        """(n_rows,)."""
-        return self._relative_weights[self._order]
-
     def _measure_sizes(self, event: Event) -> Floats:
         """(n_rows,): how much each row counts in an event, at most one."""
         sizes = self.among(event.conditions) * self._relative_weights
@@ -239,7 +264,7 @@ class HeldOutSample:
         """What was predicted for each row less what was for its companions; None if there are none, or if
         nothing predicts the event and the rate together."""
         more = self.unlabelled
-        if more is None or self._weighted or not len(more.seen) // len(self.seen):
+        if more is None or (self._relative_weights != 1).any() or not len(more.seen) // len(self.seen):
             return None
         try:
             mine, others = (part._predict(rate, event, limits) for part in (self._predicted, more))
@@ -262,8 +287,7 @@ class HeldOutSample:
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
-        """(n_rows,): in which rows are bet on. It depends on what is in the rows alone: on scores and
-        decisions and, among rows that are alike in these, on all the rest."""
+        """(n_rows,): an order of the rows that depends on their content and not on how they come."""
         if self.arrived:
             return np.arange(len(self.seen))
         before = self.seen.predicted if isinstance(self.seen, ObservedRows) else self.seen
@@ -301,16 +325,12 @@ class HeldOutSample:
 
     @cached_property
     def _relative_weights(self) -> Floats:
-        """(n_rows,): at most one; all one where those that count do so alike."""
-        if not self._weighted:
-            return np.ones(len(self.seen))
-        return self.seen.row_weights / (self.largest_weight or 1.0)
-
-    @cached_property
-    def _weighted(self) -> bool:
-        """Whether some rows count more than others."""
+        """Weights as shares of the largest that any row can have, (n_rows,). That may be heavier than all
+        rows of the sample, even if these have equal weights."""
         weights = self.seen.weights
-        return weights is not None and bool(np.ptp(weights[weights > 0]) > 0)
+        return (
+            np.ones(len(self.seen)) if weights is None else weights / (self.largest_weight or weights.max())
+        )
 
     def _is_impossible(self, event: Conditions) -> bool:
         groups = ((self.seen.groups.get(name), value) for name, value in event)
@@ -329,9 +349,9 @@ class HeldOutSample:
                     f"it refers to {name}, of which only probabilities are known",
                     Remedy("pass_true_groups", name),
                 )
-        if self._weighted and self.largest_weight is None and not self.estimated:
+        if self.seen.weights is not None and self.largest_weight is None and not self.estimated:
             return Untestable(
-                "rows have different weights, and the largest that a row can have is not known",
+                "rows have weights, and the largest that a row can have is not known",
                 Remedy("pass_largest_weight"),
             )
         for name in (a.reads("cost") for a, _ in rate.terms):
@@ -342,6 +362,25 @@ class HeldOutSample:
             if name is not None and name not in self.limits:
                 return Untestable(f"the range of {name!r} is not known", Remedy("pass_limits", name))
         return None
+
+
+def _shuffle(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Put the rows of the samples, which are ordered by content, in a random order that depends on what is
+    tested: weights, values and differences.
+
+    Rows are independent, so given which rows there are, each order of them is equally likely. An order that
+    is drawn at random, once for each set of rows, leaves that so, whatever order the table had. The seed must
+    tell sets of rows apart: if it covered scores alone, and these were constant, all samples of one size
+    would be sorted by label and then shuffled alike. It goes by places within ranges, so that a rule has the
+    same order at all its levels.
+    """
+    columns = []
+    for sample in samples:
+        places = (sample.amounts - sample.lowest * sample.sizes) / (sample.range or 1.0)
+        columns += [sample.sizes, np.round(places, 6)]
+    seed = int(hash_rows(columns).sum(dtype=np.uint64))
+    order = np.random.default_rng(seed).permutation(len(columns[0]))
+    return tuple(sample.take(order) for sample in samples)
 
 
 def list_names(rate: Rate, space: ActionSpace) -> set[str]:

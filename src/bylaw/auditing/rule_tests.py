@@ -44,12 +44,13 @@ class _Posed(NamedTuple):
     described: RuleAudit  # what is known of it without a test
     test: HypothesisTest | None = None  # if it can be tested
     factor: float = math.nan  # the estimate of `rule.factor`
+    of_ratio: bool = False  # the test is of the ratio itself
 
     def find_bounds(
         self, excess: tuple[float, float], rows: HeldOutSample, method: str, delta: float
     ) -> tuple[float, float]:
         """Of the rate, from those of the excess; of a ratio, by tests at other levels."""
-        if self.rule.factor is None:
+        if self.rule.factor is None or self.of_ratio:
             least, most = excess if self.rule.sense == "<=" else (-excess[1], -excess[0])
             return self.described.target + least, self.described.target + most
 
@@ -88,8 +89,9 @@ def _pose(rule: Rule, rows: HeldOutSample, method: str) -> _Posed:
         )
         return _Posed(rule, described)
     factor = measure_factor(rule, shown.seen, shown.probabilities, shown.space)
-    described = describe_rule(rule, test.estimate, hypothesis.rows, factor)
-    return _Posed(rule, replace(described, judged_rows=judged_rows), test, factor)
+    described = describe_rule(rule, test.estimate, hypothesis.rows, 1.0 if hypothesis.of_ratio else factor)
+    described = replace(described, judged_rows=judged_rows)
+    return _Posed(rule, described, test, factor, hypothesis.of_ratio)
 
 
 def _test_together(

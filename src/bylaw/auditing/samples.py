@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 
@@ -38,6 +39,18 @@ class Sample:
         """nan if there is no row."""
         total = float(self.sizes.sum())
         return float(self.amounts.sum()) / total if total else math.nan
+
+    def take(self, order: NDArray[np.intp]) -> Sample:
+        """The rows in another order."""
+        differences = self.differences and Differences(*(column[order] for column in self.differences))
+        return Sample(self.sizes[order], self.amounts[order], self.lowest, self.highest, differences)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether rows count alike and each has the least value or the most, so that counts tell all."""
+        values = self.amounts[self.sizes > 0]
+        alike = self.differences is None and bool(np.isin(self.sizes, (0.0, 1.0)).all())
+        return alike and bool(np.isin(values, (self.lowest, self.highest)).all())
 
     @property
     def range(self) -> float:

@@ -61,7 +61,7 @@ Limit = Annotated[
 ]
 LargestWeight = Annotated[
     float | None,
-    typer.Option(help="The largest weight that a held-out row can have, where weights differ."),
+    typer.Option(help="The largest weight that a held-out row can have, where rows have weights."),
 ]
 Outcomes = Annotated[
     list[str] | None,

@@ -213,7 +213,7 @@ class HeldOut:
     limits : dict, optional
         the least and the most of costs in `custom`, by name.
     largest_weight : float, optional
-        that any row can have; where weights differ, nothing is certified without it.
+        that any row can have; where rows have weights, nothing is certified without it.
     seen_weights : array of shape (n_rows,), optional
         1 / P(seen | x) of rows that show labels or groups which others lack, where that depends on x.
     outcomes : dict, optional

@@ -159,7 +159,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         the fraction of the rows that certify the policy, sampled at random whatever `cv` is. "auto" is 0.3;
         without a guarantee, leave it out.
     largest_weight : float or None, default=None
-        the largest sample weight that any row can have. Where weights differ, a guarantee needs it: rare
+        the largest sample weight that any row can have. With sample weights, a guarantee needs it: rare
         rows that are heavy may be absent from those that are held out.
     solver : str, Solver or Optimizer, default="auto"
         as in `solve`.

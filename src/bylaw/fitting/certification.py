@@ -165,17 +165,41 @@ def _list_levels(
 ) -> list[_Candidate]:
     """With the levels of ratio rules tightened by so many standard errors of the ratio, and margins of the
     other rules. The tighter a level, the fewer rows may be left to show that the rule holds: the first is the
-    candidate that the fitted rows lead to expect the clearest test of."""
+    candidate that the fitted rows lead to expect the clearest test of.
+
+    Any sequence will do, if only it gets clear enough. So levels are tightened as predicted first, one convex
+    problem each; as observed, which takes many, only where none of these is expected to pass."""
+    for as_predicted in (True, False):
+        clearness, listed = _tighten_levels(correction, ratios, plain, noise, delta, as_predicted)
+        if clearness >= CLEAR:
+            break
+    return listed
+
+
+def _tighten_levels(
+    correction: Correction,
+    ratios: RatioRules,
+    plain: CorrectedSolution,
+    noise: float,
+    delta: float,
+    as_predicted: bool,
+) -> tuple[float, list[_Candidate]]:
+    """The clearness of the first candidate, and all of them from the first on."""
     _, whole = ratios.measure(correction, plain)
     unit = correction.make_target(1.0, noise).margins
     shares = np.divide(unit, whole, out=np.zeros_like(unit), where=ratios.chosen & (whole > 0))
     others = np.where(ratios.chosen, 0.0, 1.0)
     begin, listed, kept, best = plain.solution.multipliers, [], 0, -math.inf
-    for margin in (*_MARGINS[::-1], *_WIDER):
+    for margin in (*_MARGINS[::-2], *_WIDER[::2]):  # every second one: each takes a fit
         tightening = np.minimum(margin * shares, _TIGHTEST)
         tightened = ratios.tighten(correction, tightening)
         target = correction.make_target(margin, noise).cut(others)
-        found, restate = tightened.hold(target, begin), partial(ratios.restate, tightened, tightening)
+        if as_predicted:
+            bounds = tightened.dual.form.bounds - target.margins
+            found = tightened.describe(tightened.run(tightened.dual.with_bounds(bounds), begin))
+        else:
+            found = tightened.hold(target, begin)
+        restate = partial(ratios.restate, tightened, tightening)
         begin = found.solution.multipliers
         clearness = _predict_clearness(tightened, restate(found), noise, delta)
         listed.append(_Candidate(margin, tightened, found, restate))
@@ -183,7 +207,7 @@ def _list_levels(
             best, kept = clearness, len(listed)
         elif len(listed) - kept >= _PATIENCE:
             break
-    return listed[:kept][::-1]
+    return best, listed[:kept][::-1]
 
 
 def _predict_clearness(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> float:
