@@ -9,7 +9,7 @@ of the standard errors of observed rates, from which follows the chance that all
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -27,6 +27,7 @@ from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
 from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
+from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Callback
 from bylaw.solvers.label_items import find_separate_rules
@@ -154,11 +155,13 @@ class Correction:
     @cached_property
     def affected(self) -> NDArray[np.bool_]:
         """(M,): rules whose rates as observed differ from the predicted ones."""
-        news = self.rows.observed - set(self.evidence.known_groups)
-        features = self.dual.form.feature_map.features
-        told = [bool(news.intersection(dict(feature.event))) for feature in features]
-        touched = abs(self.dual.form.couplings) @ np.repeat(told, self.dual.form.base.shape[1]) > 0
-        return touched & self.rates.visible
+        return self._refer_to(self.rows.observed - set(self.evidence.known_groups)) & self.rates.visible
+
+    def _refer_to(self, names: Set[str]) -> NDArray[np.bool_]:
+        """Return which rules have features about some of these attributes, (M,)."""
+        form = self.dual.form
+        named = [not names.isdisjoint(dict(feature.event)) for feature in form.feature_map.features]
+        return abs(form.couplings) @ np.repeat(named, form.base.shape[1]) > 0
 
     @cached_property
     def counts(self) -> Floats:
@@ -394,14 +397,15 @@ class Correction:
         make it 90 %.
 
         Observed rates vary around those of the population with their standard errors. Where rules compare
-        groups by observations, the policy was chosen for small gaps, and the observed gaps add noise to
-        them: estimates are averaged over the gaps as observed and gaps that are shrunk towards zero, by as
-        much as their size in standard errors suggests (James and Stein).
+        groups that no decision sees, the observed gaps are mostly noise that no policy can follow: estimates
+        are averaged over the gaps as observed and gaps that are shrunk towards zero, by as much as their size
+        in standard errors suggests (James and Stein).
         """
         rules, covariance, draws = self._draw(found)
         observed = found.rates.observed[rules, None]
         chance = float((observed + draws <= self.tol).all(axis=0).mean())
-        paired = self.affected[rules] & np.isfinite(self.room[rules])
+        hidden = self._refer_to(self.rows.observed - {LABEL, *self.evidence.known_groups})
+        paired = (hidden & self.affected & np.isfinite(self.room))[rules]
         if self.coverage is not None:
             misses = self.coverage.most + found.rates.observed * self.dual.form.scales
             chance = float(self.coverage.chances(misses)[self.affected].prod())
