@@ -46,14 +46,12 @@ def opened(pages, running):
         page = pages.open(**options)
         page.set_default_timeout(WAIT)
         if not forgiving:
-            pages.listen(page, "console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+            pages.listen(page, "console", lambda said: complaints.append(f"{said.type}: {said.text}"))
         pages.listen(page, "pageerror", lambda problem: complaints.append(str(problem)))
         pages.listen(page, "dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         origin = url.split("/?")[0]
         known = (origin, f"blob:{origin}", "data:,", "about:")
-        pages.listen(
-            page, "request", lambda r: None if r.url.startswith(known) else complaints.append(r.url)
-        )
+        pages.listen(page, "request", lambda r: None if r.url.startswith(known) else complaints.append(r.url))
         page.goto(url + fragment)
         if settled:
             settle(page)
