@@ -1,0 +1,31 @@
+"""Charts of notebooks: what is more stands higher, further to the right, or darker."""
+
+from __future__ import annotations
+
+import re
+
+from bylaw._base.notebook_charts import draw_curve, draw_grid
+
+
+def read_places(markup, shape):
+    pairs = re.findall(rf'<{shape}\b[^>]*? c?x="([\d.]+)" c?y="([\d.]+)"', str(markup))
+    return [(float(x), float(y)) for x, y in pairs]
+
+
+def test_larger_values_stand_higher_and_larger_levels_further_right():
+    drawn = draw_curve("cost", "level", [(0.3, 5.0), (0.1, 9.0), (0.2, 7.0)], conflicts=[0.05])
+    points = read_places(drawn, "circle")
+    assert [x for x, _ in points] == sorted(x for x, _ in points)
+    heights = [-y for _, y in points]  # y goes down in SVG
+    assert heights == sorted(heights, reverse=True)
+    assert (heights[0] - heights[1]) - (heights[1] - heights[2]) < 0.2  # to a tenth of a pixel
+    words = re.findall(r">([^<>]*)</text>", str(drawn))
+    cross, _ = read_places(drawn, "text")[words.index("×")]
+    assert cross < points[0][0]
+
+
+def test_larger_values_are_darker():
+    drawn = str(draw_grid("a", [1.0], [1.0, 2.0, 3.0], [[0.4, 0.8, float("nan")]]))
+    light, dark = map(float, re.findall(r"rgba\(59,130,246,([\d.]+)\)", drawn))
+    assert light < dark
+    assert drawn.count("×") == 1
