@@ -24,6 +24,18 @@ def test_larger_values_stand_higher_and_larger_levels_further_right():
     assert cross < points[0][0]
 
 
+def test_each_axis_has_numbers_of_its_own():
+    drawn = draw_curve("cost", "level", [(0.1, 50.0), (0.2, 60.0), (0.3, 90.0)], conflicts=[])
+    anchored = re.findall(r'text-anchor="(\w+)"[^>]*>([\d.]+)</text>', str(drawn))
+    numbers = {
+        side: [float(value) for anchor, value in anchored if anchor == side] for side in ("middle", "end")
+    }
+    assert len(numbers["middle"]) > 1
+    assert all(0 <= level <= 0.5 for level in numbers["middle"])
+    assert len(numbers["end"]) > 1
+    assert all(40 <= cost <= 100 for cost in numbers["end"])
+
+
 def test_larger_values_are_darker():
     drawn = str(draw_grid("a", [1.0], [1.0, 2.0, 3.0], [[0.4, 0.8, float("nan")]]))
     light, dark = map(float, re.findall(r"rgba\(59,130,246,([\d.]+)\)", drawn))
