@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from bylaw._base.notebook import _BAR, draw_interval
 from bylaw._base.notebook_charts import draw_curve, draw_grid
 
 
@@ -41,3 +42,15 @@ def test_larger_values_are_darker():
     light, dark = map(float, re.findall(r"rgba\(59,130,246,([\d.]+)\)", drawn))
     assert light < dark
     assert drawn.count("×") == 1
+
+
+def test_an_interval_is_drawn_on_an_axis_from_its_low_to_its_high_end():
+    """Ends, middle and a quarter of the axis, as far apart as their values."""
+    drawn = str(draw_interval(10.0, 12.0, 14.0, 11.0, low=10.0, high=14.0, tone="bad"))
+    (line,) = re.findall(r'x1="([\d.]+)"[^>]*x2="([\d.]+)"[^>]*stroke-width="3"', drawn)
+    first, last = map(float, line)
+    assert (first, last) == (5, _BAR - 5)
+    (middle,) = map(float, re.findall(r'cx="([\d.]+)"', drawn))
+    (bound,) = map(float, re.findall(r'x1="([\d.]+)"[^>]*stroke="currentColor"', drawn))
+    assert abs(middle - (first + last) / 2) < 0.2
+    assert abs(bound - (3 * first + last) / 4) < 0.2

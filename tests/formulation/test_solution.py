@@ -38,3 +38,9 @@ def test_what_decisions_without_chance_cost_comes_on_top_of_the_bounds():
     for name in ("excess_cost", "excess_cost_on_new_rows"):
         assert getattr(dearer, name) == pytest.approx(getattr(terms, name) + 0.25)
     assert dearer.violation == terms.violation
+
+
+def test_a_guarantee_prints_the_slack_of_the_rules():
+    rows = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]])
+    terms = solve(Problem(error(), [rejected() <= 0.4]), rows).guarantee
+    assert "slack <= 0.123;" in str(replace(terms, most_slack=0.123))
