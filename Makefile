@@ -33,7 +33,7 @@ help:
 	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
 	@echo "make package  a wheel and an sdist, tried out in bare environments"
 	@echo "make lowest  the fast tests with the lowest versions of dependencies"
-	@echo "make docs    the documentation with its gallery, into docs/_build"
+	@echo "make docs    the documentation with its gallery, into docs/_build, and tests of its pages"
 	@echo "make outputs  what snippets of the pages print, written into the pages anew"
 	@echo "make setup   only create .venv with everything for development"
 
@@ -60,10 +60,10 @@ lint: style
 	$(BIN)/pyright
 
 test: lint $(VENV)/.installed-docs
-	$(BIN)/pytest -n auto -m "not experiment"
+	$(BIN)/pytest -n auto -m "not experiment and not site"
 
 quick: style
-	$(BIN)/pytest -n auto -m "not slow and not experiment"
+	$(BIN)/pytest -n auto -m "not slow and not experiment and not site"
 
 runners: $(VENV)/.installed-test
 	$(BIN)/pytest -n auto -m experiment
@@ -172,9 +172,10 @@ lowest: pyproject.toml
 LOWEST_TESTS := tests/_base tests/language tests/data tests/calibration tests/formulation tests/solvers tests/policy \
   tests/auditing tests/monitoring tests/fitting tests/estimators tests/cli
 
-docs: $(VENV)/.installed-docs
+docs: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build
 	$(BIN)/python docs/print_cheatsheet.py docs/_build
+	$(BIN)/pytest -m site tests/docs/test_site.py
 	@echo "open docs/_build/index.html"
 
 outputs: $(VENV)/.installed-test

@@ -201,3 +201,9 @@ def test_sums_do_not_depend_on_the_order_or_on_how_rows_are_cut(values):
     assert sum_column(values.take(pyarrow.array(np.arange(len(values))[::-1]))) == pytest.approx(total)
     assert sum_column(values.slice(0, 1)) + sum_column(values.slice(1)) == pytest.approx(total)
     assert sum_column(values.slice(1)) != pytest.approx(total)
+
+
+@pytest.mark.parametrize(("one", "other"), [([1.0, 3.0], [2.0, 2.0]), (["ac"], ["bb"])])
+def test_values_that_trade_a_part_change_the_sum(one, other):
+    """A plain sum would stay the same."""
+    assert sum_column(pyarrow.array(one)) != pytest.approx(sum_column(pyarrow.array(other)))

@@ -426,3 +426,8 @@ def test_no_thread_is_left_behind(table, tmp_path):
         solve(PARITY, scan(tmp_path / "parts", COLUMNS, progress=stop))
     solve(PARITY, rows)
     assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("bylaw")]
+
+
+def test_a_table_of_a_database_is_no_option_of_files(tmp_path):
+    with pytest.raises(EvidenceError, match="table= names a table of a database"):
+        scan(str(tmp_path / "*.parquet"), COLUMNS, table="scores")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas
 import pyarrow
 import pytest
 
-from bylaw import Problem
+from bylaw import Columns, Problem
 from bylaw.data.column_roles import Roles, find_roles
 from bylaw.errors import EvidenceError, Remedy
 
@@ -265,3 +267,11 @@ def test_no_message_names_a_flag_of_the_command_line():
         ([], ["a"]),
     ):
         assert "--" not in refuse(rules, names=names)[0]
+
+
+@pytest.mark.parametrize(("positive", "first"), [(None, [0.8, 0.3]), ("yes", [0.8, 0.3]), ("no", [0.2, 0.7])])
+def test_one_column_is_the_probability_of_the_positive_class(positive, first):
+    """Of the last class, unless it is stated."""
+    columns = Columns(["p"], classes=["no", "yes"], positive=positive)
+    rows = columns.evidence(pandas.DataFrame({"p": [0.2, 0.7]}))
+    np.testing.assert_allclose(rows.probabilities, np.column_stack([first, 1 - np.array(first)]))

@@ -277,3 +277,10 @@ def test_categories_of_an_arrow_column_that_no_row_has_are_no_groups():
     evidence = Columns(["p_0", "p_1"], groups={"s": "s"}).evidence(table)
     assert evidence.group_values == {"s": ("a", "c")}
     np.testing.assert_array_equal(evidence.groups["s"].codes, [1, 0, 1])
+
+
+@pytest.mark.parametrize("wrong", [[-0.2, 1.2], [1.3, 0.0], [-0.3, 0.9]])
+def test_the_first_row_outside_of_probabilities_is_named(wrong):
+    rows = np.array([[0.5, 0.5], [0.4, 0.6], wrong, [-0.1, 1.1]])
+    with pytest.raises(EvidenceError, match="such as row 2"):
+        Evidence(rows)

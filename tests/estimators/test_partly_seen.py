@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas
 import polars
@@ -13,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from bylaw import ConstrainedClassifier, EvidenceError, OptionError, equalized_odds, error, rejected
 from bylaw.data.outcomes import observe
 from bylaw.estimators.cross_fitting import make_splits
+from bylaw.estimators.training import Training
 from bylaw.estimators.unlabelled_rows import stack_rows
 from helpers.people import GROUPS, PARITY, SEX, X, Y, classifier, unaware
 
@@ -276,3 +279,17 @@ def test_unlabelled_rows_that_show_their_group_have_the_weight_of_one_row():
         unlabelled_sensitive_features=sex[MORE],
     )
     assert separate.multipliers_ == joined.multipliers_
+
+
+def test_weights_of_seen_rows_count_where_any_attribute_is_partly_seen():
+    """Also where another attribute is seen in full, or not at all."""
+    weights, rows = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 2])
+    partly, fully, never = (np.array(shown) for shown in ([1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0]))
+    for seen, wanted in (
+        ({"label": partly, "sex": fully}, [1.0, 3.0]),
+        ({"label": never, "sex": partly}, [1.0, 3.0]),
+        ({"label": fully, "sex": never}, None),
+    ):
+        found = Training.find_seen_weights(SimpleNamespace(seen=seen, seen_weights=weights), rows)
+        assert (found is None) == (wanted is None)
+        assert wanted is None or found.tolist() == wanted

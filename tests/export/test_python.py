@@ -226,3 +226,16 @@ def test_probabilities_are_admitted_as_evidence_admits_them(row, accepted):
         else:
             with pytest.raises(ValueError, match=r"sum|outside|probability"):
                 decide()
+
+
+def test_calibrated_probabilities_get_names_that_no_column_has():
+    rng = np.random.default_rng(4)
+    yes, sex = rng.beta(1, 2, 400), rng.choice(["F", "M"], 400)
+    frame = pandas.DataFrame({"p": 1 - yes, "q": yes, "calibrated p": sex})
+    columns = Columns(["p", "q"], ["no", "yes"], groups={"sex": "calibrated p"})
+    labels = np.where(rng.random(400) < yes**2, "yes", "no")
+    problem = Problem(error(), [selected("yes").given(sex="F") >= 0.4])
+    policy = solve(problem, columns.evidence(frame), labels=labels, calibrate="temperature")
+    exported = module(to_python(policy, columns))
+    found = [exported["probabilities"](row) for row in frame.to_dict("records")]
+    np.testing.assert_allclose(found, policy.probabilities(columns.evidence(frame)), atol=1e-9)

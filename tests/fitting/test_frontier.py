@@ -335,6 +335,12 @@ def test_plots(rows, monkeypatch):
     axes = one.plot()
     assert axes.get_ylabel() == "error()"
     assert axes.figure.axes[1].get_xlabel() == "level in selected(1) >= level"
+    mixed = frontier(problem, rows.evidence(), {FLOOR: [1.0, 0.3, 0.6]}).plot().figure.axes
+    for ax, values in ((mixed[0], "cost"), (mixed[1], "prices")):
+        levels, drawn = ax.lines[0].get_data()
+        again = frontier(problem, rows.evidence(), {FLOOR: [0.3, 0.6, 1.0]})
+        assert levels.tolist() == [0.3, 0.6, 1.0]
+        np.testing.assert_allclose(drawn, np.ravel(getattr(again, values)), atol=1e-4)
     _, own = plt.subplots()
     assert one.plot(own) is own
     two = frontier(problem, rows.evidence(), {PARITY: [0.05, 0.1, 0.2], BUDGET: [0.1, 0.2]})

@@ -307,6 +307,7 @@ def test_a_frontier_has_the_worst_rate_at_each_level():
     assert found.cost == pytest.approx(alone, abs=1e-5)
     middle = found.policies[1]
     assert middle.expected(problem.minimize, evidence) == pytest.approx(found.cost[1], abs=1e-9)
+    assert max(one.rate for one in middle.group_rates) == pytest.approx(found.cost[1], abs=1e-9)
     near = frontier(problem, evidence, {budget: [0.099, 0.101]}, tol=1e-6)
     assert found.prices[1, 0] == pytest.approx((near.cost[0] - near.cost[1]) / 0.002, rel=0.05)
     reach = sensitivity(problem, evidence).statements[0]

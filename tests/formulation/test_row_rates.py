@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bylaw import Evidence, disagreement, error, rejected, selected
+from bylaw import Evidence, disagreement, error, precision, rejected, selected
 from bylaw.data.outcomes import observe
 from bylaw.formulation.row_rates import compute_row_rates, has_rows, standard_error
 from bylaw.language.action_space import make_action_space
@@ -35,6 +35,10 @@ SEEN = observe(Evidence(P, groups={"g": GROUP}, references={"old": OLD}, weights
 # Each rate with the same written out for rows i, of which some may be drawn several times.
 RATES = {
     "error": (error(), lambda i: np.average(1 - LAW[i, 3] - LAW[i, LABELS[i]], weights=WEIGHTS[i])),
+    "precision": (
+        precision(1),
+        lambda i: np.sum(WEIGHTS[i] * LAW[i, 1] * (LABELS[i] == 1)) / np.sum(WEIGHTS[i] * LAW[i, 1]),
+    ),
     "group": (selected(1).given(g="a"), lambda i: mean(i, LAW[:, 1], GROUP == "a")),
     "gap": (
         selected(1).given(g="a") - selected(1),

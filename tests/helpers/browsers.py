@@ -127,3 +127,45 @@ def run_chromium() -> Iterator:
         running = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield running
         running.close()
+
+
+class Pages:
+    """A page that is lent to one test after the other, since Chromium starts a process for each new one.
+
+    A test that wants a second page, or options that a page cannot change, gets contexts of its own.
+    """
+
+    def __init__(self, browser, **options) -> None:
+        self.browser, self.options = browser, options
+        self.page = browser.new_context(**options).new_page()
+        self.lent = False
+        self.contexts: list = []
+        self.listeners: list = []
+
+    def open(self, viewport=None, color_scheme=None, **options):
+        if self.lent or options:
+            chosen = {"viewport": viewport, "color_scheme": color_scheme}
+            stated = {name: value for name, value in chosen.items() if value is not None}
+            self.contexts.append(self.browser.new_context(**self.options, **stated, **options))
+            return self.contexts[-1].new_page()
+        self.lent = True
+        self.page.set_viewport_size(viewport or {"width": 1280, "height": 720})
+        self.page.emulate_media(media="null", color_scheme=color_scheme or "light")
+        return self.page
+
+    def listen(self, page, event, listener) -> None:
+        """Listen until the page is taken back."""
+        page.on(event, listener)
+        self.listeners.append((page, event, listener))
+
+    def take_back(self) -> None:
+        """Leave a page as if it were new: nothing listens, and nothing is stored."""
+        for page, event, listener in self.listeners:
+            page.remove_listener(event, listener)
+        for context in self.contexts:
+            context.close()
+        if self.lent:
+            self.page.unroute_all()
+            self.page.evaluate("() => location.protocol.startsWith('http') && sessionStorage.clear()")
+            self.page.goto("about:blank")
+        self.contexts, self.listeners, self.lent = [], [], False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import sys
 from pathlib import Path
@@ -11,8 +12,12 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import typer.main
 
 from bylaw.cli import main
+
+# Typer reads the options of all commands for each call, which takes as long as many a command.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 RULES = """\
 rules = [

@@ -9,39 +9,36 @@ import subprocess
 import pytest
 
 from helpers.absent import skip_for_want_of
-from helpers.browsers import CONTRAST, FAULTS, OVERLAPS, run_chromium
+from helpers.browsers import CONTRAST, FAULTS, OVERLAPS, Pages, run_chromium
 from helpers.reported import crowded, page_of
 
 NAMES = ["referring", "audited", "guessing", "sets", "crowded", "watched", "refitted", "attacking"]
 
 
 @pytest.fixture(scope="module")
-def browser():
+def pages():
     with run_chromium() as running:
-        yield running
+        yield Pages(running, offline=True)
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
+def opened(pages, tmp_path):
     """Open a page by name; afterwards nothing may have complained or called out."""
-    contexts, complaints = [], []
+    complaints = []
 
     def visit(name, **options):
         path = tmp_path / f"{name}.html"
         path.write_text(page_of(name), encoding="utf-8")
-        context = browser.new_context(offline=True, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda problem: complaints.append(str(problem)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda r: None if r.url == path.as_uri() else complaints.append(r.url))
+        page = pages.open(**options)
+        pages.listen(page, "console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        pages.listen(page, "pageerror", lambda problem: complaints.append(str(problem)))
+        pages.listen(page, "dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        pages.listen(page, "request", lambda r: None if r.url == path.as_uri() else complaints.append(r.url))
         page.goto(path.as_uri())
         return page
 
     yield visit
-    for context in contexts:
-        context.close()
+    pages.take_back()
     assert complaints == []
 
 
@@ -200,17 +197,17 @@ def test_every_printed_page_has_a_number_and_the_hash(opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_a_stranger_adds_does_not_run(browser, tmp_path):
+def test_what_a_stranger_adds_does_not_run(pages, tmp_path):
     """The page's own security policy, tried with an injected script."""
     own = page_of("referring")
     path = tmp_path / "page.html"
     path.write_text(
         own.replace("</main>", "<script>document.title = 'run'</script></main>"), encoding="utf-8"
     )
-    page = browser.new_page()
     complaints = []
-    page.on("console", lambda message: complaints.append(message.text))
+    page = pages.open()
+    pages.listen(page, "console", lambda message: complaints.append(message.text))
     page.goto(path.as_uri())
     assert page.title() != "run"
     assert ["Content Security Policy" in text for text in complaints] == [True]
-    page.close()
+    pages.take_back()

@@ -30,7 +30,7 @@ from bylaw import (
 from bylaw.language.expressions import DEFINITIONS
 from bylaw.language.families import FAMILIES
 from bylaw.report.number_format import format_beside
-from bylaw.report.sentences import describe_rate, name_saving, write_sentence
+from bylaw.report.sentences import describe_rate, name_saving, write_price, write_sentence
 
 
 def said(statement, kind="labels"):
@@ -233,3 +233,11 @@ def test_an_estimate_is_told_from_its_limit(value, limits, unit, text):
 
 def test_long_names_are_cut():
     assert "…" in said(selected("y" * 500) <= 0.5)
+
+
+def test_what_the_whole_rule_costs_is_written_where_a_small_step_saves_nothing():
+    rule = rejected() <= 0.1
+    assert write_price(0.5, rule, error(), without=0.02) == write_price(0.5, rule, error())
+    costly = write_price(0.0, rule, error(), without=0.02)
+    assert costly.endswith("Without it, 2\N{NO-BREAK SPACE}points of error would be saved.")
+    assert "It costs nothing" in write_price(0.0, rule, error(), without=0.0)

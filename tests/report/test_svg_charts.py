@@ -11,6 +11,8 @@ from bylaw._base.scales import Scale, fit_scale
 from bylaw.auditing.audit import Verdict
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.colors import DARK, LIGHT
+from bylaw.report.cost_curves import Curve
+from bylaw.report.sections import frontier
 from bylaw.report.svg_charts import (
     choose_ticks,
     draw_axis,
@@ -166,3 +168,11 @@ def test_contrast(palette):
 
 def test_both_palettes_name_the_same_colours():
     assert list(LIGHT) == list(DARK)
+
+
+def test_points_of_a_curve_are_on_the_slider_as_far_along_as_their_levels():
+    levels = np.array([0.2, 0.25, 0.4])
+    curve = Curve(rejected() <= 0.25, 0.25, "rate", levels, 1 - levels, 0 * levels, (False,) * 3)
+    places = [frontier._place_on_slider(curve, i) for i in range(3)]
+    assert places[0] == 0
+    assert places[1] / places[2] == pytest.approx(0.25, abs=0.001)

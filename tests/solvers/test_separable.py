@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import optimize, sparse
@@ -149,3 +151,10 @@ def test_sums_over_labels_are_those_of_a_pass_over_rows(problem, weighted, monke
             np.testing.assert_allclose(sums.observed, rates.couplings @ total.observed.ravel(), rtol=1e-10)
             diagonal = np.diag(dual.second_order(total).restrict(slice(None))) * total.mass
             np.testing.assert_allclose(sums.curvature, diagonal, rtol=1e-6)
+
+
+def test_a_dual_with_a_ridge_is_left_to_others():
+    """Its roots are those of another function."""
+    dual = make_dual(ONE_RULE["size"], make_evidence(200))
+    assert solve_separable(dual, tol=1e-6) is not None
+    assert solve_separable(replace(dual, ridge=0.1), tol=1e-6) is None

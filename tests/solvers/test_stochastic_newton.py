@@ -21,7 +21,7 @@ from bylaw import (
 from bylaw.formulation.blocks import Block, make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
-from bylaw.solvers import FullBatch, StochasticNewton
+from bylaw.solvers import FullBatch, StochasticNewton, stochastic_newton
 from bylaw.solvers.oracle import SampledRows
 from bylaw.solvers.stochastic_newton import TILE_ROWS
 from helpers.generated_rows import Rows
@@ -110,6 +110,19 @@ def test_tiles_of_one_call_or_of_many():
         parts.advance(SampledRows.from_dual(dual, part, np.ones(TILE_ROWS)))
     assert (parts.answer == once.answer).all()
     assert parts.steps == once.steps == 3 * TILE_ROWS
+
+
+def test_curvature_is_measured_over_the_sampling_error_of_all_rows_so_far(monkeypatch):
+    """Multipliers may still go as far as their sampling error, which shrinks with the root of the rows."""
+    betas, measure = [], stochastic_newton.TallyPass
+
+    def watch(matrix, beta, space, places=None):
+        betas.extend([] if places is None else [beta])
+        return measure(matrix, beta, space, places)
+
+    monkeypatch.setattr(stochastic_newton, "TallyPass", watch)
+    walk(9 * TILE_ROWS, beta=1e6)
+    np.testing.assert_allclose(np.array(betas[1:]) / betas[0], np.sqrt(np.arange(2, 10)), rtol=1e-12)
 
 
 def test_rows_of_no_weight_leave_no_trace():

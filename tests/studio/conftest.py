@@ -9,14 +9,14 @@ import pytest
 from bylaw.studio import server as served
 from bylaw.studio import studio
 from bylaw.studio.session import Session
-from helpers.browsers import run_chromium
+from helpers.browsers import Pages, run_chromium
 from helpers.studio_pages import MAKERS, WAIT, make_loans, settle
 
 
 @pytest.fixture(scope="module")
-def browser():
+def pages():
     with run_chromium() as running:
-        yield running
+        yield Pages(running, accept_downloads=True)
 
 
 @pytest.fixture(scope="module")
@@ -36,32 +36,29 @@ def running():
 
 
 @pytest.fixture
-def opened(browser, running):
+def opened(pages, running):
     """Open the page of a table; afterwards nothing may have complained or called out."""
-    contexts, complaints = [], []
+    complaints = []
 
     def visit(name, url=None, forgiving=False, fragment="", settled=True, **options):
         table, one = running(name) if url is None else (None, None)
         url = url or one.url
-        context = browser.new_context(accept_downloads=True, **options)
-        contexts.append(context)
-        page = context.new_page()
+        page = pages.open(**options)
         page.set_default_timeout(WAIT)
         if not forgiving:
-            page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda problem: complaints.append(str(problem)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+            pages.listen(page, "console", lambda said: complaints.append(f"{said.type}: {said.text}"))
+        pages.listen(page, "pageerror", lambda problem: complaints.append(str(problem)))
+        pages.listen(page, "dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         origin = url.split("/?")[0]
         known = (origin, f"blob:{origin}", "data:,", "about:")
-        page.on("request", lambda r: None if r.url.startswith(known) else complaints.append(r.url))
+        pages.listen(page, "request", lambda r: None if r.url.startswith(known) else complaints.append(r.url))
         page.goto(url + fragment)
         if settled:
             settle(page)
         return page, table
 
     yield visit
-    for context in contexts:
-        context.close()
+    pages.take_back()
     assert complaints == []
 
 

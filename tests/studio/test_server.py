@@ -459,3 +459,17 @@ def test_a_studio_hides_groups_of_fewer_rows_than_it_was_told(min_cell, hidden):
     with studio(Problem("error()", [text]), evidence, min_cell=min_cell) as made:
         (rule,) = Client(made.url).post("/api/solve", question)[1]["rules"]
     assert rule["price_words"].startswith("Not shown: it is about groups of fewer than 400 rows") == hidden
+
+
+def test_every_option_of_a_studio_reaches_its_session():
+    evidence, labels, sex = people(200, 0)
+    options = {
+        "labels": np.where(np.arange(200) % 2, labels, None),
+        "groups": {"sex": sex},
+        "seen_weights": np.ones(200),
+        "title": "what if",
+        "min_cell": 3,
+    }
+    with studio(Problem("error()"), evidence, **options) as made:
+        session = made._server.session
+    assert all(getattr(session, name) is option for name, option in options.items())

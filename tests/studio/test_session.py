@@ -650,3 +650,18 @@ def test_what_to_do_with_a_file_is_told():
     assert told["policy"]["command"] == "bylaw audit policy.json new.csv --label 'true label'"
     assert told["rules"]["command"] == "bylaw fit 'my scores.csv' --rules rules.toml -o policy.json"
     assert suggest_next(None) == {}
+
+
+def test_the_cost_before_is_that_of_the_model_and_not_of_the_same_problem_without_rules():
+    """A referral costs less than a likely error: the model refers no case, the problem without rules does."""
+    evidence, _ = three_classes(600)
+    minimize, referred = "error() + 0.2 * rejected()", "rejected() <= 0.1"
+    session = Session(Problem(minimize, [referred]), evidence)
+    cost = ask(session, [referred], minimize)["cost"]
+    weights, chances = evidence.weights, evidence.probabilities
+    errors = 1 - chances.max(axis=1)
+    assert cost["before"] == pytest.approx(np.average(errors, weights=weights))
+    assert cost["without_rules"] == pytest.approx(
+        np.average(np.minimum(errors, 0.2), weights=weights), abs=1e-3
+    )
+    assert cost["without_rules"] < cost["after"] < cost["before"]
