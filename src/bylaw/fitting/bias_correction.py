@@ -334,6 +334,8 @@ class Correction:
         return RuleTarget(self.exact, self.trust, sizes)
 
     def _solve(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
+        if not self.affected.any():
+            return self._solve_as_predicted(target, begin)
         return self.pose(target).solve(begin, rng=self.rng, callback=self.callback)
 
     @cached_property
@@ -356,6 +358,24 @@ class Correction:
             room=self.room,
             denominators=None if ratios is None else ratios.predicted,
             tol=self.tol,
+        )
+
+    def _solve_as_predicted(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
+        """Solve with margins alone, which is convex."""
+        answer = self.run(self.dual.with_bounds(self.dual.form.bounds - target.margins), begin)
+        total = self.dual.tally(answer.multipliers)
+        rates, conflict = self.rates.measure(self.dual, total), answer.status is Status.INFEASIBLE
+        excess = target(rates)
+        return ObservedSolution(
+            dual=self.dual,
+            multipliers=answer.multipliers,
+            value=answer.value,
+            rates=rates,
+            excess=excess,
+            cost=self.rates.measure_cost(total),
+            holds=not conflict and bool((excess <= self.tol).all()),
+            conflict=conflict,
+            trace=answer.trace,
         )
 
     def _finish(self, found: ObservedSolution, target: RuleTarget) -> CorrectedSolution:
