@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from experiments.data import save
-from experiments.monitoring.validity import EVER, ROWS_PER_DAY, RUN_LENGTH, find_payments
+from experiments.monitoring.validity import EVER, ROWS_PER_DAY, RUN_LENGTH, find_factors
 
 from bylaw import Evidence, Monitor, Policy, Problem, demographic_parity, equalized_odds, error, solve
-from bylaw.monitoring.wealth import STAKES, Wealth
+from bylaw.monitoring.wealth import Wealth
 
 HERE = Path(__file__).parent
 QUIET_DAYS, QUIET_GAP = 60, 0.02
@@ -79,18 +79,18 @@ def measure(case: Case) -> list[dict[str, Any]]:
     rng = np.random.default_rng([int(1000 * value) for value in case[:4]])
     found = []
     for run in range(case.runs):
-        payments, ends = find_payments(watched, *draw_columns(case, rng))
-        _, course = Wealth().bet(payments)
+        factors, ends = find_factors(watched, *draw_columns(case, rng))
+        _, course = Wealth().bet(factors, watched.events.blocks_per_deposit)
         broken, changed = course.ever >= limits.log_ever, course.change >= limits.log_change
         days = [find_days(ends, reached) for reached in (broken, changed, broken | changed)]
-        days.append(find_days(ends, play_once(payments) >= limits.log_ever))
+        days.append(find_days(ends, play_once(factors) >= limits.log_ever))
         found.append({**case._asdict(), "run": run, **dict(zip(WAYS, days, strict=True))})
     return found
 
 
-def play_once(payments: np.ndarray) -> np.ndarray:
+def play_once(factors: np.ndarray) -> np.ndarray:
     """The e-process of a single deposit, in logarithms, after each round."""
-    logs = np.log1p(np.multiply.outer(STAKES, payments)).cumsum(axis=1)
+    logs = np.log(factors).cumsum(axis=1)
     top = logs.max(axis=0)
     return top + np.log(np.exp(logs - top).mean(axis=0))
 
