@@ -18,7 +18,7 @@ from bylaw.monitoring.confidence_sequences import estimate_rates, find_interval
 from bylaw.monitoring.rounds import Events, RateSums, RecentMeans, RoundSums
 from bylaw.monitoring.wealth import Course, Wealth
 
-_MOST_POINTS = 32  # of a rule's history; then every second one is dropped
+_MOST_POINTS = 28  # of a rule's history; then every second one is dropped
 _FIRST_EVERY = 8  # rounds from one point to the next, at first
 _DIGITS = 5  # of a point
 
