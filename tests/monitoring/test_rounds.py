@@ -359,6 +359,6 @@ def test_guesses_are_means_of_the_last_rows_before_the_round():
     assert (state.guess == after.guess).all()
     assert (state.marks == after.marks).all()
     assert (whole[:, 0] == [0.5, -0.5]).all()
-    first = int(np.argmax(totals[0] >= 32))
+    first = int(np.argmax(totals[0] >= rounds._RECENT))
     assert (whole[0, :first] == 0.5).all()
     assert whole[0, first] == pytest.approx(amounts[0, :first].sum() / counts[0, :first].sum())

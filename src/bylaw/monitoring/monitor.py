@@ -26,10 +26,16 @@ from bylaw.language.expressions import Conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.monitoring.formatting import format_html, format_text, list_shown
-from bylaw.monitoring.row_memory import Ids, RowMemory
-from bylaw.monitoring.row_order import warn_of_sorted_rows
 from bylaw.monitoring.rule_watch import RuleWatch, Watch
-from bylaw.monitoring.watched_rows import UNKNOWN, WatchedColumns, WatchedRows, join_rows
+from bylaw.monitoring.watched_rows import (
+    UNKNOWN,
+    Ids,
+    RowMemory,
+    WatchedColumns,
+    WatchedRows,
+    join_rows,
+    warn_of_sorted_rows,
+)
 from bylaw.monitoring.watched_rule import AlarmLimits, Point, WatchedRule, merge_copies
 from bylaw.policy.id_hashes import hash_ids
 from bylaw.policy.policy import Policy

@@ -37,7 +37,7 @@ _LEAST = 1e-6  # of the range of a rate: a bound at its end is broken by no less
 _BOLDEST = 0.95  # of the money is staked, at most
 _HALVES = 0.5 ** np.arange(7)  # stakes, each half of the one before: seven alternatives to the rule
 _STEEPEST = 6.0  # the boldest stake on a row, per unit of the range of its values
-_RECENT = 32  # rows of an event, of which the mean is the guess for the next ones
+_RECENT = 16  # rows of an event, of which the mean is the guess for the next ones
 
 
 class RoundSums(NamedTuple):

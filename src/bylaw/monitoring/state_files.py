@@ -26,8 +26,7 @@ from bylaw._base.typing import Floats
 from bylaw.errors import OptionError, PolicyFileError
 from bylaw.language.parser import renew_text
 from bylaw.monitoring.rounds import RateSums, RecentMeans
-from bylaw.monitoring.row_memory import RowMemory
-from bylaw.monitoring.watched_rows import UNKNOWN, WatchedRows
+from bylaw.monitoring.watched_rows import UNKNOWN, RowMemory, WatchedRows
 from bylaw.monitoring.watched_rule import Point, RuleState, WatchedRule
 from bylaw.monitoring.wealth import N_ALTERNATIVES, Wealth
 from bylaw.policy.policy import Policy

@@ -85,12 +85,11 @@ class Wealth:
         ever, change = (np.log(np.minimum(x.ravel()[played], _MOST)) for x in (made, detected))
         course = Course(ever + self.log_start, change)
         rounds = self.rounds + n_rounds
-        if rounds % BLOCK:
-            last, place = n_blocks - 1, rounds % BLOCK - 1
-            state = (*begun[last], products[:, last, place].copy(), inverses[:, last, place].copy())
-        else:
-            state = (*money, np.ones(N_ALTERNATIVES), np.zeros(N_ALTERNATIVES))
-        return Wealth(rounds, *state, self.log_start), course
+        product, spent = np.ones(N_ALTERNATIVES), np.zeros(N_ALTERNATIVES)
+        if place := rounds % BLOCK:
+            money = begun[-1]
+            product, spent = products[:, -1, place - 1].copy(), inverses[:, -1, place - 1].copy()
+        return Wealth(rounds, money[0].copy(), money[1].copy(), product, spent, self.log_start), course
 
 
 def weigh_deposit(number: Floats) -> Floats:
