@@ -25,7 +25,7 @@ help:
 	@echo "make partly-seen  the same where a tenth of labels and groups was seen"
 	@echo "make fairlearn  beside fairlearn, error-parity and OxonFair, on the same rows with the same learners"
 	@echo "make certificates  how often certificates are wrong, by simulation, also after several looks and in hard cases"
-	@echo "make monitor  how rare false alarms of a monitor are, by simulation, how soon true ones come, and the cost"
+	@echo "make monitor  how rare false alarms of a monitor are, how soon true ones come beside an oracle, widths, the cost"
 	@echo "make monitor-peers  what there is to watch a rule: false alarms, days until a breach is noticed"
 	@echo "make privacy  what fingerprints of rows recognise, and what they tell of a row"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits, and how often they are certified"
@@ -125,6 +125,7 @@ certificates: $(VENV)/.installed-test
 monitor: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.monitoring.validity
 	$(BIN)/python -m experiments.monitoring.delay
+	$(BIN)/python -m experiments.monitoring.widths
 
 # The other libraries need an older pandas than the tests have, hence an environment of their own;
 # glide-py needs Python 3.12.

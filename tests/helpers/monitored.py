@@ -79,7 +79,7 @@ def pool(weights, values):
     inside = (weights > 0).any(axis=0)
     weights, values = weights[:, inside], values[:, inside]
     n = len(weights)
-    rows = 8 if n <= 2 else 4 * n
+    rows = {1: 1, 2: 8}.get(n, 4 * n)
     disjoint = ((weights > 0).sum(axis=0) <= 1).all()
     top = bottom = 0.0
     for begin in range(0, weights.shape[1] - rows + 1, rows):

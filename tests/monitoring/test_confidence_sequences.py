@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from bylaw.monitoring.confidence_sequences import bound_total, estimate_rates, find_interval
+from bylaw.monitoring.confidence_sequences import estimate_rates, find_interval, find_log_wealth
 from bylaw.monitoring.rounds import Events, RateSums
 
-MEAN = Events(1, True, False, 0.0, 1.0)
-GAP = Events(2, True, False, -1.0, 1.0)
-NESTED = Events(2, False, True, -1.0, 1.0)
+MEAN = Events(((0.0, 1.0),))
+GAP = Events(((0.0, 1.0), (-1.0, 0.0)))
+NESTED = Events(((0.0, 1.0), (-1.0, 0.0)), disjoint=False, cancels=True)
+BATCHES = Events(((0.0, 1.0), (-1.0, 0.0)), batched=True)
 
 
-def test_the_bound_by_hand():
-    """V = 32 is nine doublings above a quarter of the squared scale of 1/2."""
-    tail = 1 / (0.4 * 1_000_000**0.4)  # of the sum that is zeta(1.4)
-    effort = 1.4 * math.log(10) + math.log((sum(k**-1.4 for k in range(1, 1_000_000)) + tail) / 0.01)
-    k1, k2 = (2**0.25 + 2**-0.25) / math.sqrt(2), (math.sqrt(2) + 1) / 2
-    behind = k2 * 0.5 * effort
-    expected = math.sqrt(k1**2 * 32 * effort + behind**2) + behind
-    assert bound_total(np.array([32.0]), np.array([0.5]), 0.01)[0] == pytest.approx(expected, rel=1e-5)
+def test_the_wealth_of_all_stakes_by_hand():
+    stakes = [3e-4 * (0.98 / 3e-4) ** (k / 35) for k in range(36)]
+    made = [math.exp(s * 30 / 2 + (math.log(1 - s) + s) * 50 / 4) for s in stakes]
+    found = find_log_wealth(np.array([30.0]), np.array([50.0]), np.array([2.0]))[0]
+    assert found == pytest.approx(math.log(sum(made) / 36))
 
 
-def test_the_bound_has_a_floor_and_grows():
-    """Before V has reached a quarter of the squared scale nothing changes; then it grows with V."""
-    scale = np.full(5, 2.0)
-    found = bound_total(np.array([0.0, 0.5, 1.0, 10.0, 1000.0]), scale, 0.05)
-    assert found[0] == found[1] == found[2] < found[3] < found[4]
-    assert bound_total(np.array([10.0]), scale[:1], 0.001) > found[3]
-    assert bound_total(np.array([10.0]), 2 * scale[:1], 0.05) > found[3]
+@pytest.mark.parametrize("low", [-1.0, -0.05])
+def test_the_mean_wealth_of_fair_rounds_is_at_most_one(low):
+    """Over all courses of six fair rounds that lose at most one: the mean of the supermartingale."""
+    values = np.array([low, 0.4, 6.0])
+    chances = np.linalg.solve([[1, 1, 1], values, [0, 1, -9]], [1, 0, 0])
+    assert (chances > 0).all()
+    drawn = np.array(list(itertools.product(range(3), repeat=6)))
+    logs = find_log_wealth(values[drawn].sum(axis=1), (values[drawn] ** 2).sum(axis=1), np.ones(len(drawn)))
+    assert chances[drawn].prod(axis=1) @ np.exp(logs) <= 1 + 1e-12
 
 
 def draw_sums(events, n_rounds, seed, rates=(0.3, 0.2), share=0.5, fractional=False):
@@ -52,7 +53,7 @@ def draw_sums(events, n_rounds, seed, rates=(0.3, 0.2), share=0.5, fractional=Fa
         columns = np.stack([inside, np.ones(n), inside * accepted, -accepted])
         truth = (1 - share) * (rates[0] - rates[1])
     sums = events.sum_rounds(columns * 1.0)
-    return RateSums().follow(sums, events.most_tuples)[:, 1:], truth
+    return RateSums().follow(sums)[:, 1:], truth
 
 
 @pytest.mark.parametrize("events", [MEAN, GAP, NESTED], ids=["mean", "gap", "nested"])
@@ -78,13 +79,14 @@ def test_without_rows_the_interval_is_everything():
 
 def test_the_ends_are_where_the_bound_is_reached():
     """Of a mean, by hand: total and squares about the lower end meet the bound."""
-    sums, _ = draw_sums(MEAN, 500, 3)
+    sums, _ = draw_sums(MEAN, 4000, 3)
     lower, upper = find_interval(sums[:, -1:], MEAN, 0.01)
     w, u, uu, uw, ww = sums[:, -1]
     for end, sign, scale in ((lower[0], 1, lower[0]), (upper[0], -1, 1 - upper[0])):
         variance = uu - 2 * end * uw + end**2 * ww
-        limit = bound_total(np.array([variance]), np.array([scale]), 0.01)[0]
-        assert sign * (u - end * w) == pytest.approx(limit, rel=1e-6)
+        total = np.array([sign * (u - end * w)])
+        wealth = find_log_wealth(total, np.array([variance]), np.array([scale]))[0]
+        assert wealth == pytest.approx(math.log(1 / 0.01), rel=1e-6)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Rounds against loops over all tuples of different rows; payments over all rounds that there are."""
+"""Rounds against loops over all tuples of different rows; bets over all rounds that there are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ import pytest
 
 from bylaw.auditing.samples import Sample
 from bylaw.monitoring import rounds
-from bylaw.monitoring.rounds import Events, RateSums
+from bylaw.monitoring.rounds import Events, RateSums, RecentMeans
+
+
+def make_events(n, disjoint, *, cancels=False, binary=False, batched=False):
+    """Events with values between -1 and 1; of a group and all, between 0 and 1 and between -1 and 0."""
+    limits = ((0.0, 1.0), (-1.0, 0.0)) if cancels else ((-1.0, 1.0),) * n
+    return Events(limits, disjoint, binary, cancels, batched)
+
+
+def count_tuples(events):
+    """The largest number of tuples, which sums are relative to."""
+    return events._count_tuples(events.rows)
 
 
 def draw_columns(kind, n_events, n_rows, seed=0):
@@ -50,18 +61,20 @@ def loop(columns, events):
 @pytest.mark.parametrize("kind", ["disjoint", "nested", "overlapping", "fractional"])
 @pytest.mark.parametrize("n_events", [1, 2, 3])
 def test_sums_of_rounds_by_brute_force(kind, n_events):
-    events = Events(n_events, kind == "disjoint" or n_events == 1, False, -1.0 * n_events, 1.0 * n_events)
+    events = make_events(n_events, kind == "disjoint" or n_events == 1)
     columns = draw_columns(kind, n_events, 5 * events.rows)
     found = events.sum_rounds(columns)
-    np.testing.assert_allclose(np.stack(found), loop(columns, events), rtol=0, atol=1e-12)
-    assert (found.weights <= events.most_tuples + 1e-12).all()
+    np.testing.assert_allclose(
+        np.stack(found), loop(columns, events) / count_tuples(events), rtol=0, atol=1e-12
+    )
+    assert (found.weights <= 1 + 1e-12).all()
 
 
 class Population:
     """A few kinds of rows, with their probabilities: weights and values in each event."""
 
     def __init__(self, chances, weights, values):
-        self.chances, self.weights, self.values = map(np.asarray, (chances, weights, values))
+        self.chances, self.weights, self.values = (np.array(x, float) for x in (chances, weights, values))
 
     @property
     def means(self):
@@ -123,7 +136,7 @@ def test_a_payment_has_the_mean_of_the_excess(name, excess, short_rounds):
     below where the rule holds."""
     population, disjoint = POPULATIONS[name]
     n = len(population.weights)
-    events = Events(n, disjoint, False, -1.0 * n, 1.0 * n)
+    events = make_events(n, disjoint)
     constant = excess - population.means.sum()
     mean, _ = population.expect_round(events, constant)
     rows = events.rows
@@ -131,22 +144,22 @@ def test_a_payment_has_the_mean_of_the_excess(name, excess, short_rounds):
     if n > 2 and not disjoint:
         tuples = (rows / n) ** n  # dealt to the events in turn
     expected = tuples * (population.chances * population.weights).sum(axis=1).prod() * excess
-    assert mean == pytest.approx(expected, abs=1e-12)
+    assert mean == pytest.approx(expected / count_tuples(events), abs=1e-12)
 
 
 def test_a_round_of_full_length_has_the_mean_of_the_excess():
     """Two groups and eight rows, of which one kind is a row in both events: all 3^8 rounds."""
     population = Population([0.3, 0.3, 0.4], [[1, 1, 0], [0, 1, 1]], [[1, 0, 0], [0, -1, 0]])
-    events = Events(2, False, False, -1.0, 1.0)
+    events = make_events(2, False)
     assert events.rows == 8
     mean, _ = population.expect_round(events, 0.05 - population.means.sum())
-    assert mean == pytest.approx(8 * 7 * 0.6 * 0.7 * 0.05, abs=1e-12)
+    assert mean == pytest.approx(0.6 * 0.7 * 0.05, abs=1e-12)
 
 
 def test_rates_may_drift_from_row_to_row_at_the_same_gap(short_rounds):
     """Rows of one round from two seasons, of which each has the same gap: the mean payment is zero."""
     seasons = [np.array([0.3, 0.2]), np.array([0.8, 0.7])]  # acceptance in both groups
-    events, total = Events(2, True, False, -1.0, 1.0), 0.0
+    events, total = make_events(2, True), 0.0
     kinds = list(itertools.product((0, 1), (0, 1)))  # group, decision
     for drawn in itertools.product(kinds, repeat=events.rows):
         chance = math.prod(
@@ -170,7 +183,7 @@ def search_extremes(events, constant, draw, n_rounds=4000):
 @pytest.mark.parametrize("n_events", [1, 2, 3])
 @pytest.mark.parametrize("constant", [-0.4, 0.0, 0.7])
 def test_no_round_loses_or_gains_more_than_is_stated(kind, n_events, constant):
-    events = Events(n_events, kind == "disjoint" or n_events == 1, False, -1.0 * n_events, 1.0 * n_events)
+    events = make_events(n_events, kind == "disjoint" or n_events == 1)
     rng = np.random.default_rng(1)
 
     def draw(n_rows):
@@ -188,7 +201,7 @@ def test_no_round_loses_or_gains_more_than_is_stated(kind, n_events, constant):
 @pytest.mark.parametrize(("n_events", "disjoint"), [(1, True), (2, True), (2, False), (3, True)])
 def test_what_is_stated_is_reached(n_events, disjoint):
     """By rows that are all at one end, shared evenly between the events."""
-    events = Events(n_events, disjoint, False, -1.0 * n_events, 1.0 * n_events)
+    events = make_events(n_events, disjoint)
     weights = np.ones((n_events, events.rows))
     if disjoint:
         weights = np.eye(n_events)[:, np.arange(events.rows) % n_events]
@@ -204,7 +217,8 @@ def test_what_is_stated_is_reached(n_events, disjoint):
 def test_where_values_cancel_all_rounds_are_listed(constant):
     """A group against all: rows are in the group or not and accepted or not, so that only the four numbers of
     a round count. The largest loss and gain are exactly those of the worst and the best round."""
-    cancelling, plain = (Events(2, False, c, -1.0, 1.0) for c in (True, False))
+    cancelling = make_events(2, False, cancels=True)
+    plain = Events(cancelling.limits, False, True)
     blocks = []
     for counts in itertools.product(range(9), repeat=4):
         if sum(counts) == 8:
@@ -221,7 +235,7 @@ def test_where_values_cancel_all_rounds_are_listed(constant):
 
 
 def test_losses_of_many_constants_are_those_of_each():
-    events = Events(2, False, True, -1.0, 1.0)
+    events = make_events(2, False, cancels=True)
     constants = np.linspace(-0.9, 0.9, 7)
     found = events.find_largest_loss(constants)
     assert found == pytest.approx([float(events.find_largest_loss(float(c))) for c in constants])
@@ -229,21 +243,23 @@ def test_losses_of_many_constants_are_those_of_each():
 
 def test_a_bound_at_the_end_of_its_range_has_a_loss():
     """A rule that no row can break by less than nothing: payments stay finite."""
-    events = Events(1, True, False, 0.0, 1.0)
+    events = Events(((0.0, 1.0),))
     assert 0 < events.find_largest_loss(0.0) < 1e-4
     assert events.find_largest_loss(0.5) > 0
 
 
-def test_events_add_up_the_limits_of_their_samples():
+def test_events_have_the_limits_of_their_samples():
     one, two = Sample(np.ones(3), np.ones(3), 0.0, 1.0), Sample(np.ones(3), np.ones(3), -0.8, 0.0)
-    events = Events.of((one, two), True, False)
+    options = {"disjoint": True, "binary": True, "cancels": False, "batched": False}
+    events = Events.of((one, two), **options)
     assert (events.number, events.lowest, events.highest, events.rows) == (2, -0.8, 1.0, 8)
-    assert Events.of((one, two, two), True, False).rows == 12
+    assert Events.of((one,), **options).rows == 1
+    assert Events.of((one, two, two), **options).rows == 12
 
 
 def test_rate_sums_by_hand():
-    sums = rounds.RoundSums(np.array([4.0, 8.0]), np.array([2.0, -6.0]))
-    followed = RateSums(1.0, 2.0, 3.0, 4.0, 5.0).follow(sums, 4.0)
+    sums = rounds.RoundSums(np.array([1.0, 2.0]), np.array([0.5, -1.5]))
+    followed = RateSums(1.0, 2.0, 3.0, 4.0, 5.0).follow(sums)
     assert followed[:, 0].tolist() == [1, 2, 3, 4, 5]
     assert followed[:, 1].tolist() == [2, 2.5, 3.25, 4.5, 6]
     assert followed[:, 2].tolist() == [4, 1, 5.5, 1.5, 10]
@@ -252,8 +268,97 @@ def test_rate_sums_by_hand():
 @pytest.mark.parametrize("n_events", [1, 2, 3, 9])
 def test_sums_do_not_depend_on_how_many_rounds_there_are(n_events):
     """To the last bit: rows are cut into updates at will."""
-    events = Events(n_events, False, False, -1.0 * n_events, 1.0 * n_events)
+    events = make_events(n_events, False)
     columns = draw_columns("fractional", n_events, 20 * events.rows)
     together = np.stack(events.sum_rounds(columns))
     alone = [events.sum_rounds(part) for part in np.split(columns, 20, axis=1)]
     assert together.tobytes() == np.concatenate(alone, axis=1).tobytes()
+
+
+# Bets.
+
+
+def list_rounds(population, events):
+    """The chances and columns of all rounds that there are."""
+    kinds = np.array(list(itertools.product(range(len(population.chances)), repeat=events.rows)))
+    columns = np.concatenate([population.weights, population.weights * population.values])[:, kinds.ravel()]
+    return population.chances[kinds].prod(axis=1), columns
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+@pytest.mark.parametrize("guess", [-0.7, 0.0, 0.2, 0.9])
+@pytest.mark.parametrize("excess", [0.0, -0.1])
+def test_no_bet_wins_on_average_while_the_rule_holds(name, guess, excess, short_rounds):
+    """Whatever was guessed, the mean factor of each alternative over all rounds is at most one."""
+    population, disjoint = POPULATIONS[name]
+    n = len(population.weights)
+    binary = bool(np.isin(population.weights, (0, 1)).all())
+    events = make_events(n, disjoint, binary=binary)
+    constant = excess - population.means.sum()
+    chances, columns = list_rounds(population, events)
+    guesses = np.full((n, len(chances)), guess) * np.linspace(1, -0.5, n)[:, None]
+    factors = events.find_factors(columns, events.sum_rounds(columns), constant, guesses)
+    assert (factors > 0).all()
+    assert (factors @ chances <= 1 + 1e-12).all()
+
+
+def test_bets_on_rows_by_hand():
+    """One row of the first group and two of the second: the first counts twice as much. Guesses are moved to
+    where the gap is 0.1."""
+    events = Events(((0.0, 1.0), (-1.0, 0.0)))
+    weights = np.zeros((2, 8))
+    weights[0, 0] = weights[1, 1] = weights[1, 2] = 1
+    columns = np.concatenate([weights, weights * [[1.0], [-1.0]] * ([1, 1, 0] + [0] * 5)])
+    factors = events.find_factors(columns, events.sum_rounds(columns), -0.1, np.array([[0.6], [-0.4]]))
+    first, second = 0.6 - 2 / 3 * 0.1, -0.4 - 1 / 3 * 0.1
+    for place, stake in enumerate(6 / 2 ** np.arange(7.0)):
+        loss = max(2 / 3 * first, 1 / 3 * (second + 1))
+        s = min(stake, 0.95 / loss)
+        by_hand = (1 + s * 2 / 3 * (1 - first)) * (1 + s / 3 * (-1 - second)) * (1 + s / 3 * (0 - second))
+        assert factors[place, 0] == pytest.approx(by_hand)
+
+
+def test_rounds_without_one_of_the_groups_are_no_bets():
+    events = Events(((0.0, 1.0), (-1.0, 0.0)))
+    columns = np.repeat([[1.0], [0.0], [1.0], [0.0]], 8, axis=1)
+    factors = events.find_factors(columns, events.sum_rounds(columns), -0.1, np.array([[0.6], [-0.4]]))
+    assert (factors == 1).all()
+
+
+@pytest.mark.parametrize("n_events", [1, 2, 3])
+@pytest.mark.parametrize("disjoint", [True, False])
+def test_a_batch_is_one_bounded_bet(n_events, disjoint):
+    """Its mean, or that of its tuples, is at most as far from zero as is stated, whatever its size."""
+    events = make_events(n_events, disjoint, binary=True, batched=True)
+    for size in (1, 2, 7, 100):
+        columns = draw_columns("disjoint" if disjoint else "overlapping", n_events, size, size)
+        sums = events.sum_rounds(columns)
+        factors = events.find_factors(columns, sums, -0.1, np.empty(0))
+        assert factors.shape == (7, 1)
+        assert (factors > 0.04).all()
+        assert abs(sums.amounts[0]) <= n_events * sums.weights[0] + 1e-12 <= n_events + 2e-12
+    if n_events == 1:
+        assert sums.amounts[0] == pytest.approx(columns[1].sum() / columns[0].sum())
+    elif n_events == 2 and disjoint:
+        means = columns[2:].sum(axis=1) / columns[:2].sum(axis=1)
+        assert sums.amounts[0] == pytest.approx(means.sum())
+
+
+def test_guesses_are_means_of_the_last_rows_before_the_round():
+    """Each event has a guess of its own, and any cut gives the same bits."""
+    events, rng = Events(((0.0, 1.0), (-1.0, 0.0))), np.random.default_rng(0)
+    counts = rng.integers(0, 6, (2, 60)).astype(float)
+    amounts = counts * rng.random((2, 60))
+    totals = np.add.accumulate(np.column_stack([np.zeros(4), np.concatenate([counts, amounts])]), axis=1)
+    whole, after = RecentMeans.begin(events).follow(totals)
+    state, parts = RecentMeans.begin(events), []
+    for begin, end in itertools.pairwise([0, 1, 17, 18, 44, 60]):
+        part, state = state.follow(totals[:, begin : end + 1])
+        parts.append(part)
+    assert np.concatenate(parts, axis=1).tobytes() == whole.tobytes()
+    assert (state.guess == after.guess).all()
+    assert (state.marks == after.marks).all()
+    assert (whole[:, 0] == [0.5, -0.5]).all()
+    first = int(np.argmax(totals[0] >= rounds._RECENT))
+    assert (whole[0, :first] == 0.5).all()
+    assert whole[0, first] == pytest.approx(amounts[0, :first].sum() / counts[0, :first].sum())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, GuaranteeWarning, Monitor, Problem, demographic_parity, error, solve
-from bylaw.monitoring.row_order import count_changes
+from bylaw.monitoring.watched_rows import count_changes
 
 
 def test_changes_by_hand():

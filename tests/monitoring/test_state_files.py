@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -261,7 +262,7 @@ def set_rule(name, value):
 
 DAMAGES = {
     "format": (lambda c: c.update(format="bylaw-policy"), "format must be one of"),
-    "version": (lambda c: c.update(version=99), "schema version 99, and this bylaw reads version 2; upgrade"),
+    "version": (lambda c: c.update(version=99), "schema version 99, and this bylaw reads version 3; upgrade"),
     "no ever": (lambda c: c.pop("ever"), "has no 'ever'"),
     "ever": (lambda c: c.update(ever=-1), "ever must be a positive number"),
     "ever above one": (lambda c: c.update(ever=3.0), "ever"),
@@ -281,9 +282,12 @@ DAMAGES = {
     "waiting": (set_rule("waiting", [[1.0], [2.0], [3.0]]), "waiting must be a matrix"),
     "long waiting": (set_rule("waiting", [[1.0] * 9] * 2), "its rounds contradict its rows"),
     "rounds": (set_rule("rounds", 10_000), "its rounds contradict its rows"),
-    "factors": (set_rule("factors", [0.0]), "factors must be 4 numbers"),
-    "no factors": (lambda c: c["watched"][1].pop("factors"), "has no 'factors'"),
-    "wealth": (set_rule("ever", ["a"] * 4), "must be a number"),
+    "product": (set_rule("product", [1.0]), "product must be 7 numbers"),
+    "no product": (lambda c: c["watched"][1].pop("product"), "has no 'product'"),
+    "no money": (set_rule("product", [0.0] * 7), "its money must not be negative"),
+    "wealth": (set_rule("ever", ["a"] * 7), "must be a number"),
+    "unit": (lambda c: c.update(unit="days"), "unit must be one of"),
+    "rounds before": (set_rule("rounds_before", 10_000), "its rounds contradict its rows"),
     "sums": (set_rule("sums", [1, 2, 3]), "sums must be 5 numbers"),
     "log_ever": (set_rule("log_ever", None), "log_ever must be a number"),
     "log_change": (set_rule("log_change", "x"), "log_change must be a number"),
@@ -367,3 +371,25 @@ def test_rules_as_text_and_as_objects_are_the_same(tmp_path):
     one = Monitor(POLICY, rules=[selected("yes").given(sex="F") - selected("yes") <= 0.1], groups=SEX)
     two = Monitor(POLICY, rules="selected('yes').given(sex='F') - selected('yes') <= 0.1", groups=SEX)
     assert describe(one) == describe(two)
+
+
+def test_a_state_of_the_version_before_is_read():
+    """Alarms, rows and batches are kept, and the e-process goes on from its value. Bets are others, so that
+    the detector starts anew; and rates that count row by row do, too."""
+    folder = Path(__file__).parent / "saved"
+    policy = Policy.load(folder / "policy.json")
+    saved = json.loads((folder / "version2.json").read_text())
+    monitor = Monitor.load(folder / "version2.json", policy)
+    assert (monitor.rows, monitor.batches, monitor.unit, monitor.alarm) == (1003, ("monday",), "rows", True)
+    assert [one.since for one in monitor.status] == [80, None, None, None]
+    assert (saved["watched"][0]["broken_at"], saved["watched"][0]["changed_at"]) == (80, 104)
+    before = [one["log_ever"] for one in saved["watched"]]
+    assert [math.log(one.e_value) for one in monitor.status] == pytest.approx(before)
+    assert [one.detector for one in monitor.status] == [0.0] * 4
+    assert [math.isnan(one.estimate) for one in monitor.status] == [True, True, False, False]
+    rows = draw_rows(500, 2)
+    monitor.update(rows.evidence, groups={"sex": rows.sex})
+    assert monitor.states[1].log_ever == pytest.approx(before[1], abs=1.0)  # not back at zero
+    share = float(policy.probabilities(rows.evidence)[:, 2].mean())
+    assert monitor.status[1].estimate == pytest.approx(share)
+    assert [one.rows for one in monitor.status] == [1503] * 4

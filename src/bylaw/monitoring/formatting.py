@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from bylaw.monitoring.rule_watch import RuleWatch
 
 _SHOWN = 20
+_ASSUMPTIONS = {
+    "rows": "Assumed: rows are independent, and rules hold at all times. Rates, intervals and evidence "
+    "compare groups among rows of the same time: shuffled rows of a named batch, else rows next to each "
+    "other.",
+    "batches": "Assumed: rules hold on average over batches, whose rates may differ by chance. Rates, "
+    "intervals and evidence are about the mean of batches, within each of which groups are compared.",
+}
 _TONES: dict[str, Tone] = {"broken": "bad", "changed": "bad", "quiet": "good", "no rows yet": "open"}
 
 
@@ -81,11 +88,19 @@ def format_headline(monitor: Monitor) -> str:
 
 
 def format_terms(monitor: Monitor) -> str:
-    """What is promised."""
+    """State what is promised, about which rates, and on which assumption."""
+    unit = monitor.unit
     return (
         f"While all rules hold, one is ever called broken with probability {monitor.ever:g} at most, and the "
-        f"mean number of rows until one is called changed is {monitor.run_length:,.0f} at least."
+        f"mean number of {unit} until one is called changed is {monitor.run_length:,.0f} at least. "
+        f"{_ASSUMPTIONS[unit]} Intervals contain their rates at all times, all of them together with "
+        f"probability {_format_share(1 - monitor.ever)}."
     )
+
+
+def _format_share(share: float) -> str:
+    """Format a probability in percent, such as "95 %"."""
+    return f"{100 * share:.10g} %"
 
 
 def format_finding(one: RuleWatch) -> str:
@@ -96,7 +111,9 @@ def format_finding(one: RuleWatch) -> str:
     if math.isnan(one.estimate):
         return f"{one.rows:,} rows, too few to compare"
     evidence = f"{min(one.evidence, 9.99):.0%} of an alarm"
-    return (
-        f"{one.estimate:.4f}, always within {one.lower:.4f} to {one.upper:.4f}; {one.rows:,} rows; "
-        f"{evidence}{since}"
-    )
+    return f"{one.estimate:.4f}, {format_interval(one)}; {one.rows:,} rows; {evidence}{since}"
+
+
+def format_interval(one: RuleWatch) -> str:
+    """Format the confidence sequence of a rule."""
+    return f"{_format_share(one.confidence)} interval at all times {one.lower:.4f} to {one.upper:.4f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,14 +26,21 @@ from bylaw.language.expressions import Conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.monitoring.formatting import format_html, format_text, list_shown
-from bylaw.monitoring.row_memory import Ids, RowMemory
-from bylaw.monitoring.row_order import warn_of_sorted_rows
 from bylaw.monitoring.rule_watch import RuleWatch, Watch
-from bylaw.monitoring.watched_rows import UNKNOWN, WatchedColumns, WatchedRows, join_rows
-from bylaw.monitoring.watched_rule import AlarmLimits, Point, RuleState, WatchedRule, merge_copies
+from bylaw.monitoring.watched_rows import (
+    UNKNOWN,
+    Ids,
+    RowMemory,
+    WatchedColumns,
+    WatchedRows,
+    join_rows,
+    warn_of_sorted_rows,
+)
+from bylaw.monitoring.watched_rule import AlarmLimits, Point, WatchedRule, merge_copies
 from bylaw.policy.id_hashes import hash_ids
 from bylaw.policy.policy import Policy
 
+RUN_LENGTHS = {"rows": 100_000.0, "batches": 1000.0}  # by default, in each unit
 _MOST_BATCHES = 400  # whose names are remembered
 _MOST_LOOKS = 200  # updates in the log
 _RANDOM_ROWS = 64  # for each value of an attribute, on which rules are compared
@@ -59,14 +67,20 @@ class Monitor:
     policy : Policy
     ever : float
         the probability that a rule is ever called broken though all hold.
-    run_length : float
-        the least mean number of rows until a rule is called changed though all hold.
+    run_length : float, optional
+        the least mean number of rows until a rule is called changed though all hold, 100,000 by default;
+        where the unit is the batch, the number of batches, 1,000 by default.
     rules : list of rules, families or texts, optional
         other rules than the policy's own. A policy is often at its bounds: watch somewhat looser ones.
     limits : dict, optional
         {name: (least, most)} of costs in `custom(name)`.
     groups : dict, optional
         {name: its values} of groups that rules refer to and that the policy does not know.
+    unit : {"rows", "batches"}
+        what is independent. With "rows", the promises assume that rows are independent of each other and that
+        rules hold at all times. With "batches", each call of `update` is a batch, and one bounded bet is made
+        on its mean: the promises assume that rules hold on average over the batches to come, given the
+        earlier ones. Choose it where days differ by chance; alarms come later.
 
     Examples
     --------
@@ -93,25 +107,31 @@ class Monitor:
         policy: Policy,
         *,
         ever: float = 0.05,
-        run_length: float = 100_000,
+        run_length: float | None = None,
         rules: Sequence[Statement | str] | Statement | str | None = None,
         limits: Limits | None = None,
         groups: Mapping[str, Sequence[Any]] | None = None,
+        unit: str = "rows",
     ) -> None:
         if not isinstance(policy, Policy):
             raise OptionError(f"Monitor() takes a Policy, not {type(policy).__name__}")
         self.policy = policy
         self.ever = check_fraction(ever, "ever", 0.05)
-        self.run_length = check_positive(run_length, "run_length")
+        if unit not in RUN_LENGTHS:
+            raise OptionError(f"unit must be one of {list(RUN_LENGTHS)}, got {unit!r}")
+        self.unit = unit
+        self.run_length = check_positive(
+            RUN_LENGTHS[unit] if run_length is None else run_length, "run_length"
+        )
         self.limits = check_limits({} if limits is None else limits, _make_blank(policy))
         self.problem = _state_problem(policy, rules)
         self.groups = _read_values(groups)
         self.expanded = self._expand()
         self.columns = self._list_columns()
-        self.watched = merge_copies([found.rule for found in self.expanded], self._make_random_rows())
-        shortest = min(rule.events.rows for rule in self.watched)
-        self.alarm_limits = AlarmLimits.of(self.ever, self.run_length, len(self.watched), shortest)
-        self.states = [RuleState() for _ in self.watched]
+        rules_alone = [found.rule for found in self.expanded]
+        self.watched = merge_copies(rules_alone, self._make_random_rows(), unit == "batches")
+        self.alarm_limits = AlarmLimits.of(self.ever, self.run_length, [rule.events for rule in self.watched])
+        self.states = [rule.begin() for rule in self.watched]
         self.memory = RowMemory()
         self.rows = 0
         self.decided: bool | None = None  # whether rows count by what was decided
@@ -201,7 +221,10 @@ class Monitor:
         """Count rows, in the order in which they came, or what was learned of earlier rows. Threads may share
         a monitor: one waits for the other.
 
-        Into how many calls the rows are cut makes no difference. Where something is wrong with them, nothing
+        Groups are compared within rounds of a few rows. The rows of a named batch are first put into a random
+        order, which the name and the policy determine: a round is then about the whole batch, and rates that
+        swing within it, such as those of a day, do no harm. Rows without a name are taken in their order, and
+        into how many calls they are cut makes no difference. Where something is wrong with any row, nothing
         is counted.
 
         Parameters
@@ -224,13 +247,14 @@ class Monitor:
         outcomes : dict, optional
             what costs in `custom(name)` turned out to be, as in `audit`.
         batch : str, optional
-            a name of these rows, such as a date. A batch of a name that was counted before is not counted
-            again.
+            a name of these rows, such as a date, within which they are compared. A batch of a name that was
+            counted before is not counted again.
 
         Warns
         -----
         GuaranteeWarning
-            when rows are sorted by a group, the label or the decision: neighbours are compared.
+            when rows without a name of their batch are sorted by a group, the label or the decision:
+            neighbours are compared.
         """
         with self._lock:
             if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
@@ -257,8 +281,8 @@ class Monitor:
                 fresh = self.columns.read(evidence, labels, groups, decisions, outcomes)
             self._check_limits(fresh)
             if hashed is None:
-                self._count(fresh, fresh, np.full(len(fresh), UNKNOWN, np.int64))
-            elif not self._add_known(fresh, hashed, new=evidence is not None):
+                self._count(fresh, fresh, np.full(len(fresh), UNKNOWN, np.int64), batch)
+            elif not self._add_known(fresh, hashed, batch, new=evidence is not None):
                 return
             if evidence is not None:
                 self.decided = decisions is not None
@@ -266,7 +290,8 @@ class Monitor:
                 self.batches = (*self.batches, batch)[-_MOST_BATCHES:]
             now = datetime.now(UTC).isoformat(timespec="seconds")
             self.log = (*self.log, Update(now, self.rows, self.alarm))[-_MOST_LOOKS:]
-            warn_of_sorted_rows(fresh)
+            if batch is None and self.unit == "rows":
+                warn_of_sorted_rows(fresh)
 
     def _check_names(self, outcomes: Mapping[str, Any] | None) -> None:
         if unknown := [name for name in outcomes or () if name not in self.columns.costs]:
@@ -300,7 +325,7 @@ class Monitor:
             raise EvidenceError(f"the id {twice!r} is there twice; each row needs one of its own")
         return hashed
 
-    def _add_known(self, fresh: WatchedRows, ids: Ids, new: bool) -> bool:
+    def _add_known(self, fresh: WatchedRows, ids: Ids, batch: str | None, new: bool) -> bool:
         """Count rows with ids; whether there was anything to count."""
         if len(ids) != len(fresh):
             raise EvidenceError(f"there are {len(ids):,} ids for {len(fresh):,} rows")
@@ -331,7 +356,7 @@ class Monitor:
                 f"{int(stale.sum()):,} of {len(ids):,} rows were counted before, the first of them in row "
                 f"{first}, and bring nothing new: leave them out"
             )
-        self._count(fresh, before, places)
+        self._count(fresh, before, places, batch)
         self._remember(fresh, ids, late, places)
         return True
 
@@ -357,18 +382,22 @@ class Monitor:
             parts, names = [memory.waiting.take(kept), *parts], [memory.waiting_ids[kept], *names]
         memory.waiting, memory.waiting_ids = join_rows(parts), np.concatenate(names)
 
-    def _count(self, rows: WatchedRows, before: WatchedRows, places: NDArray[np.int64]) -> None:
+    def _count(
+        self, rows: WatchedRows, before: WatchedRows, places: NDArray[np.int64], batch: str | None
+    ) -> None:
         """Bet on rows as far as they show what rules refer to, and did not `before`; `places` are those of
         earlier rows, and `UNKNOWN` for new ones."""
-        new = places == UNKNOWN
+        order = np.arange(len(rows)) if batch is None else self._shuffle(len(rows), batch)
+        new = (places == UNKNOWN)[order]
         numbers = self.rows + np.cumsum(new)
         states = list(self.states)
         for needs in dict.fromkeys(rule.needs for rule in self.watched):
-            due = rows.find_shown(needs) & (new | ~before.find_shown(needs))
+            due = rows.find_shown(needs)[order] & (new | ~before.find_shown(needs)[order])
             chosen = np.flatnonzero(due)
             if not len(chosen):
                 continue
-            sample = self._sample(rows if len(chosen) == len(rows) else rows.take(chosen))
+            in_order = batch is None and len(chosen) == len(rows)
+            sample = self._sample(rows if in_order else rows.take(order[chosen]))
             for place, rule in enumerate(self.watched):
                 if rule.needs == needs:
                     columns, inside = rule.read(sample)
@@ -376,6 +405,11 @@ class Monitor:
                     states[place] = rule.advance(states[place], columns, counted, self.alarm_limits)
         self.states = states
         self.rows += int(new.sum())
+
+    def _shuffle(self, n_rows: int, batch: str) -> NDArray[np.int64]:
+        """Return a random order of the rows of a batch, the same whenever it is repeated."""
+        seed = hashlib.sha256(f"{self.policy.digest}/{batch}".encode()).digest()
+        return np.random.default_rng(int.from_bytes(seed, "big")).permutation(n_rows)
 
     # What it tells.
 
@@ -405,8 +439,7 @@ class Monitor:
     def _describe(self, one: ExpandedRule) -> RuleWatch:
         place = next(i for i, rule in enumerate(self.watched) if str(one.rule) in rule.copies)
         watched, state = self.watched[place], self.states[place]
-        totals = state.totals if state.totals.size else np.zeros(2 * watched.events.number)
-        sums = np.array([*vars(state.sums).values(), *totals])[:, None]
+        sums = np.array([list(vars(state.sums).values())]).T
         (estimate,), (lower,), (upper,) = watched.measure(sums, self.alarm_limits.level)
         target, sign = one.rule.bound, 1.0 if one.rule.sense == "<=" else -1.0
 
@@ -441,6 +474,7 @@ class Monitor:
                 for at in state.history
                 if isinstance(at, Point)
             ),
+            1 - self.ever,
         )
 
     def _explain_silence(self, rule: WatchedRule) -> str:
@@ -509,7 +543,10 @@ class Monitor:
         counts: dict[Conditions, float] = {}
         for watched, state in zip(self.watched, self.states, strict=True):
             events = watched.rule.excess.resolve(self.policy.action_space.classes).by_event()
-            for event, size in zip(events, state.totals, strict=False):  # amounts follow the sizes
+            sizes = state.totals.copy()
+            if state.waiting.size:
+                sizes += state.waiting.sum(axis=1)
+            for event, size in zip(events, sizes, strict=False):  # amounts follow the sizes
                 counts[event.conditions] = min(float(size), counts.get(event.conditions, math.inf))
         return counts
 
@@ -537,6 +574,7 @@ class Monitor:
                 "waiting": self.waiting,
                 "ever": self.ever,
                 "run_length": self.run_length,
+                "unit": self.unit,
                 "e_limit": self.e_limit,
                 "detector_limit": self.detector_limit,
                 "rules": rules,

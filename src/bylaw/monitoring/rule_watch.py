@@ -38,9 +38,11 @@ class RuleWatch:
     target : float
         the bound.
     estimate : float
-        the rate so far, with random decisions averaged out; nan before there are rows.
+        the rate so far, with random decisions averaged out; nan before there are rows. A rule on groups
+        compares them within rounds, or within batches, as the evidence does; it is their weighted average.
     lower, upper : float
-        its confidence sequence: right at all times and for all rules together, with probability 1 - `ever`.
+        a confidence sequence of the same rate: right at all times and for all rules together, with
+        probability `confidence`.
     rows : int
         rows that the rule is about and that show all it refers to.
     e_value : float
@@ -58,6 +60,8 @@ class RuleWatch:
     history : tuple of Point
         at some times, evenly spaced in rows: row, estimate, lower, upper, and the decimal logarithms of both
         kinds of evidence, ever and change.
+    confidence : float
+        the probability of all intervals together, 1 - `ever`.
     hidden : bool
         whether numbers were left out, since they are about a group of few rows.
     """
@@ -77,6 +81,7 @@ class RuleWatch:
     since: int | None
     reason: str
     history: tuple[Point, ...]
+    confidence: float
     hidden: bool = False
 
     def hide(self, min_cell: int) -> RuleWatch:

@@ -12,7 +12,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from bylaw._base.atomic_files import write_atomically, write_text
 from bylaw._base.json_reader import BadValueError, Node, read_json
+from bylaw._base.typing import Floats
 from bylaw.errors import OptionError, PolicyFileError
 from bylaw.language.parser import renew_text
-from bylaw.monitoring.rounds import RateSums
-from bylaw.monitoring.row_memory import RowMemory
-from bylaw.monitoring.watched_rows import UNKNOWN, WatchedRows
+from bylaw.monitoring.rounds import RateSums, RecentMeans
+from bylaw.monitoring.watched_rows import UNKNOWN, RowMemory, WatchedRows
 from bylaw.monitoring.watched_rule import Point, RuleState, WatchedRule
-from bylaw.monitoring.wealth import STAKES, Wealth
+from bylaw.monitoring.wealth import N_ALTERNATIVES, Wealth
 from bylaw.policy.policy import Policy
 from bylaw.policy.serialization import compute_digest
 
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from bylaw.monitoring.monitor import Monitor, Update
 
 FORMAT = "bylaw-monitor"
-VERSION = 2
+VERSION = 3
+_PLAIN = 2  # the version of states with other bets, whose evidence starts anew
+_PLAIN_ROWS = 8  # of a round about one event in that version
+_MONEY = ("ever", "change", "product", "inverses")
 _ROUNDING = 1e-6  # of shares
 
 
@@ -67,6 +70,7 @@ def _to_dict(monitor: Monitor) -> dict[str, Any]:
         "policy": monitor.policy.digest,
         "ever": monitor.ever,
         "run_length": monitor.run_length,
+        "unit": monitor.unit,
         "limits": {name: list(pair) for name, pair in monitor.limits.items()},
         "rules": None if own else [str(rule) for rule in monitor.problem.rules],
         "groups": {name: list(values) for name, values in monitor.groups.items()},
@@ -75,22 +79,25 @@ def _to_dict(monitor: Monitor) -> dict[str, Any]:
         "batches": list(monitor.batches),
         "log": [list(update) for update in monitor.log],
         "watched": [
-            _state_to_dict(rule, state) for rule, state in zip(monitor.watched, monitor.states, strict=True)
+            _state_to_dict(state, rule) for state, rule in zip(monitor.states, monitor.watched, strict=True)
         ],
     }
 
 
-def _state_to_dict(rule: WatchedRule, state: RuleState) -> dict[str, Any]:
-    begun = state.wealth.rounds > 0
-    wealth = {"factors": state.wealth.factors, "ever": state.wealth.ever, "change": state.wealth.change}
+def _state_to_dict(state: RuleState, rule: WatchedRule) -> dict[str, Any]:
+    money = {name: getattr(state.wealth, name).tolist() for name in _MONEY}
+    recent = state.recent
     return {
         "rule": str(rule.rule),
         "rows": state.rows,
         "waiting": state.waiting.tolist() if state.waiting.size else [],
         "rounds": state.wealth.rounds,
-        **({name: array.tolist() for name, array in wealth.items()} if begun else {}),
+        "rounds_before": state.rounds_before,
+        **(money if state.wealth.rounds else {}),
+        "log_start": state.wealth.log_start,
         "sums": list(asdict(state.sums).values()),
         "totals": state.totals.tolist(),
+        **({} if recent is None else {"guess": recent.guess.tolist(), "marks": recent.marks.tolist()}),
         "log_ever": state.log_ever,
         "log_change": state.log_change if math.isfinite(state.log_change) else None,
         "broken_at": state.broken_at,
@@ -111,7 +118,8 @@ def load_state(path: Path, policy: Policy) -> Monitor:
 def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     from bylaw.monitoring.monitor import Monitor
 
-    root.check_version(FORMAT, VERSION)
+    root.check_version(FORMAT, VERSION, oldest=_PLAIN)
+    plain = root["version"].value == _PLAIN
     content = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(content):
         raise BadValueError("its content does not match its checksum")
@@ -130,6 +138,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
             rules=rules,
             limits={name: tuple(node.vector(2).tolist()) for name, node in root["limits"].items()},
             groups={name: [value.scalar() for value in node.list()] for name, node in root["groups"].items()},
+            unit="rows" if plain else root["unit"].text(),
         )
     except OptionError as problem:
         raise BadValueError(str(problem)) from None
@@ -141,7 +150,8 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     if [renew_text(node["rule"].text()) for node in saved] != [str(rule.rule) for rule in monitor.watched]:
         raise BadValueError("its rules are not those that it watches")
     pairs = zip(saved, monitor.watched, strict=True)
-    monitor.states = [_read_rule(node, rule, monitor.rows) for node, rule in pairs]
+    read = _read_earlier_rule if plain else _read_rule
+    monitor.states = [read(node, rule, monitor.rows) for node, rule in pairs]
     if digest := root["row_file"].text():
         _read_memory(_name_rows(path, digest), digest, monitor)
     return monitor
@@ -162,33 +172,102 @@ def _read_update(node: Node, rows: int) -> Update:
 
 
 def _read_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
-    n_columns, n_stakes = 2 * rule.events.number, len(STAKES)
-    parts = node["waiting"].list()
-    waiting = node["waiting"].matrix(n_columns if parts else 0, len(parts[0].list()) if parts else 0)
+    events, n_columns = rule.events, 2 * rule.events.number
     rounds, rows = node["rounds"].count(), _read_place(node["rows"], seen)
-    arrays = [node[name].vector(n_stakes) for name in ("factors", "ever", "change")] if rounds else []
-    if waiting.shape[1] >= rule.events.rows or rows < rounds * rule.events.rows:
+    arrays = {name: node[name].vector(N_ALTERNATIVES) for name in _MONEY} if rounds else {}
+    if any((array < 0).any() for array in arrays.values()) or (rounds and (arrays["product"] == 0).any()):
+        raise BadValueError("its money must not be negative")
+    waiting = _read_waiting(node, rule)
+    all_rounds = rounds + node["rounds_before"].count()
+    if waiting.shape[1] >= events.rows or rows < all_rounds * (1 if events.batched else events.rows):
         raise BadValueError("its rounds contradict its rows")
-    sums = node["sums"].vector(5)
-    totals = node["totals"].vector(n_columns if node["totals"].list() else 0)
-    weights = [sums[[0, 2, 4]], totals[: len(totals) // 2], waiting[: len(waiting) // 2]]
-    if any((part < 0).any() for part in weights):
-        raise BadValueError("its weights and squares must not be negative")
-    if (waiting[: len(waiting) // 2] > 1).any():
-        raise BadValueError("its weights of single rows must be at most 1")
+    recent = None
+    if events.guesses:
+        guess, marks = node["guess"].vector(events.number), node["marks"].vector(n_columns)
+        recent = RecentMeans(guess, marks)
     return RuleState(
         waiting=waiting,
         rows=rows,
-        wealth=Wealth(rounds, *arrays),
-        sums=RateSums(*sums.tolist()),
-        totals=totals,
+        wealth=Wealth(rounds, **arrays, log_start=node["log_start"].number()),
+        sums=_read_sums(node),
+        totals=_read_totals(node, n_columns),
+        recent=recent,
+        rounds_before=node["rounds_before"].count(),
         log_ever=node["log_ever"].number(),
         log_change=-math.inf if node["log_change"].value is None else node["log_change"].number(),
-        broken_at=None if node["broken_at"].value is None else _read_place(node["broken_at"], seen),
-        changed_at=None if node["changed_at"].value is None else _read_place(node["changed_at"], seen),
-        every=node["every"].count() or node["every"].fail("at least 1"),
-        history=tuple(_read_point(point, seen) for point in node["history"].list()),
+        **_read_course(node, seen),
     )
+
+
+def _read_earlier_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
+    """Read what an earlier version saved: alarms, history, and the value of the e-process, at which it goes
+    on. Its bets were others, so that the detector starts anew. Of a rule about one mean, rounds had eight
+    rows, where now each row is one: its rate and interval start anew, too."""
+    one, n_columns = rule.events.number == 1, 2 * rule.events.number
+    rows, waiting = _read_place(node["rows"], seen), _read_waiting(node, rule)
+    totals = _read_totals(node, n_columns if node["totals"].list() else 0)
+    totals = totals - waiting.sum(axis=1) if totals.size and waiting.size else totals
+    size = _PLAIN_ROWS if one else rule.events.rows
+    if waiting.shape[1] >= size or rows < node["rounds"].count() * size:
+        raise BadValueError("its rounds contradict its rows")
+    course, begun = _read_course(node, seen), rule.begin()
+    log_start = node["log_ever"].number()
+    if one:
+        course["every"] *= _PLAIN_ROWS
+    return RuleState(
+        waiting=waiting[:, :0] if one else waiting,
+        rows=rows,
+        wealth=Wealth(log_start=log_start),
+        sums=RateSums() if one else _read_sums(node),
+        totals=totals if totals.size else begun.totals,
+        recent=begun.recent and replace(begun.recent, marks=totals if totals.size else begun.totals),
+        rounds_before=(rows - waiting.shape[1]) // rule.events.rows,
+        log_ever=log_start,
+        **course,
+    )
+
+
+def _read_waiting(node: Node, rule: WatchedRule) -> Floats:
+    """Read rows of a round that is not whole, whose amounts are within what rows can be."""
+    parts, n_events = node["waiting"].list(), rule.events.number
+    waiting = node["waiting"].matrix(2 * n_events if parts else 0, len(parts[0].list()) if parts else 0)
+    weights, amounts = waiting[:n_events], waiting[n_events:]
+    if (weights < 0).any():
+        raise BadValueError("its weights and squares must not be negative")
+    if (weights > 1).any():
+        raise BadValueError("its weights of single rows must be at most 1")
+    for weight, amount, (low, high) in zip(weights, amounts, rule.events.limits, strict=bool(parts)):
+        most = _ROUNDING * (1 + abs(low) + abs(high))
+        if (amount < low * weight - most).any() or (amount > high * weight + most).any():
+            raise BadValueError("its rows that wait are beyond what rows can be")
+    return waiting
+
+
+def _read_sums(node: Node) -> RateSums:
+    sums = node["sums"].vector(5)
+    if (sums[[0, 2, 4]] < 0).any():
+        raise BadValueError("its weights and squares must not be negative")
+    return RateSums(*sums.tolist())
+
+
+def _read_totals(node: Node, n_columns: int) -> Floats:
+    totals = node["totals"].vector(n_columns)
+    if (totals[: n_columns // 2] < 0).any():
+        raise BadValueError("its weights and squares must not be negative")
+    return totals
+
+
+def _read_course(node: Node, seen: int) -> dict[str, Any]:
+    """Read the times of alarms and the history."""
+    times = {
+        name: None if node[name].value is None else _read_place(node[name], seen)
+        for name in ("broken_at", "changed_at")
+    }
+    return {
+        **times,
+        "every": node["every"].count() or node["every"].fail("at least 1"),
+        "history": tuple(_read_point(point, seen) for point in node["history"].list()),
+    }
 
 
 def _read_point(node: Node, rows: int) -> Point:

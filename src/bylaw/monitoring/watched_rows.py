@@ -1,27 +1,33 @@
-"""Rows that were decided, with what is known so far of how they turned out."""
+"""Rows that were decided, what is known of them so far, which were seen, and whether they are sorted."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats, Mask, Value
 from bylaw.auditing.audit import encode_decisions
 from bylaw.data.evidence import Evidence, RowData, as_evidence
 from bylaw.data.groups import KnownGroup, Part
 from bylaw.data.outcomes import ObservedRows, PartlySeen, name_cost, read_seen
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, GuaranteeWarning
 from bylaw.formulation.linear_form import admit_values, evaluate_cost
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL
 from bylaw.policy.policy import Policy
 
 Codes = NDArray[np.int64]
+Ids = NDArray[np.uint64]
 UNKNOWN = -1
+_FEWEST = 200  # rows that tell
+_FAR = -8.0  # standard deviations below the expected number of changes: more than a busy hour brings
 
 
 @dataclass(frozen=True)
@@ -189,3 +195,61 @@ def _read_labels(n_rows: int, seen: PartlySeen) -> Codes:
 def _hide(codes: Codes, name: str, seen: PartlySeen) -> Codes:
     """With `UNKNOWN` where the attribute was not seen."""
     return np.where(seen.seen[name], codes, UNKNOWN) if name in seen.seen else codes
+
+
+@dataclass
+class RowMemory:
+    """Rows by the hashes of their ids: all that were seen, and those that wait for labels or groups."""
+
+    seen: Ids = field(default_factory=lambda: np.empty(0, np.uint64))  # sorted
+    waiting_ids: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    waiting: WatchedRows | None = None
+
+    def find_seen(self, ids: Ids) -> NDArray[np.bool_]:
+        """(n_rows,): which of these rows were seen."""
+        places = np.minimum(np.searchsorted(self.seen, ids), max(len(self.seen) - 1, 0))
+        return self.seen[places] == ids if len(self.seen) else np.zeros(len(ids), dtype=bool)
+
+    def add_seen(self, ids: Ids) -> None:
+        new = np.sort(ids[~self.find_seen(ids)])
+        self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
+
+    def find_waiting(self, ids: Ids) -> NDArray[np.int64]:
+        """The place of each id among the waiting ones, or `UNKNOWN`."""
+        if not len(self.waiting_ids):
+            return np.full(len(ids), UNKNOWN, np.int64)
+        order = np.argsort(self.waiting_ids, kind="stable")
+        ordered = self.waiting_ids[order]
+        places = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
+        return np.where(ordered[places] == ids, order[places], UNKNOWN)
+
+
+def warn_of_sorted_rows(rows: WatchedRows) -> None:
+    """Where neighbours are far more alike than rows at random are."""
+    likeliest = rows.decisions.argmax(axis=1)
+    for name, codes in {**rows.groups, "the label": rows.labels, "the decision": likeliest}.items():
+        known = codes[codes != UNKNOWN]
+        changes, expected, distance = count_changes(known)
+        if len(known) >= _FEWEST and distance < _FAR:
+            warnings.warn(
+                f"rows are sorted by {name}: it changes {changes:,} times from row to row, where "
+                f"{expected:,.0f} are expected. A monitor compares rows with their neighbours, and is blind "
+                "or wrong where these are alike: pass rows in the order in which they were decided, or "
+                "shuffle them by something that has nothing to do with them, such as a hash of their ids",
+                GuaranteeWarning,
+                stacklevel=find_stack_level(),
+            )
+            return
+
+
+def count_changes(codes: NDArray[np.int64]) -> tuple[int, float, float]:
+    """How often neighbours differ, how often they would at random, and by how many standard deviations fewer
+    that is (Wald and Wolfowitz, 1940)."""
+    n = len(codes)
+    if n < 2:
+        return 0, 0.0, 0.0
+    changes = int((codes[1:] != codes[:-1]).sum())
+    _, counts = np.unique(codes, return_counts=True)
+    differ = 1 - float((counts * (counts - 1.0)).sum()) / (n * (n - 1.0))
+    expected, deviation = (n - 1) * differ, math.sqrt((n - 1) * differ * (1 - differ))
+    return changes, expected, (changes - expected) / max(deviation, 1.0)

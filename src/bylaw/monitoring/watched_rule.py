@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw.auditing.hypotheses import HeldOutSample, are_disjoint, drop_conditions, list_names
-from bylaw.errors import PolicyFileError, RuleError
+from bylaw.errors import RuleError
 from bylaw.language.expressions import Event, Rate, Rule
-from bylaw.monitoring.confidence_sequences import find_interval
-from bylaw.monitoring.rounds import Events, RateSums
-from bylaw.monitoring.wealth import EPOCH, Course, Wealth
+from bylaw.monitoring.confidence_sequences import estimate_rates, find_interval
+from bylaw.monitoring.rounds import Events, RateSums, RecentMeans, RoundSums
+from bylaw.monitoring.wealth import Course, Wealth
 
-_MOST_POINTS = 32  # of a rule's history; then every second one is dropped
+_MOST_POINTS = 28  # of a rule's history; then every second one is dropped
 _FIRST_EVERY = 8  # rounds from one point to the next, at first
 _DIGITS = 5  # of a point
-_ROUNDING = 1e-6  # of what a round pays, where the most that it can lose is one
 
 
 class Point(NamedTuple):
@@ -55,14 +54,19 @@ class WatchedRule:
     constant: float  # with which the sum of means is at most zero
 
     @classmethod
-    def of(cls, rule: Rule, sample: HeldOutSample) -> WatchedRule:
+    def of(cls, rule: Rule, sample: HeldOutSample, batched: bool = False) -> WatchedRule:
         """`sample` has rows with all that rules read; only their limits count."""
         excess = rule.excess.resolve(sample.space.classes)
         if any(atom.definition.factors is not None for atom, _ in excess.terms):
             raise RuleError(f"{rule}: a geometric mean is no mean over rows, and cannot be watched")
         parts = excess.by_event()
-        samples = sample.make_samples(rule)
-        events = Events.of(samples, are_disjoint(tuple(parts)), _cancels(parts))
+        events = Events.of(
+            sample.make_samples(rule),
+            disjoint=are_disjoint(tuple(parts)),
+            binary=all(event.whole is None for event in parts),
+            cancels=_cancels(parts),
+            batched=batched,
+        )
         needs = frozenset(list_names(excess, sample.space))
         return cls(rule, (str(rule),), needs, events, excess.constant)
 
@@ -73,42 +77,46 @@ class WatchedRule:
         places = np.flatnonzero(columns[: len(samples)].any(axis=0))
         return (columns if len(places) == columns.shape[1] else columns[:, places]), places
 
+    def begin(self) -> RuleState:
+        """Return the state before there are rows."""
+        recent = RecentMeans.begin(self.events) if self.events.guesses else None
+        return RuleState(totals=np.zeros(2 * self.events.number), recent=recent)
+
+    def play(self, columns: Floats, totals: Floats, recent: RecentMeans | None) -> Game:
+        """Compute the bets on whole rounds, (2 * n_events, n_rounds * rows), after these totals."""
+        events, sums = self.events, self.events.sum_rounds(columns)
+        steps = np.column_stack([totals, events.sum_columns(columns)])
+        course = np.add.accumulate(steps, axis=1)
+        guess, recent = (np.empty(0), None) if recent is None else recent.follow(course)
+        factors = events.find_factors(columns, sums, self.constant, guess)
+        return Game(sums, factors, course[:, -1].copy(), recent)
+
     def advance(
         self, state: RuleState, columns: Floats, rows: NDArray[np.int64], limits: AlarmLimits
     ) -> RuleState:
-        """After more rows of its events, (2 * n_events, n_rows); `rows` (n_rows,) is how many the monitor had
-        seen with each."""
-        waited = state.waiting.size // len(columns)
-        waiting = np.column_stack([state.waiting.reshape(-1, waited), columns]) if waited else columns
-        n_rounds = waiting.shape[1] // self.events.rows
-        whole, counted = n_rounds * self.events.rows, state.rows + len(rows)
-        totals = state.totals if state.totals.size else np.zeros(len(columns))
-        running = np.add.accumulate(np.column_stack([totals, columns]), axis=1)
-        totals = running[:, -1].copy()
+        """Return the state after more rows of its events, (2 * n_events, n_rows); `rows` (n_rows,) is how
+        many the monitor had seen with each."""
+        events, n_columns = self.events, len(columns)
+        waited = state.waiting.size // n_columns
+        waiting = np.column_stack([state.waiting.reshape(n_columns, waited), columns]) if waited else columns
+        size = waiting.shape[1] if events.batched else events.rows
+        n_rounds = waiting.shape[1] // size if size else 0
+        whole, counted = n_rounds * size, state.rows + len(rows)
         if not n_rounds:
-            return replace(state, waiting=waiting, rows=counted, totals=totals)
-        sums = self.events.sum_rounds(waiting[:, :whole])
-        most = self.events.find_largest_loss(self.constant)
-        payments = (sums.amounts + self.constant * sums.weights) / most
-        gain = self.events.find_largest_gain(self.constant) / most
-        if (payments < -1 - _ROUNDING).any() or (payments > gain + _ROUNDING * (1 + gain)).any():
-            raise PolicyFileError(
-                f"the state of {self.rule} has rows that wait and are beyond what rows can be: it is "
-                "damaged. Begin a new state"
-            )
-        wealth, course = state.wealth.bet(payments)
-        last = slice(self.events.rows - waited - 1, None, self.events.rows)  # rows of each round
-        ends, followed = rows[last], state.sums.follow(sums, self.events.most_tuples)
-        numbers = (state.rows - waited) // self.events.rows + 1 + np.arange(n_rounds)  # also before a restart
-        every, history = _note(
-            state, numbers, course, np.vstack([followed[:, 1:], running[:, 1:][:, last]]), ends
-        )
+            return replace(state, waiting=waiting, rows=counted)
+        game = self.play(waiting[:, :whole], state.totals, state.recent)
+        wealth, course = state.wealth.bet(game.factors, events.blocks_per_deposit)
+        ends, followed = rows[size - waited - 1 :: size], state.sums.follow(game.sums)
+        numbers = state.wealth.rounds + state.rounds_before + 1 + np.arange(n_rounds)
+        every, history = _note(state, numbers, course, followed[:, 1:], ends)
         return RuleState(
             waiting=waiting[:, whole:].copy(),
             rows=counted,
             wealth=wealth,
             sums=RateSums(*followed[:, -1].tolist()),
-            totals=totals,
+            totals=game.totals,
+            recent=game.recent,
+            rounds_before=state.rounds_before,
             log_ever=float(course.ever[-1]),
             log_change=float(course.change[-1]),
             broken_at=_find_first(course.ever, limits.log_ever, ends, state.broken_at),
@@ -135,29 +143,37 @@ class WatchedRule:
         )
 
     def measure(self, sums: Floats, level: float) -> tuple[Floats, Floats, Floats]:
-        """The estimate of the excess, which is at most zero where the rule holds, and bounds around it, of
-        sums over rounds and totals of rows (5 + 2 * n_events, n_times)."""
-        least, most = find_interval(sums[:5], self.events, level)
-        weights, amounts = np.split(sums[5:], 2)
-        means = np.divide(amounts, weights, out=np.full(weights.shape, np.nan), where=weights > 0)
-        estimate = means.sum(axis=0)
+        """Compute the estimate of the excess, which is at most zero where the rule holds, and bounds around
+        it, from sums over rounds (5, n_times)."""
+        least, most = find_interval(sums, self.events, level)
+        estimate = estimate_rates(sums)
         bounds = np.fmin(least, estimate) + self.constant, np.fmax(most, estimate) + self.constant
         return estimate + self.constant, *bounds
 
 
+class Game(NamedTuple):
+    """The bets on some rounds."""
+
+    sums: RoundSums
+    factors: Floats  # (n_alternatives, n_rounds): by what the money is multiplied
+    totals: Floats  # (2 * n_events,): after the rounds
+    recent: RecentMeans | None
+
+
 class AlarmLimits(NamedTuple):
-    """From which on a rule is called broken or changed."""
+    """The evidence from which on a rule is called broken or changed."""
 
     log_ever: float
     log_change: float
     level: float  # of each end of a confidence sequence
 
     @classmethod
-    def of(cls, ever: float, run_length: float, n_rules: int, rows: int) -> AlarmLimits:
+    def of(cls, ever: float, run_length: float, events: Sequence[Events]) -> AlarmLimits:
         """For several rules together: ever a false alarm with probability `ever`, and a mean number of at
-        least `run_length` rows until one of the detector. `rows` is that of the shortest round."""
-        deposits = run_length / (EPOCH * rows) + 1
-        return cls(math.log(n_rules / ever), math.log(n_rules * deposits), ever / (2 * n_rules))
+        least `run_length` rows, or batches, until one of the detector, which gets a deposit each round."""
+        n_rules = len(events)
+        deposits = sum(run_length / (1 if one.batched else one.rows) + 1 for one in events)
+        return cls(math.log(n_rules / ever), math.log(deposits), ever / (2 * n_rules))
 
 
 @dataclass(frozen=True)
@@ -168,9 +184,9 @@ class RuleState:
     rows: int = 0
     wealth: Wealth = field(default_factory=Wealth)
     sums: RateSums = field(default_factory=RateSums)
-    totals: Floats = field(
-        default_factory=lambda: np.empty(0)
-    )  # (2 * n_events,): weights, amounts of all rows
+    totals: Floats = field(default_factory=lambda: np.empty(0))  # (2 * n_events,): of whole rounds
+    recent: RecentMeans | None = None  # where bets are about guessed means
+    rounds_before: int = 0  # of which the evidence was forgotten
     log_ever: float = 0.0
     log_change: float = -math.inf
     broken_at: int | None = None  # the number of rows that the monitor had seen
@@ -179,9 +195,16 @@ class RuleState:
     history: tuple[Point | Moment, ...] = ()
 
     def restart(self) -> RuleState:
-        """Without alarms and with new wealth; rates and history stay."""
-        kept = {"rows": self.rows, "sums": self.sums, "totals": self.totals}
-        return RuleState(waiting=self.waiting, every=self.every, history=self.history, **kept)
+        """Return the state without alarms and with new wealth; rates and history stay."""
+        return replace(
+            self,
+            wealth=Wealth(),
+            rounds_before=self.rounds_before + self.wealth.rounds,
+            log_ever=0.0,
+            log_change=-math.inf,
+            broken_at=None,
+            changed_at=None,
+        )
 
 
 def _note(
@@ -220,12 +243,12 @@ def _cancels(parts: Mapping[Event, Rate]) -> bool:
     return (one <= other or other <= one) and not total.terms and total.constant == 0
 
 
-def merge_copies(rules: Sequence[Rule], sample: HeldOutSample) -> list[WatchedRule]:
+def merge_copies(rules: Sequence[Rule], sample: HeldOutSample, batched: bool = False) -> list[WatchedRule]:
     """Each hypothesis once: rules that tell the same of any row, such as those about each of two labels.
     `sample` has random rows."""
     found: dict[Any, WatchedRule] = {}
     for rule in rules:
-        watched = WatchedRule.of(rule, sample)
+        watched = WatchedRule.of(rule, sample, batched)
         key = _describe(watched, sample)
         if key in found:
             first = found[key]

@@ -1,16 +1,16 @@
-"""Wealth: what a player has who bets, round by round, that a rule is broken.
+"""Wealth: the money of a player who bets, round by round, that a rule is broken.
 
-A round pays x, of mean at most zero while the rule holds and never below -1. Who stakes the share s of his
-money on each round has prod(1 + s x) of what he brought (Waudby-Smith and Ramdas, 2024). Stakes are a few
-fixed ones, with equal money on each: no stake is best for all violations, and none depends on the rows.
-
-Money is brought in every `EPOCH` rounds, so that a player who comes after the rule was broken has not lost
-his before.
+Each round multiplies the money on an alternative by a factor of mean at most one while the rule holds. Money
+is deposited again and again, in equal parts on all alternatives, so that a player who comes after the rule
+was broken has not lost it before.
 
 - Of deposits w_1, w_2, ... that add up to one, all that was made of them and what is left to deposit is an
   e-process: while the rule holds, it ever reaches 1/a with probability a at most (Ville, 1939).
-- Of deposits of one each it is an e-detector of Shiryaev-Roberts type (Shin, Ramdas and Rinaldo, 2024):
-  while the rule holds, the mean number of deposits until it reaches A is A at least.
+- Of deposits of one each, before every round, it is an e-detector of Shiryaev-Roberts type (Shin, Ramdas and
+  Rinaldo, 2024): while the rule holds, the mean number of rounds until it reaches A is A at least.
+
+With R the product of factors since the start of a block of rounds, the money of a deposit before round j is
+R_t / R_{j-1} after round t. Sums of these are kept in blocks, so that no product overflows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 
-STAKES = np.array([0.95, 0.3, 0.1, 0.03])
-EPOCH = 32  # rounds between deposits
-_NOTHING = np.full(len(STAKES), -np.inf)
+N_ALTERNATIVES = 7
+BLOCK = 32  # rounds
+_KEPT = 1e-3  # of the money is not staked, so that a block cannot lose more than a number can hold
+_MOST_FACTOR = 1e3  # of a round, likewise
+_MOST = 1e100  # money that is noted
 
 
 class Course(NamedTuple):
@@ -37,27 +39,57 @@ class Course(NamedTuple):
 
 @dataclass(frozen=True)
 class Wealth:
-    """After some rounds; arrays have an entry for each stake."""
+    """The money after some rounds; arrays have an entry for each alternative."""
 
     rounds: int = 0
-    factors: Floats = field(default_factory=lambda: np.zeros(len(STAKES)))  # log of prod(1 + s x)
-    ever: Floats = field(default_factory=_NOTHING.copy)  # log of deposits, each over its factors before
-    change: Floats = field(default_factory=_NOTHING.copy)  # likewise
+    ever: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # at the start of the block
+    change: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # likewise
+    product: Floats = field(default_factory=lambda: np.ones(N_ALTERNATIVES))  # of factors in the block
+    inverses: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # the sum of 1 / R_{j-1}
+    log_start: float = 0.0  # log of the e-process before the first round
 
-    def bet(self, payments: Floats) -> tuple[Wealth, Course]:
-        """After rounds with these payments (n_rounds,), in order; and the course of it."""
-        numbers = self.rounds + np.arange(float(len(payments)))
-        deposits = numbers % EPOCH == 0
-        gains = np.log1p(np.multiply.outer(STAKES, payments))
-        factors = np.add.accumulate(np.column_stack([self.factors, gains]), axis=1)
-        place, paid = np.cumsum(deposits), numbers[deposits] // EPOCH + 1
-        before = factors[:, :-1][:, deposits]
-        ever = _add_deposits(self.ever, np.log(weigh_deposit(paid)) - before)
-        change = _add_deposits(self.change, -before)
-        left = np.log(weigh_rest(numbers // EPOCH + 1))
-        after = factors[:, 1:]
-        course = Course(np.logaddexp(_mix(after + ever[:, place]), left), _mix(after + change[:, place]))
-        return Wealth(self.rounds + len(payments), factors[:, -1], ever[:, -1], change[:, -1]), course
+    def bet(self, factors: Floats, every: int = 1) -> tuple[Wealth, Course]:
+        """Return the wealth after rounds with these factors (n_alternatives, n_rounds), in order, and its
+        course. The e-process gets deposits at the start of `every` so many blocks."""
+        n_rounds, offset, first = factors.shape[1], self.rounds % BLOCK, self.rounds // BLOCK
+        n_blocks = -(-(offset + n_rounds) // BLOCK)
+        shape = (N_ALTERNATIVES, n_blocks, BLOCK)
+        played = slice(offset, offset + n_rounds)
+        # Fill blocks of rounds; what was played of the first is summed up in its last place before these.
+        steps = np.ones((N_ALTERNATIVES, n_blocks * BLOCK))
+        steps[:, played] = np.minimum((1 - _KEPT) * factors + _KEPT, _MOST_FACTOR)
+        if offset:
+            steps[:, offset - 1] = self.product
+        products = np.multiply.accumulate(steps.reshape(shape), axis=2)
+        inverses = np.empty(shape)
+        inverses[:, :, 0] = 1.0
+        np.divide(1.0, products[:, :, :-1], out=inverses[:, :, 1:])
+        if offset:
+            inverses[:, 0, :offset] = 0.0
+            inverses[:, 0, offset - 1] = self.inverses
+        inverses = np.add.accumulate(inverses, axis=2)
+        # Carry the money from block to block.
+        blocks = first + np.arange(n_blocks)
+        deposits = np.where(blocks % every == 0, weigh_deposit(blocks // every + 1.0), 0.0)
+        begun = np.empty((n_blocks, 2, N_ALTERNATIVES))
+        money = np.stack([self.ever, self.change])
+        ends = products[:, :, -1].T
+        added = np.empty((n_blocks, 2, N_ALTERNATIVES))
+        added[:, 0], added[:, 1] = deposits[:, None], inverses[:, :, -1].T
+        for block in range(n_blocks):
+            begun[block] = money
+            money = np.minimum(ends[block] * (money + added[block]), _MOST)
+        rest = weigh_rest(blocks // every + 1.0)[:, None]
+        made = (products * (begun[:, 0].T + deposits)[:, :, None]).mean(axis=0) + rest
+        detected = (products * (begun[:, 1].T[:, :, None] + inverses)).mean(axis=0)
+        ever, change = (np.log(np.minimum(x.ravel()[played], _MOST)) for x in (made, detected))
+        course = Course(ever + self.log_start, change)
+        rounds = self.rounds + n_rounds
+        product, spent = np.ones(N_ALTERNATIVES), np.zeros(N_ALTERNATIVES)
+        if place := rounds % BLOCK:
+            money = begun[-1]
+            product, spent = products[:, -1, place - 1].copy(), inverses[:, -1, place - 1].copy()
+        return Wealth(rounds, money[0].copy(), money[1].copy(), product, spent, self.log_start), course
 
 
 def weigh_deposit(number: Floats) -> Floats:
@@ -68,14 +100,3 @@ def weigh_deposit(number: Floats) -> Floats:
 def weigh_rest(number: Floats) -> Floats:
     """What is left after so many deposits: one before the first."""
     return math.log(2) / np.log(number + 2)
-
-
-def _add_deposits(log_total: Floats, deposits: Floats) -> Floats:
-    """(n_stakes, 1 + n_deposits): totals before the deposits and after each, all in logarithms."""
-    return np.logaddexp.accumulate(np.column_stack([log_total, deposits]), axis=1)
-
-
-def _mix(logs: Floats) -> Floats:
-    """Of equal money on each stake."""
-    top = logs.max(axis=0)
-    return top + np.log(np.exp(logs - top).mean(axis=0))

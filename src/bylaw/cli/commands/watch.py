@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bylaw.policy.policy import Policy
 
 _NAMED = 16  # digits of a hash
-_EVER, _RUN_LENGTH = 0.05, 100_000.0
+_EVER = 0.05
 _MOST = 9.99  # of an alarm, that is shown
 
 
@@ -60,14 +60,22 @@ def run_watch(
     run_length: Annotated[
         float | None,
         typer.Option(
-            help="The least mean number of rows until a rule is called changed though all hold.",
-            show_default="100000",
+            help="The least mean number of rows, or batches, until a rule is called changed though all hold.",
+            show_default="100000 rows or 1000 batches",
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="What is independent: rows, or batches, each a table, where days differ by chance.",
+            show_default="rows",
         ),
     ] = None,
     batch: Annotated[
         str | None,
         typer.Option(
-            help="A name of these rows, such as a date: no name is counted twice.",
+            help="A name of these rows, such as a date. Their order follows from it, and no name is counted "
+            "twice.",
             show_default="a hash of the files",
         ),
     ] = None,
@@ -109,7 +117,7 @@ def run_watch(
     fewest = options.check_min_cell(min_cell)
     chosen = Policy.load(policy)
     settings: dict[str, Any] = {"--rules": rules, "--rule": rule, "--ever": ever}
-    settings |= {"--run-length": run_length, "--limit": limit}
+    settings |= {"--run-length": run_length, "--unit": unit, "--limit": limit}
     earlier = load_previous(previous, chosen)
     # What was decided is known: of the earlier policy only a rule on changes asks.
     blind = decisions is not None and earlier is None and counts_changed(chosen)
@@ -184,6 +192,7 @@ def _check_settings(monitor: Monitor, settings: dict[str, Any], state: Path) -> 
         "--rule": others is None or [*map(str, others.problem.rules)] == [*map(str, monitor.problem.rules)],
         "--ever": settings["--ever"] in (None, monitor.ever),
         "--run-length": settings["--run-length"] in (None, monitor.run_length),
+        "--unit": settings["--unit"] in (None, monitor.unit),
         "--limit": not settings["--limit"]
         or parse_limits(settings["--limit"], monitor.problem) == dict(monitor.limits),
     }
@@ -222,10 +231,11 @@ def _make_monitor(
     return Monitor(
         policy,
         ever=_EVER if settings["--ever"] is None else settings["--ever"],
-        run_length=_RUN_LENGTH if settings["--run-length"] is None else settings["--run-length"],
+        run_length=settings["--run-length"],
         rules=None if others is None and not blind else list(problem.rules),
         limits=parse_limits(settings["--limit"], problem),
         groups=values,
+        unit="rows" if settings["--unit"] is None else settings["--unit"],
     )
 
 
@@ -361,7 +371,7 @@ def _draw(monitor: Monitor, path: Path, min_cell: int) -> None:
 
 def _show_text(monitor: Monitor, state: Path, min_cell: int) -> None:
     """Each rule or family as it was stated, by its worst member."""
-    from bylaw.monitoring.formatting import format_headline, format_terms, sort_rules
+    from bylaw.monitoring.formatting import format_headline, format_interval, format_terms, sort_rules
 
     worst: dict[str, RuleWatch] = {}
     for one in sort_rules(monitor, min_cell):
@@ -385,8 +395,7 @@ def _show_text(monitor: Monitor, state: Path, min_cell: int) -> None:
         if one.rule != statement and one.evidence > 0:
             tell(f"{statement}: most evidence against {one.rule}")
         if one.since is not None:
-            sure = f"the rate is always within {one.lower:.4f} to {one.upper:.4f}"
-            tell(f"{statement}: {one.status}, alarm at row {one.since:,}; {sure}")
+            tell(f"{statement}: {one.status}, alarm at row {one.since:,}; {format_interval(one)}")
     beyond = any(one.since is None and one.is_beyond for one in worst.values())
     aside = " (a rate beyond its bound may be chance until then)" if beyond else ""
     tell(f"{format_headline(monitor)}; an alarm is 100 % of evidence{aside}", style="bold")

@@ -99,8 +99,9 @@ def _write_legend(monitor: Monitor) -> str:
         "times. Dashed: the bound. Below: how much evidence there is that the rule was broken (full) or that "
         "it changed lately (dotted); at the dashed line there is an alarm. However often one looks, a rule "
         f"is ever called broken while all hold with probability {format_percent(monitor.ever)} at most, and "
-        f"called changed once in {format_count(monitor.run_length)} cases on average at most. All "
-        "parts of a rule share their scale."
+        f"called changed once in {format_count(monitor.run_length)} "
+        f"{'cases' if monitor.unit == 'rows' else 'batches'} on average at most. "
+        "All parts of a rule share their scale."
     )
 
 
