@@ -371,15 +371,17 @@ def _shuffle(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     Rows are independent, so given which rows there are, each order of them is equally likely. An order that
     is drawn at random, once for each set of rows, leaves that so, whatever order the table had. The seed must
     tell sets of rows apart: if it covered scores alone, and these were constant, all samples of one size
-    would be sorted by label and then shuffled alike. It goes by places within ranges, so that a rule has the
-    same order at all its levels.
+    would be sorted by label and then shuffled alike. It goes by places within ranges, seen from both ends, so
+    that a rule has the same order at all its levels, and so has the opposite rule.
     """
-    columns = []
-    for sample in samples:
-        places = (sample.amounts - sample.lowest * sample.sizes) / (sample.range or 1.0)
-        columns += [sample.sizes, np.round(places, 6)]
-    seed = int(hash_rows(columns).sum(dtype=np.uint64))
-    order = np.random.default_rng(seed).permutation(len(columns[0]))
+    sizes = [sample.sizes for sample in samples]
+    places = [(one.amounts - one.lowest * one.sizes) / (one.range or 1.0) for one in samples]
+    opposite = [size - place for size, place in zip(sizes, places, strict=True)]
+    seeds = [
+        int(hash_rows([*sizes, *(np.round(one, 6) + 0.0 for one in side)]).sum(dtype=np.uint64))
+        for side in (places, opposite)
+    ]
+    order = np.random.default_rng(sorted(seeds)).permutation(len(sizes[0]))
     return tuple(sample.take(order) for sample in samples)
 
 
