@@ -497,7 +497,7 @@ def _play(games: Sequence[_Game]) -> Floats:
     boldest = np.where(bundle == 1, _BOLDEST, _CAREFUL) / bundle
     capital = np.zeros(squares.shape[1:])
     ahead = best = np.zeros(goal.shape)
-    n_guessed = capital.shape[2] // 2  # the first half of the corners is guessed, and sets the stakes
+    n_guessed = squares.shape[-1] // 2  # the first half of the corners is guessed, and sets the stakes
     for block in range(len(reach)):
         share = np.exp(np.minimum(np.maximum(ahead - goal - _BEYOND, _FAR), _NEAR))
         stake = np.minimum(_aim(share) * reach[block], _BOLDEST)[:, :, None]

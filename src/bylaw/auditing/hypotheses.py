@@ -168,13 +168,14 @@ class HeldOutSample:
         return Hypothesis(_shuffle(samples), are_disjoint(tuple(parts)), rows, excess.constant)
 
     def _make_ratio_hypothesis(self, rule: Rule) -> Hypothesis | None:
-        """A rule such as error() <= 0.1 * accepted() as one about the mean among the rows that count in b;
-        None unless no row can have more of a than of b. Rows without b then tell nothing, and if each of the
-        others has a or not, their counts tell all."""
+        """Return a rule a <= level * b, such as error() <= 0.1 * accepted(), as one about the mean among the
+        rows that count in b; None unless no row can have more of a than of b. Rows without b then do not
+        count, and if each of the others has a or not, their counts are sufficient."""
         excess = rule.excess.resolve(self.space.classes)
-        parts = excess.by_event()
-        event = next(iter(parts), None)
-        if rule.factor is None or rule.sense != "<=" or excess.constant or len(parts) != 1 or event.whole:
+        event, *others = excess.by_event() or [None]
+        if rule.factor is None or rule.sense != "<=" or excess.constant or event is None:
+            return None
+        if others or event.whole:
             return None
         share, whole = (
             drop_conditions(rate.resolve(self.space.classes)) for rate in (rule.left, rule.factor)
