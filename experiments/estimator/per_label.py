@@ -10,7 +10,7 @@ over-confident (times three). Time is that of the processor, in the same run.
 With margin="auto", sets are to cover each of 26 labels on new rows with a chance of 95 % in all. Their size
 is compared with two others: the smallest among fixed margins with which as large a share of samples covers
 every label as the policies state, and the order statistic of each class that covers it with a chance of
-0.95^(1/26), which follows from the beta distribution. Coverage is judged on 100,000 other rows.
+0.95^(1/26), which follows from the beta distribution. Coverage is judged on 40,000 other rows.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def main() -> None:
     ]
     if found:
         save(found, table_of(found), arguments.out, "per_label")
-    sizes, n_classes, n_test = (MARGIN_SIZES, 26, 100_000) if not arguments.quick else ((300,), 4, 2000)
+    sizes, n_classes, n_test = (MARGIN_SIZES, 26, 40_000) if not arguments.quick else ((300,), 4, 2000)
     if not arguments.only or arguments.only == "margins":
         found = [measure_margins(n, n_classes, 2 if arguments.quick else 24, n_test) for n in sizes]
         save(found, margins_table_of(found), arguments.out, "per_label_margins")
