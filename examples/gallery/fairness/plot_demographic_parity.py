@@ -48,9 +48,9 @@ print(lender.policy_)
 # What happens to new files
 # -------------------------
 # Black applicants are few, so every file is used for a test: it is decided by a classifier that was fitted
-# without it. ``predict_proba`` is the distribution of the decision: few files are decided at random, and their
-# probabilities count. Each fit has some 150 black applicants, which is too few to be sure of parity on new files:
-# a warning says so, and the policy states the chance.
+# without it. ``predict_proba`` is the distribution of the decision: few files are decided at random, and
+# their probabilities count. Each fit has some 150 black applicants, which is too few to be sure of parity on
+# new files: a warning says so, and the policy states the chance.
 
 warnings.filterwarnings("ignore", "the rules hold on the fitted rows", GuaranteeWarning)
 before, after = np.zeros((len(X), 2)), np.zeros((len(X), 3))
