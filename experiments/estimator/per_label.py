@@ -162,10 +162,12 @@ def margins_table_of(found: list[dict[str, Any]]) -> str:
         "|---" * 9 + "|",
     ]
     for row in found:
+        least, over = f"{row['least size']:.2f}", f"{100 * (row['size'] / row['least size'] - 1):+.0f} %"
+        if np.isnan(row["least size"]):
+            least, over = "none reaches it", ""
         lines.append(
             f"| {row['rows']:,} | {row['samples']} | {row['size']:.2f} | {row['stated']:.2f} "
-            f"| {row['held']:.2f} | {row['least size']:.2f} "
-            f"| {100 * (row['size'] / row['least size'] - 1):+.0f} % "
+            f"| {row['held']:.2f} | {least} | {over} "
             f"| {row['order size']:.2f} ({row['order held']:.2f}) | {row['seconds']:.2f} |"
         )
     return "\n".join(lines) + "\n"
