@@ -106,7 +106,8 @@ class CountedRows:
 
     @classmethod
     def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
-        """Of rows with sizes and amounts, (n_rows, 2); at least one row is not counted."""
+        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if there are none. At
+        least one row is not counted."""
         sizes, amounts = table.T
         clear = (sizes == 1) & ((amounts == low) | (amounts == high))
         n_clear = len(clear) if clear.all() else int(clear.argmin())
@@ -117,18 +118,18 @@ class CountedRows:
         return cls(len(clear), rows, low, high, float(places[:-1].sum()), float(places[-1]))
 
     def _see(self, sign: Floats, target: Floats) -> tuple[Floats, Floats, Floats]:
-        """The mean at most, the number of high values and the last one, seen from this side."""
+        """Return the bound on the mean, the number of high values and the last value, seen from this side."""
         b = np.where(sign > 0, target - self.low, target + self.high) / (self.high - self.low)
         heights = np.where(sign > 0, self.heights, self.rows - 1 - self.heights)
         return np.clip(b, 0.0, 1.0), heights, np.where(sign > 0, self.last, 1 - self.last)
 
     def _leave(self, k: Floats, b: Floats, heights: Floats, last: Floats) -> Floats:
-        """The level that is left for the other rows, where F_n(k) is that of all."""
+        """Return the level that is left for the other rows, where F_n(k) is that of all rows."""
         left = self.total - self.rows
         return (1 - last) * _tail(k - heights, left, b) + last * _tail(k - heights - 1, left, b)
 
     def find_levels(self, sign: Floats, target: Floats, level: Floats) -> Floats:
-        """(n_hypotheses,): the levels that are left."""
+        """Return the levels that are left for the other rows, (n_hypotheses,)."""
         b, heights, last = self._see(sign, target)
         k = _invert_tail(level, lambda k: _tail(k, self.total, b), self.total)
         share = _place(level, _tail(k, self.total, b), _tail(k + 1, self.total, b))
@@ -136,7 +137,7 @@ class CountedRows:
         return (1 - share) * left[0] + share * left[1]
 
     def find_p_value(self, sign: float, target: float, left: float) -> float:
-        """The p-value of all rows, where that of the rows that are not counted is `left`."""
+        """Return the p-value of all rows, where that of the rows that are not counted is `left`."""
         b, heights, last = self._see(np.array(sign), np.array(target))
         below = np.array(np.nextafter(left, 0))  # so that of several k that leave as much, the first counts
         k = _invert_tail(below, lambda k: self._leave(k, b, heights, last), self.total)
@@ -145,12 +146,12 @@ class CountedRows:
 
 
 def _tail(k: Floats, n: int, b: Floats) -> Floats:
-    """P(Binomial(n, b) <= k) for whole numbers k, also below zero and above n."""
+    """Compute P(Binomial(n, b) <= k) for whole numbers k, also below zero and above n."""
     return np.where(k < 0, 0.0, np.where(k >= n, 1.0, bdtr(np.clip(k, 0, n), n, b)))
 
 
 def _invert_tail(level: Floats, tail: Callable[[Floats], Floats], n: int) -> Floats:
-    """The largest k from -1 to n at which a tail is at most the level."""
+    """Return the largest k from -1 to n at which a tail is at most the level."""
     low, high = np.full(np.shape(level), -1.0), np.full(np.shape(level), n + 1.0)
     while (high - low > 1).any():
         middle = np.floor((low + high) / 2)
@@ -160,7 +161,7 @@ def _invert_tail(level: Floats, tail: Callable[[Floats], Floats], n: int) -> Flo
 
 
 def _place(level: Floats | float, low: Floats, high: Floats) -> Floats:
-    """Of a level between two others, from zero to one."""
+    """Return where a level lies between two others, from zero to one."""
     return np.clip((level - low) / np.maximum(high - low, _TINY), 0.0, 1.0)
 
 
@@ -285,7 +286,7 @@ class BettingTest:
         return math.sqrt(max(direction @ self.blocks.total_products[: 2 * n, : 2 * n] @ direction, 0))
 
     def convert(self, question: Question, log_e_values: Floats) -> Floats:
-        """The p-values of a question, from its log-capitals."""
+        """Convert the log-capitals of a question to p-values."""
         p_values = np.minimum(np.exp(-log_e_values) + self.spend(question.level), 1.0)
         if self.counted is None:
             return p_values
@@ -403,8 +404,8 @@ class BettingTest:
         return eta[:, :, None, None]
 
     def _guess(self, sign: Floats, target: Floats, level: Floats) -> Floats:
-        """Means that add up to the target, with nuisances at the corners that the rows before each block lead
-        to expect, (n_blocks, n_hypotheses, n_corners, n_events)."""
+        """Guess means that add up to the target, with nuisances at the corners that the rows before each
+        block suggest, (n_blocks, n_hypotheses, n_corners, n_events)."""
         n, blocks = len(self.samples), self.blocks
         low, width = self.low[1:], np.maximum((self.high - self.low)[1:], _TINY)
         sizes, amounts = blocks.sums_before[:, 1:n], blocks.sums_before[:, n + 1 : 2 * n]
@@ -423,7 +424,7 @@ class BettingTest:
         return np.concatenate([first, others], axis=3)
 
     def _limits(self, sign: Floats, target: Floats, kappa: Floats) -> tuple[Floats, Floats]:
-        """The most that a row can lose and win, (n_blocks, n_hypotheses), whatever the nuisances are."""
+        """Return the most that a row can lose and win, (n_blocks, n_hypotheses), for any nuisances."""
         up = np.where(sign[:, None] > 0, self.high, -self.low)
         down = np.where(sign[:, None] > 0, self.low, -self.high)
         least, most = down.copy(), up.copy()  # of the means

@@ -184,7 +184,7 @@ def _tighten_levels(
     delta: float,
     as_predicted: bool,
 ) -> tuple[float, list[_Candidate]]:
-    """The clearness of the first candidate, and all of them from the first on."""
+    """Return the clearness of the first candidate, and all candidates from the first on."""
     _, whole = ratios.measure(correction, plain)
     unit = correction.make_target(1.0, noise).margins
     shares = np.divide(unit, whole, out=np.zeros_like(unit), where=ratios.chosen & (whole > 0))
