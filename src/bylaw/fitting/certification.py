@@ -38,9 +38,9 @@ from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 
-_WIDEST = 6.0  # margin of the most cautious policy, in standard errors
-_MARGINS = np.arange(_WIDEST, 0.1, -0.25).tolist()
-_WIDER = (_WIDEST * 1.15 ** np.arange(1, 13)).tolist()  # for ratio rules, whose margins cannot be too wide
+_MARGINS = np.arange(6.0, 0.1, -0.25).tolist()  # in standard errors, from the most cautious policy on
+# Margins of ratio rules, which cannot be too wide: in steps of 3/4, beyond 9 of 32 %. Each takes a fit.
+_RATIO_MARGINS = (*np.arange(0.375, 9.0, 0.75).tolist(), *(9.0 * 1.32 ** np.arange(1, 7)).tolist())
 _PATIENCE = 4  # wider margins in turn that promise no clearer test
 _TIGHTEST = 0.9  # of its level is taken from a ratio rule at most
 _METHOD = "betting"
@@ -63,11 +63,9 @@ class _Failure(NamedTuple):
     rows_needed: float
 
 
-def certify(
-    correction: Correction, begin: CorrectedSolution, held_out: HeldOut, confidence: float, finish: Finish
-) -> Policy:
-    """The least cautious policy that the held-out rows certify; `finish` makes what is tested of what was
-    found, such as decisions without chance."""
+def certify(correction: Correction, held_out: HeldOut, confidence: float, finish: Finish) -> Policy:
+    """Return the least cautious policy that the held-out rows certify. `finish` makes what is tested of what
+    was found, such as deterministic decisions."""
     delta, accepted, failure = 1 - confidence, None, None
     feature_map = correction.dual.form.feature_map
     admitted, weights = feature_map.admit(held_out.evidence), held_out.seen_weights
@@ -82,7 +80,7 @@ def certify(
     options = feature_map.action_space.options
     expanded = correction.problem.expand(outcome.classes, outcome.group_values, options)
     rules = [found.rule for found in expanded]
-    for tried, candidate in enumerate(_list_candidates(correction, begin, len(outcome), delta)):
+    for tried, candidate in enumerate(_list_candidates(correction, len(outcome), delta)):
         found = finish(candidate.correction, candidate.found, candidate.restate)
         candidate = candidate._replace(found=found)
         sample = HeldOutSample(
@@ -122,17 +120,15 @@ def _explain(
     return UncertifiedError(rule, p_value, needed, n_held_out, confidence, conflict)
 
 
-def _list_candidates(
-    correction: Correction, plain: CorrectedSolution, n_held_out: int, delta: float
-) -> Iterator[_Candidate]:
-    """From cautious to bold, in an order that depends on the fitted rows alone."""
+def _list_candidates(correction: Correction, n_held_out: int, delta: float) -> Iterator[_Candidate]:
+    """List policies from cautious to bold, in an order that depends on the fitted rows alone."""
     noise = correction.dual.n_rows / n_held_out
     ratios = correction.ratios
     if ratios is None:
         yield from _list_margins(correction, noise, delta)
     else:
-        yield from _list_levels(correction, ratios, plain, noise, delta)
-    yield _Candidate(0.0, correction, plain)
+        yield from _list_levels(correction, ratios, noise, delta)
+    yield _Candidate(0.0, correction, correction.plain)
 
 
 def _list_margins(correction: Correction, noise: float, delta: float) -> Iterator[_Candidate]:
@@ -160,9 +156,7 @@ def _find_start(correction: Correction, noise: float, delta: float) -> tuple[flo
     return margin, found
 
 
-def _list_levels(
-    correction: Correction, ratios: RatioRules, plain: CorrectedSolution, noise: float, delta: float
-) -> list[_Candidate]:
+def _list_levels(correction: Correction, ratios: RatioRules, noise: float, delta: float) -> list[_Candidate]:
     """With the levels of ratio rules tightened by so many standard errors of the ratio, and margins of the
     other rules. The tighter a level, the fewer rows may be left to show that the rule holds: the first is the
     candidate that the fitted rows lead to expect the clearest test of.
@@ -170,7 +164,7 @@ def _list_levels(
     Any sequence will do, if only it gets clear enough. So levels are tightened as predicted first, one convex
     problem each; as observed, which takes many, only where none of these is expected to pass."""
     for as_predicted in (True, False):
-        clearness, listed = _tighten_levels(correction, ratios, plain, noise, delta, as_predicted)
+        clearness, listed = _tighten_levels(correction, ratios, noise, delta, as_predicted)
         if clearness >= CLEAR:
             break
     return listed
@@ -179,21 +173,20 @@ def _list_levels(
 def _tighten_levels(
     correction: Correction,
     ratios: RatioRules,
-    plain: CorrectedSolution,
     noise: float,
     delta: float,
     as_predicted: bool,
 ) -> tuple[float, list[_Candidate]]:
     """Return the clearness of the first candidate, and all candidates from the first on."""
-    _, whole = ratios.measure(correction, plain)
-    unit = correction.make_target(1.0, noise).margins
+    _, whole = ratios.measure(correction, correction.dual, correction.begin)
+    unit = np.where(correction.exact, math.sqrt(1 + noise) * correction.errors.observed, 0.0)
     shares = np.divide(unit, whole, out=np.zeros_like(unit), where=ratios.chosen & (whole > 0))
     others = np.where(ratios.chosen, 0.0, 1.0)
-    begin, listed, kept, best = plain.solution.multipliers, [], 0, -math.inf
-    for margin in (*_MARGINS[::-2], *_WIDER[::2]):  # every second one: each takes a fit
+    begin, listed, kept, best = correction.begin, [], 0, -math.inf
+    for margin in _RATIO_MARGINS:
         tightening = np.minimum(margin * shares, _TIGHTEST)
         tightened = ratios.tighten(correction, tightening)
-        target = correction.make_target(margin, noise).cut(others)
+        target = correction.make_target(margin if others.any() else 0.0, noise).cut(others)
         if as_predicted:
             bounds = tightened.dual.form.bounds - target.margins
             found = tightened.describe(tightened.run(tightened.dual.with_bounds(bounds), begin))
@@ -211,9 +204,11 @@ def _tighten_levels(
 
 
 def _predict_clearness(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> float:
-    """How far inside its bound the least clear rule is on the fitted rows, over the width of a bound on the
-    held-out rows: above one, the test is expected to pass."""
-    return float((-found.rates.observed / _measure_widths(correction, found, noise, delta)).min())
+    """Compute how far inside its bound the least clear rule is expected to be, over the width of a bound on
+    the held-out rows: above one, the test is expected to pass. Of the observed and the predicted rate the
+    less favorable one counts, since the policy was chosen for the observed rates of these rows."""
+    excess = np.maximum(found.rates.observed, found.rates.predicted)
+    return float((-excess / _measure_widths(correction, found, noise, delta)).min())
 
 
 def _measure_widths(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> Floats:

@@ -14,7 +14,7 @@ from bylaw.backends.scan import SurveyedRows
 from bylaw.calibration.calibration import Calibrate, Calibration
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
-from bylaw.errors import InfeasibleRulesError, OptionError, Remedy
+from bylaw.errors import InfeasibleRulesError, OptionError, Remedy, UncertifiedError
 from bylaw.fitting.alike_actions import warn_of_alike_actions
 from bylaw.fitting.bias_correction import (
     RAREST,
@@ -250,14 +250,22 @@ def _solve_as_observed(
         parts = correction.problem, correction.evidence, correction.dual
         solution = _solve_as_predicted(*parts, correction.run, correction.tol, trusted=not correction.polish)
         return make_corrected_policy(correction, finish(correction, correction.describe(solution)))
-    found = correction.fit(0.0 if certifying else margin)
-    if found.solution.status is Status.MISSED and (conflict := _find_conflict(correction, found)):
-        raise conflict
     if certifying:
-        return certify(correction, found, certifying, confidence, finish)
+        try:
+            return certify(correction, certifying, confidence, finish)
+        except UncertifiedError:
+            _raise_conflict(correction, correction.plain)
+            raise
+    found = correction.fit(margin)
+    _raise_conflict(correction, found)
     if margin == "auto":
         warn_of_small_chance(correction, found)
     return make_corrected_policy(correction, finish(correction, found))
+
+
+def _raise_conflict(correction: Correction, found: CorrectedSolution) -> None:
+    if found.solution.status is Status.MISSED and (conflict := _find_conflict(correction, found)):
+        raise conflict
 
 
 def _keep(

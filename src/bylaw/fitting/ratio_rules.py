@@ -19,6 +19,7 @@ from scipy import sparse
 
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import RowData
+from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import Feature, LinearForm, compile_problem
 from bylaw.formulation.observed_rates import RateExcess
 from bylaw.language.expressions import Rate, Rule
@@ -55,9 +56,9 @@ class RatioRules:
         ]
         return cls(chosen, *parts)
 
-    def measure(self, correction: Correction, found: CorrectedSolution) -> tuple[Floats, Floats]:
-        """D of a solution's policy, as predicted and as observed, (M,) each."""
-        total = found.dual.tally(found.solution.multipliers)
+    def measure(self, correction: Correction, dual: Dual, multipliers: Floats) -> tuple[Floats, Floats]:
+        """Compute D of the policy with these multipliers, as predicted and as observed, (M,) each."""
+        total = dual.tally(multipliers)
         assert total.observed is not None
         predicted: Floats = np.asarray(self.predicted @ (total.moments.ravel() / total.mass))
         observed: Floats = np.asarray(self.observed @ (total.observed.ravel() / total.mass))
@@ -72,7 +73,8 @@ class RatioRules:
 
     def restate(self, tightened: Correction, shares: Floats, found: CorrectedSolution) -> CorrectedSolution:
         """A solution of the tightened rules with its rates and margins in terms of the stated ones."""
-        predicted, observed = (shares * part for part in self.measure(tightened, found))
+        measured = self.measure(tightened, found.dual, found.solution.multipliers)
+        predicted, observed = (shares * part for part in measured)
         rates = RateExcess(found.rates.predicted - predicted, found.rates.observed - observed)
         moved = predicted + found.target.trust * (observed - predicted)
         target = replace(found.target, margins=found.target.margins + moved)
