@@ -145,7 +145,9 @@ def test_the_defaults_of_margin_confidence_and_held_out():
     assert two == pytest.approx(2 * one, rel=0.01)
     assert fit(correction=False, **base).policy_.tightened[rule] == 0
     sure = fit(guarantee="high_probability", **base).policy_.certificate
-    assert (sure.rows, sure.confidence) == (450, 0.95)
+    assert (sure.rows, sure.confidence) == (1050, 0.95)  # 70 %: no model is trained on the others
+    trained = fit(guarantee="high_probability", **{**base, "base": LogisticRegression()}).policy_.certificate
+    assert trained.rows == 450
     other = fit(guarantee="high_probability", held_out=0.2, confidence=0.8, **base).policy_.certificate
     assert (other.rows, other.confidence) == (300, 0.8)
 

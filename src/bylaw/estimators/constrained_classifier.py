@@ -75,7 +75,7 @@ from bylaw.policy.policy import Policy
 if TYPE_CHECKING:
     from bylaw.report import Report
 
-_HELD_OUT = 0.3
+_HELD_OUT = 0.3  # of the rows, where the others train a model
 
 
 def _is_auto(value: Any) -> bool:
@@ -156,8 +156,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     confidence : float or "auto", default="auto"
         of the guarantee, between 0 and 1. "auto" is 0.95; without a guarantee, leave it out.
     held_out : float or "auto", default="auto"
-        the fraction of the rows that certify the policy, sampled at random whatever `cv` is. "auto" is 0.3;
-        without a guarantee, leave it out.
+        the fraction of the rows that certify the policy, sampled at random whatever `cv` is. "auto" is 0.3
+        where a model is trained on the other rows, and 0.7 where `estimator` is frozen, as fewer rows choose
+        a policy well; without a guarantee, leave it out.
     largest_weight : float or None, default=None
         the largest sample weight that any row can have. With sample weights, a guarantee needs it: rare
         rows that are heavy may be absent from those that are held out.
@@ -462,7 +463,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """The rows that choose the policy, and those that certify it, if any."""
         if self.guarantee is None:
             return np.arange(n_rows), None
-        fraction = _HELD_OUT if _is_auto(self.held_out) else self.held_out
+        share = 1 - _HELD_OUT if is_frozen(self.estimator) else _HELD_OUT
+        fraction = share if _is_auto(self.held_out) else self.held_out
         return split_held_out(n_rows, fraction, make_generator(self.random_state))  # type: ignore[arg-type]
 
     def _warn_about_small_groups(self, policy: Policy, training: Training) -> None:
