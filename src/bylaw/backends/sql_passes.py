@@ -312,7 +312,7 @@ def _(wanted: ResponsePass, plan: Plan) -> Plan:
 
 @make_plan.register
 def _(wanted: NormPass, plan: Plan) -> Plan:
-    form, number = wanted.norms.form, plan.sheet.dialect.write_float
+    form, number = wanted.form, plan.sheet.dialect.write_float
     squares = plan.add_layer("square", _write_norms(plan.sheet, form))
     bounds, zero = float(form.bounds @ form.bounds), number(0.0)
     if form.action_space.exclusive:

@@ -78,7 +78,7 @@ def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = No
     other rules."""
     if not dual.form.has_quotients:
         return np.ones(dual.n_rules)
-    total = replace(dual, all_moments=True, observed_places=None).tally(solution.multipliers)
+    total = dual.tally(solution.multipliers, whole=True)
     moments = total.moments if observed is None else total.observed
     assert moments is not None
     return measure_wholes(dual.form if observed is None else observed, moments / total.mass)

@@ -72,7 +72,7 @@ class WarmSolver:
         alike = self.last is not None and self.last.dual.n_rules == dual.n_rules
         start = self.last.solution.multipliers if self.last is not None and alike else None
         solution = self.solver(dual, tol=self.tol if tol is None else tol, start=start)
-        total = replace(dual, all_moments=True).tally(solution.multipliers)
+        total = dual.tally(solution.multipliers, whole=True)
         found = Solved(problem, dual, solution, total.moments / total.mass)
         if not found.infeasible:
             self.last = found

@@ -13,7 +13,6 @@ from bylaw.data.evidence import RowData
 from bylaw.data.groups import Part
 from bylaw.formulation.cells import Cells, Layout
 from bylaw.formulation.linear_form import LinearForm, compute_scores
-from bylaw.formulation.moments import Places, compute_moments
 
 BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
 _SORTED_VALUES = 2**18  # of a block that is sorted by cell: fewer calls count for more than the nearest cache
@@ -113,26 +112,38 @@ class Block:
         self,
         distribution: Floats,
         chosen: NDArray[np.int64] | None = None,
-        places: Places | None = None,
+        wanted: NDArray[np.bool_] | None = None,
     ) -> Floats:
-        """(F, A): sum of phi pi', of a distribution (A, n_rows) times weights; of features that are none of
-        the chosen columns, and elsewhere than at the places that are wanted, zero."""
+        """Compute the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights. With `chosen`,
+        features that are none of these columns get zeros; with `wanted` (F, A), so may other entries."""
         if self.cells is not None:
             return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
-        if places is not None:
-            return places.compute(self.columns, distribution)
+        if wanted is not None:
+            return _multiply(self.columns, distribution, wanted)
         if chosen is None:
             return self.columns @ distribution.T
         moments = np.zeros((len(self.columns), len(distribution)))
         moments[chosen] = self.columns[chosen] @ distribution.T
         return moments
 
-    def observed_moments(self, distribution: Floats, places: Places | None = None) -> Floats | None:
-        """(F', A): the same with features as observed."""
-        layout = None if self.cells is None else self.cells.seen_layout
-        if self.seen is None or layout is None:
-            return None if self.seen is None else compute_moments(places, self.seen, distribution)
-        return layout.moments(distribution, self.seen, self.starts)
+    def observed_moments(
+        self, distribution: Floats, wanted: NDArray[np.bool_] | None = None
+    ) -> Floats | None:
+        """Compute the same sum of the observed features, (F', A)."""
+        if self.seen is None:
+            return None
+        if self.cells is not None and self.cells.seen_layout is not None:
+            return self.cells.seen_layout.moments(distribution, self.seen, self.starts)
+        return self.seen @ distribution.T if wanted is None else _multiply(self.seen, distribution, wanted)
+
+
+def _multiply(features: Floats, distribution: Floats, wanted: NDArray[np.bool_]) -> Floats:
+    """Compute the entries of features @ distribution.T that are wanted."""
+    moments = np.zeros(wanted.shape)
+    for feature in np.flatnonzero(wanted.any(axis=1)):
+        actions = np.flatnonzero(wanted[feature])
+        moments[feature, actions] = distribution[actions] @ features[feature]
+    return moments
 
 
 def make_blocks(

@@ -130,12 +130,6 @@ class Layout:
         """(F,): in how many cells each feature is a column."""
         return np.diff(self.embedding.indptr)
 
-    @cached_property
-    def own_cells(self) -> NDArray[np.integer]:
-        """(F,): the cell of a feature that is a column in no other one; C of any other feature."""
-        first = np.asarray(self.embedding.argmax(axis=1)).ravel() // len(self.columns)
-        return np.where(self._spans == 1, first, len(self.cells))
-
     def spread(self, matrix: Floats) -> Sequence[Weights | OwnWeights]:
         """The weights of the columns in each cell, (A, D), of weights of features (F, A)."""
         n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]

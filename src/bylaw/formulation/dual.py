@@ -19,9 +19,7 @@ from bylaw._base.matrices import Matrix, as_dense, compact
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.cells import Layout
-from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm
-from bylaw.formulation.moments import Places
 from bylaw.formulation.passes import (
     LossRange,
     LossRangePass,
@@ -40,11 +38,11 @@ from bylaw.formulation.passes import (
 from bylaw.formulation.simplex import Simplex
 
 _OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset(
-    {"support", "places", "_local_support", "local_couplings", "touched_columns", "_rule_cells"}
-)
+_OF_RULES = frozenset({"support", "wanted", "_local_support", "local_couplings", "touched_columns"})
 _OF_BOUNDS = frozenset({"_norm_moments"})
 _OF_ALL = _OF_ROWS | _OF_RULES
+_MANY_ENTRIES = 2**14  # of moments, from which on only those that are used are computed
+_FEW_WANTED = 1 / 16  # of the entries; where more are used, one product of matrices is faster
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ class Hessian:
     couplings: Matrix  # (M, Q)
     curvature: Matrix  # (Q, Q)
     ridge: float
-    cells: NDArray[np.integer] | None = None  # (M,): of rules; those of two cells hardly touch
 
     def __matmul__(self, vector: Floats) -> Floats:
         return self.couplings @ (self.curvature @ (self.couplings.T @ vector)) + self.ridge * vector
@@ -88,8 +85,7 @@ class Dual:
     blocks: Sequence[Block]  # all rows; or, where these live elsewhere, a fair sample of them, or none
     beta: float
     ridge: float = 0.0  # adds ridge/2 |lambda|^2: keeps small samples from asking the impossible
-    observed_places: Places | None = None  # where observed moments are wanted; None for everywhere
-    all_moments: bool = False  # those, too, that neither the objective nor a rule refers to
+    observed_wanted: NDArray[np.bool_] | None = None  # (F', A): entries of observed moments that rules use
     source: RowSource | None = None  # all rows, where these live elsewhere
     simplex: Simplex | None = None  # where the last multipliers are, if they are weights of groups
 
@@ -128,22 +124,22 @@ class Dual:
 
     def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
         """The same rules on a sample of the rows, with its own units of the loss."""
-        _ = self.touched_columns, self.places  # once for all samples
+        _ = self.touched_columns, self.wanted  # once for all samples
         sample = replace(self, blocks=blocks, beta=beta, source=None)
         return self._share(sample, _OF_ALL if sample.n_rows == self.n_rows else _OF_RULES)
 
     def compute_shared(self) -> None:
         """The constants that duals of other betas and of samples share, once for all of them."""
-        _ = self.loss_unit, self.touched_columns, self.places
+        _ = self.loss_unit, self.touched_columns, self.wanted
 
     def with_sample(self, source: RowSource) -> Dual:
         """The same on a sample of rows that live elsewhere and stay there."""
         sample = replace(self, blocks=(), source=source)
         return self._share(sample, _OF_RULES | {"loss_range", "loss_unit", "_local_support"})
 
-    def with_observed(self, blocks: Sequence[Block], places: Places | None) -> Dual:
-        """The same rows with their features as observed, and where moments of these are wanted."""
-        return self._share(replace(self, blocks=blocks, observed_places=places), _OF_ALL | _OF_BOUNDS)
+    def with_observed(self, blocks: Sequence[Block], wanted: NDArray[np.bool_] | None) -> Dual:
+        """Return the dual of blocks of the same rows that also have observed features."""
+        return self._share(replace(self, blocks=blocks, observed_wanted=wanted), _OF_ALL | _OF_BOUNDS)
 
     def with_source(self, source: RowSource) -> Dual:
         """The same rows, from where their sums are cheaper or tell more."""
@@ -174,11 +170,9 @@ class Dual:
         return Support(features, actions), compact(self.form.operator[:, places])
 
     @cached_property
-    def places(self) -> Places | None:
-        """Where moments are wanted; None for everywhere."""
-        form = self.form
-        wanted = np.concatenate([np.flatnonzero(form.base), form.couplings.indices])
-        return None if self.all_moments else Places.choose(wanted, form.base.shape)
+    def wanted(self) -> NDArray[np.bool_] | None:
+        """The entries (feature, action) of moments that the objective or rules use; None for all."""
+        return find_wanted(self.form.base, self.form.couplings)
 
     @cached_property
     def _local_support(self) -> tuple[Support, Matrix | None]:
@@ -199,17 +193,6 @@ class Dual:
         found = as_dense(couplings @ places).reshape(self.n_rules, -1, len(local.actions))
         return found.transpose(1, 0, 2)
 
-    @cached_property
-    def _rule_cells(self) -> NDArray[np.integer] | None:
-        """(M,): the cell of the group that a rule is about; of rules about none, one more."""
-        if self.layout is None:
-            return None
-        support, couplings = self.support[0], sparse.csr_array(self.support[1]).tocoo()
-        cells = np.full(self.n_rules, len(self.layout.cells))
-        rules, places = couplings.coords
-        np.minimum.at(cells, rules, self.layout.own_cells[support.features[places]])
-        return cells
-
     @property
     def layout(self) -> Layout | None:
         """How features are made of columns in each cell, where rows are sorted by cell."""
@@ -223,10 +206,24 @@ class Dual:
         """The columns of blocks that rules touch in any cell."""
         return np.unique(self._local_support[0].features)
 
-    def tally(self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False) -> Tally:
-        """Return the sums over all rows; with `rules_alone`, moments only of the features that rules touch:
-        with many classes, most serve the cost alone."""
-        return self.total(self.make_tally_pass(multipliers, curvature, rules_alone))[0]
+    def tally(
+        self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False, whole: bool = False
+    ) -> Tally:
+        """Return the sums over all rows.
+
+        Parameters
+        ----------
+        multipliers : array of shape (n_rules,)
+        curvature : bool
+            whether the second derivatives are computed, too.
+        rules_alone : bool
+            whether moments are only needed of features that rules touch. With many classes, most features
+            are only in the cost.
+        whole : bool
+            whether moments are needed that neither the objective nor a rule uses.
+        """
+        tally_pass = self.make_tally_pass(multipliers, curvature, rules_alone)
+        return self.total(replace(tally_pass, wanted=(None, None)) if whole else tally_pass)[0]
 
     def make_tally_pass(
         self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False
@@ -234,9 +231,8 @@ class Dual:
         """Return the pass that a tally takes."""
         support = self._local_support[0] if curvature else None
         chosen = self.touched_columns if rules_alone else None
-        places = (self.places, self.observed_places)
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
-        return TallyPass(matrix, self.beta, space, support, chosen, places)
+        return TallyPass(matrix, self.beta, space, support, chosen, (self.wanted, self.observed_wanted))
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """F(lambda) and its gradient, (M,)."""
@@ -268,7 +264,7 @@ class Dual:
             )
         apart = sparse.bsr_array((curvature, cells[:-1], cells), shape=(n_cells * size, n_cells * size))
         together = sparse.csr_array(places @ apart.tocsr() @ places.T)
-        return Hessian(self.support[1], together, self.ridge, self._rule_cells)
+        return Hessian(self.support[1], together, self.ridge)
 
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
         """The gradient on some rows, each counting with its weight, (M,): unbiased for rows that are
@@ -344,12 +340,19 @@ class Dual:
 
     @property
     def _norm_pass(self) -> NormPass:
-        support, places = self._local_support
-        if places is None:
-            return NormPass(CostNorms(self.form))
-        return NormPass(CellNorms(self.form, support, self.support[1], places))
+        return NormPass(self.form)
 
     def _read_norms(self, sums: NormSums) -> tuple[float, float]:
         """E||C(x)|| and, also with weights, E||C(x)||^2."""
         spread = sums.scaled * self.n_rows / self.mass**2
         return sums.first / self.mass, max(sums.second / self.mass, spread)
+
+
+def find_wanted(base: Floats, couplings: sparse.csr_array) -> NDArray[np.bool_] | None:
+    """Find the entries (feature, action) that an objective (F, A) or rules (M, F * A) use; return None where
+    these are not a small part of many. With many classes, a label's own probability matters to its own
+    inclusion alone."""
+    wanted = base != 0
+    wanted.ravel()[couplings.indices] = True
+    few = wanted.size >= _MANY_ENTRIES and np.count_nonzero(wanted) < _FEW_WANTED * wanted.size
+    return wanted if few else None

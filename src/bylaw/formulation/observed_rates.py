@@ -15,9 +15,8 @@ from bylaw._base.matrices import Matrix, compact
 from bylaw._base.typing import Floats
 from bylaw.data.outcomes import ObservedRows
 from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
+from bylaw.formulation.dual import Dual, find_wanted
 from bylaw.formulation.linear_form import LinearForm, compile_problem, scale_rows
-from bylaw.formulation.moments import Places
 from bylaw.formulation.passes import Tally
 from bylaw.language.expressions import LABEL, Conditions, Rule
 from bylaw.language.problem import Problem
@@ -89,10 +88,8 @@ def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dua
     """The dual whose blocks have the features of the same rows as observed."""
     twins = make_blocks(rates.form, rows, like=dual.blocks)
     pairs = zip(dual.blocks, twins, strict=True)
-    wanted = np.concatenate([np.flatnonzero(rates.form.base), rates.couplings.indices])
-    places = Places.choose(wanted, rates.form.base.shape)
     blocks = [block.with_observed(twin) for block, twin in pairs]
-    found = dual.with_observed(blocks, places)
+    found = dual.with_observed(blocks, find_wanted(rates.form.base, rates.couplings))
     if dual.source is None:
         return found
     layout = None if twins[0].cells is None else twins[0].cells.layout

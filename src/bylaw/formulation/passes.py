@@ -15,15 +15,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from bylaw._base.blas_threads import limit_blas_threads
 from bylaw._base.interruption import checkpoint
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.cells import Layout, iterate_cells, iterate_tiles
-from bylaw.formulation.cost_norms import CellNorms, CostNorms
 from bylaw.formulation.linear_form import LinearForm
-from bylaw.formulation.moments import Places, as_slice
 from bylaw.language.action_space import ActionSpace
 
 _TILE = 2**17  # scores at a time, where a cell has more: as many as fit in a core's own cache
@@ -102,9 +101,9 @@ class Support:
         return [(action, slice(start, start + count)) for action, start, count in ranges]
 
     @cached_property
-    def columns_by_action(self) -> dict[int, tuple[slice, slice | NDArray[np.int64]]]:
+    def columns_by_action(self) -> dict[int, tuple[slice, NDArray[np.int64]]]:
         """The places of every action that is touched, and their features."""
-        return {action: (here, as_slice(self.features[here])) for action, here in self.by_action}
+        return {action: (here, self.features[here]) for action, here in self.by_action}
 
     @cached_property
     def grid(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -150,7 +149,7 @@ class TallyPass:
     space: ActionSpace
     support: Support | None = None
     chosen: NDArray[np.int64] | None = None
-    places: tuple[Places | None, Places | None] = (None, None)  # where predicted and observed moments go
+    wanted: tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None] = (None, None)  # of both moments
 
     def __call__(self, block: Block) -> Tally:
         wide = self.score_matrix.shape[1] * block.n_rows >= _TILE * (len(block.starts) - 1)
@@ -162,8 +161,8 @@ class TallyPass:
         if block.weights is not None:
             scores *= block.weights
             potential *= block.weights
-        moments = block.moments(scores, self.chosen, self.places[0])
-        observed = block.observed_moments(scores, self.places[1])
+        moments = block.moments(scores, self.chosen, self.wanted[0])
+        observed = block.observed_moments(scores, self.wanted[1])
         potential = float(potential.sum()) / self.beta
         return Tally(block.mass, potential, moments, curvature, observed)
 
@@ -355,12 +354,36 @@ class NormSums:
 
 @dataclass(frozen=True)
 class NormPass:
-    """The norms of the rules' costs."""
+    """Sums of the norms ||C(x)||_{1->2} of the rules' costs on each row, the largest over decisions. They
+    bound gradients and their variance."""
 
-    norms: CostNorms | CellNorms
+    form: LinearForm
+
+    @cached_property
+    def _costs(self) -> list[tuple[NDArray[np.int64], sparse.csr_array, Floats]]:
+        """For each action, the features that rules touch, and with the rules' coefficients B there, B'B and
+        B'b for bounds b."""
+        by_action, n_actions = self.form.couplings.tocsc(), self.form.base.shape[1]
+        costs = []
+        for action in range(n_actions):
+            couplings = sparse.csr_array(by_action[:, action::n_actions])
+            used = np.unique(couplings.indices)
+            touched = couplings[:, used]
+            costs.append((used, sparse.csr_array(touched.T @ touched), touched.T @ self.form.bounds))
+        return costs
+
+    def measure(self, features: Floats) -> Floats:
+        """Compute the norm of each row, (n_rows,), from its features, (F, n_rows)."""
+        squares, crosses = np.zeros((2, self.form.base.shape[1], features.shape[1]))
+        for action, (used, gram, cross) in enumerate(self._costs):
+            part = features[used]
+            squares[action] = np.einsum("fn,fn->n", part, gram @ part)  # ||B phi||^2
+            crosses[action] = 2 * cross @ part
+        bounds = float(self.form.bounds @ self.form.bounds)
+        return self.form.action_space.combine_norms(squares, crosses, bounds)
 
     def __call__(self, block: Block) -> NormSums:
-        norms, weights = self.norms(block), block.row_weights
+        norms, weights = self.measure(block.features), block.row_weights
         squares = np.square(norms)
         return NormSums(float(weights @ norms), float(weights @ squares), float(weights**2 @ squares))
 

@@ -25,7 +25,6 @@ from bylaw.formulation.passes import Tally, UnseenRows
 from bylaw.formulation.simplex import Simplex
 from bylaw.formulation.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
-from bylaw.solvers.block_pivoting import pivot_blocks
 from bylaw.solvers.separable import solve_separable
 
 _ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost
@@ -42,7 +41,6 @@ _FINE_GROWTH = 1.7  # of beta, on that path
 _TRUSTED = 0.25  # of the decrease that the quadratic predicts: less, and the step was too long
 _SHORTENINGS = 6  # passes, of a step that went too far
 _FLATTER = 0.3  # of the slope at its beginning, where a shortened step may end
-_MANY_FREE = 250  # multipliers that may be above zero, where sparse systems are cheaper than dense ones
 _SHARP = 100.0  # beta in units of the loss, at which few rows are undecided
 _OUTLINED = 1e-3  # precision of the last of these
 _OUTLINE_STEPS = 300
@@ -362,10 +360,6 @@ def minimize_quadratic(
 
     Few rules bind: the others are left out until their slope asks for them.
     """
-    if simplex is None and model.cells is not None and np.count_nonzero(guess) > _MANY_FREE:
-        found = pivot_blocks(model, target, guess)
-        if found is not None:
-            return found
     point = np.zeros(len(target))
     while guess.any():
         point[guess] = _minimize_free(model.restrict(guess), target[guess], simplex)

@@ -19,7 +19,6 @@ from scipy import sparse
 from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
-from bylaw.formulation.cost_norms import unfold
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 
@@ -91,11 +90,11 @@ class LabelItems:
     ) -> None:
         self.dual, self.rules = dual, rules
         self.base = sparse.csr_array(dual.form.base.T)
-        self.couplings = unfold(dual.form.couplings, dual.form.base.shape)
+        self.couplings = _unfold(dual.form.couplings, dual.form.base.shape)
         seen = dual.blocks[0].observed
         self.observed = None
         if observed is not None and seen is not None:
-            self.observed = unfold(observed, (len(seen), len(rules)))
+            self.observed = _unfold(observed, (len(seen), len(rules)))
         few = dual.n_rows * len(rules) <= _KEPT
         self.kept = list(self._make_tiles()) if keep and few else None
 
@@ -225,3 +224,10 @@ class NearItems:
     def _take(self, items: NDArray[np.integer]) -> NearItems:
         columns = {name: getattr(self, name) for name in _COLUMNS}
         return replace(self, **{name: None if c is None else c[items] for name, c in columns.items()})
+
+
+def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
+    """Return the coefficients (A, F) of couplings (M, F * A); where several rules touch the same place, their
+    sum."""
+    features, actions = np.divmod(couplings.indices, shape[1])
+    return sparse.csr_array((couplings.data, (actions, features)), shape=shape[::-1])

@@ -147,7 +147,7 @@ class ShiftedRules:
         if not self.dual.form.action_space.exclusive:
             return []
         nothing = np.zeros(self.dual.n_rules)
-        whole = replace(self.dual, all_moments=True, observed_places=None).tally(nothing)
+        whole = self.dual.tally(nothing, whole=True)
         assert whole.observed is not None
         features, observed = whole.moments.sum(axis=1), whole.observed.sum(axis=1)
         decisions = self.dual.form.action_space.constant_decisions()

@@ -1,4 +1,4 @@
-"""The quadratic of many rules on many cells, by its KKT conditions and by non-negative least squares."""
+"""Newton steps under many rules on many cells, against non-negative least squares."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from scipy.optimize import nnls
 from bylaw import Evidence, Problem, demographic_parity, error, selected, solve
 from bylaw.formulation.dual import Hessian
 from bylaw.formulation.solution import Status
-from bylaw.solvers import block_pivoting, full_batch
-from bylaw.solvers.block_pivoting import pivot_blocks
+from bylaw.solvers import full_batch
 from bylaw.solvers.full_batch import minimize_quadratic
 
 N_CELLS, N_ACTIONS = 12, 4
@@ -29,23 +28,18 @@ def make_model(seed, ridge):
     local = np.kron(np.diag(rng.uniform(5, 20, N_CELLS)), np.eye(N_ACTIONS))
     couplings = np.hstack([local, -np.tile(np.eye(N_ACTIONS), N_CELLS).T])
     couplings = np.vstack([couplings, -couplings])
-    cells = np.tile(np.repeat(np.arange(N_CELLS), N_ACTIONS), 2)
     target = couplings @ curvature @ rng.normal(size=len(curvature)) - 0.01
-    return Hessian(sparse.csr_array(couplings), sparse.csr_array(curvature), ridge, cells), target
+    return Hessian(sparse.csr_array(couplings), sparse.csr_array(curvature), ridge), target
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [0.0, 1.0], ids=["dense", "sparse"])
 @pytest.mark.parametrize("ridge", [1e-2, 1e-5])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_minimum_is_that_of_non_negative_least_squares(monkeypatch, seed, ridge, limit):
-    monkeypatch.setattr(block_pivoting, "_DENSE", limit)
-    monkeypatch.setattr(full_batch, "_MANY_FREE", 0)
+def test_the_minimum_is_that_of_non_negative_least_squares(seed, ridge):
     model, target = make_model(seed, ridge)
     root = cholesky(model.restrict(slice(None)))
     expected = nnls(root, solve_triangular(root, target, trans=1))[0]
     for guess in (np.zeros(len(target), bool), target > 0):
-        assert ridge < 1e-3 or pivot_blocks(model, target, guess) is not None
         point = minimize_quadratic(model, target, guess | (target > 0))
         slope = model @ point - target
         assert point.min() >= 0
@@ -54,25 +48,15 @@ def test_the_minimum_is_that_of_non_negative_least_squares(monkeypatch, seed, ri
         np.testing.assert_allclose(point, expected, atol=1e-6 * expected.max())
 
 
-def test_guesses_that_are_used_up_are_no_answer(monkeypatch):
-    monkeypatch.setattr(block_pivoting, "_MOST_GUESSES", 1)
-    model, target = make_model(0, 1e-3)
-    assert pivot_blocks(model, target, np.zeros(len(target), bool)) is None
-
-
 @pytest.mark.slow
 def test_a_fine_path_leads_where_a_coarse_one_does(monkeypatch):
     rng = np.random.default_rng(0)
     evidence = Evidence(rng.dirichlet(np.ones(5), 6000), groups={"group": rng.integers(0, 60, 6000)})
     problem = Problem(error(), [demographic_parity("group", tol=0.02), selected(0) <= 0.15])
-    asked = []
-    monkeypatch.setattr(full_batch, "_MANY_FREE", 50)
     fine = solve(problem, evidence, tol=1e-8)
     monkeypatch.setattr(full_batch, "_MANY_CELLS", 1000)
     monkeypatch.setattr(full_batch, "_MANY_RULES", 10_000)
-    monkeypatch.setattr(full_batch, "pivot_blocks", lambda *question: asked.append(question))
     coarse = solve(problem, evidence, tol=1e-8)
-    assert asked  # many multipliers were free
     assert {fine.solution.status, coarse.solution.status} == {Status.CONVERGED}
     assert len({step.beta for step in fine.solution.trace}) > len({s.beta for s in coarse.solution.trace})
     assert fine.solution.value == pytest.approx(coarse.solution.value, abs=1e-10)

@@ -7,8 +7,8 @@ import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, rejected, size
 from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.cost_norms import CostNorms
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.passes import NormPass
 from helpers.generated_rows import Rows
 
 PROBLEMS = {
@@ -30,4 +30,4 @@ def test_norms_are_those_of_the_costs(name):
         expected = np.linalg.norm(costs - form.bounds[:, None, None], axis=0).max(axis=0)
     else:
         expected = np.linalg.norm(costs, axis=0).sum(axis=0) + np.linalg.norm(form.bounds)
-    np.testing.assert_allclose(CostNorms(form)(block), expected, rtol=1e-10)
+    np.testing.assert_allclose(NormPass(form).measure(block.features), expected, rtol=1e-10)
