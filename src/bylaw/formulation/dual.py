@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.matrices import Matrix, as_dense, compact
+from bylaw._base.matrices import Matrix, as_dense, compact, find_columns
 from bylaw._base.typing import Floats
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.cells import Layout
@@ -57,18 +57,21 @@ class Hessian:
         return self.couplings @ (self.curvature @ (self.couplings.T @ vector)) + self.ridge * vector
 
     def restrict(self, rules: NDArray[np.bool_] | slice) -> Floats:
-        """The part for some rules, dense."""
-        couplings = self.couplings[rules]
-        half = couplings @ self.curvature
-        part = couplings @ as_dense(half).T
+        """Return the part for some rules, as a dense matrix."""
+        couplings, curvature = self.couplings[rules], self.curvature
+        if isinstance(couplings, sparse.sparray):  # few rules touch few places
+            touched = find_columns(couplings)
+            couplings, curvature = couplings[:, touched], curvature[touched][:, touched]
+        part = couplings @ as_dense(couplings @ as_dense(curvature)).T
         return part + self.ridge * np.eye(len(part))
 
     @cached_property
     def trace(self) -> float:
-        half = self.couplings @ self.curvature
-        if isinstance(half, np.ndarray) and isinstance(self.couplings, np.ndarray):
-            return float((half * self.couplings).sum()) + self.ridge * self.n_rules
-        return float(sparse.csr_array(half).multiply(self.couplings).sum()) + self.ridge * self.n_rules
+        if isinstance(self.couplings, np.ndarray):
+            own = float(((self.couplings @ self.curvature) * self.couplings).sum())
+        else:
+            own = float((self.couplings.T @ self.couplings).multiply(self.curvature).sum())
+        return own + self.ridge * self.n_rules
 
     @property
     def n_rules(self) -> int:

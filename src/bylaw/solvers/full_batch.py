@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cholesky, get_lapack_funcs, solve_triangular
+from scipy.linalg import get_lapack_funcs, solve_triangular
 from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
@@ -51,7 +51,7 @@ _NO_CURVATURE = 1e-9  # in units of the loss: less is rounding errors
 _NO_DAMPING = 1e-12  # in units of the loss
 _ROUNDING = 1e-13  # relative precision of the dual's value
 _TINIEST = 1e-290  # what a matrix of zeros is lifted by; its root is far from underflow
-(_solve_definite,) = get_lapack_funcs(("posv",), dtype=np.float64)
+_factor, _solve_factored = get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -373,25 +373,27 @@ def minimize_quadratic(
 def _minimize_free(matrix: Floats, target: Floats, simplex: Simplex | None) -> Floats:
     """argmin over x >= 0 of x' matrix x / 2 - target' x, about on a simplex if there is one. Otherwise mostly
     no bound is in the way."""
-    if simplex is None:
-        _, point, indefinite = _solve_definite(matrix, target)
-        if not indefinite and point.min() >= 0:
+    root, indefinite = _factor(matrix, clean=1)
+    if indefinite:
+        root = _factor_lifted(matrix)
+    elif simplex is None:
+        point, _ = _solve_factored(root, target)
+        if point.min() >= 0:
             return point
-    root = _root(matrix)
     system = root, solve_triangular(root, target, trans=1)
     return nnls(*(system if simplex is None else simplex.add_equation(*system)))[0]
 
 
-def _root(matrix: Floats) -> Floats:
-    """Return R with R'R = matrix, but for what it takes, of the size of rounding errors, to make it definite.
+def _factor_lifted(matrix: Floats) -> Floats:
+    """Return R with R'R = matrix plus a multiple of one, of the size of rounding errors, that makes an
+    indefinite matrix definite.
 
-    The loop ends: a lift beyond the sum of all entries makes any finite matrix definite."""
-    lift = max(1e-14 * float(np.abs(matrix).max()), _TINIEST)
-    while True:
-        try:
-            return cholesky(matrix)
-        except LinAlgError:
-            matrix, lift = matrix + lift * np.eye(len(matrix)), 10 * lift
+    The loop ends: a multiple beyond the sum of all entries makes any finite matrix definite."""
+    lift, indefinite, root = max(1e-14 * float(np.abs(matrix).max()), _TINIEST), 1, matrix
+    while indefinite:
+        matrix, lift = matrix + lift * np.eye(len(matrix)), 10 * lift
+        root, indefinite = _factor(matrix, clean=1)
+    return root
 
 
 def _stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple[Dual, float], None, None]:
