@@ -11,7 +11,6 @@ from bylaw import (
     Evidence,
     InfeasibleRulesError,
     OptionError,
-    Policy,
     Problem,
     RuleError,
     Status,
@@ -29,14 +28,14 @@ from bylaw import (
     solve,
 )
 from bylaw.fitting.frontier import frontier
-from bylaw.fitting.solution_path import SolutionPath, find_lever
+from bylaw.fitting.levels import find_lever, make_path
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.passes import TallyPass
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.screening import Screen
+from bylaw.solvers.screening import Metric, Screen, ScreenPass
 from helpers.generated_rows import Rows
 from helpers.reference import Reference, error_loss, on, parity, rejection
 
@@ -196,23 +195,6 @@ def test_levels_of_conflict_are_points_without_a_policy(n):
         frontier(problem, rows.evidence(), {FLOOR: [0.9, 0.7]})
 
 
-def test_policies_are_made_when_they_are_asked_for(monkeypatch):
-    made = []
-    prepare = Policy.__post_init__
-    monkeypatch.setattr(Policy, "__post_init__", lambda self: made.append(self) or prepare(self))
-    found = frontier(Problem(error(), [BUDGET]), Rows(n=300, K=2, S=2).evidence(), {BUDGET: [0.0, 0.1, 0.3]})
-    policies = found.policies
-    assert len(policies) == 3
-    assert not made
-    assert policies[1] is policies[-2] is found.policies[1]
-    assert made == [policies[1]]
-    assert [policy.problem.rules[0].level for policy in policies] == [0.0, 0.1, 0.3]
-    assert policies[1:] == (policies[1], policies[2])
-    assert len(made) == 3
-    with pytest.raises(IndexError):
-        policies[3]
-
-
 @pytest.mark.slow
 def test_weights_count_on_a_path():
     rows = Rows(n=20_000, K=3, S=3)
@@ -223,17 +205,6 @@ def test_weights_count_on_a_path():
     for i, level in enumerate(found.levels[:, 0]):
         alone = solve(Problem(error(), [PARITY.at(level)]), evidence, tol=1e-7)
         assert found.cost[i] == pytest.approx(alone.expected(error(), evidence), abs=2e-6)
-
-
-@pytest.mark.slow
-def test_few_rows_are_passed_over_on_a_path(monkeypatch):
-    """The point of it all: one cold solve, and then rows near a boundary alone."""
-    cold = []
-    solver = FullBatch.__call__
-    monkeypatch.setattr(FullBatch, "__call__", lambda self, *a, **k: cold.append(1) or solver(self, *a, **k))
-    rows = Rows(n=20_000, K=3, S=3)
-    frontier(Problem(error(), [PARITY]), rows.evidence(), {PARITY: np.linspace(0.02, 0.1, 30)})
-    assert len(cold) <= 3
 
 
 SCREENED = {
@@ -256,9 +227,11 @@ def test_far_rows_are_decided_alike_wherever_a_screen_covers(name, weighted):
         dual = Dual(form, make_blocks(form, evidence), beta=1000.0)
         here, there = rng.uniform(0, 0.3, (2, dual.n_rules))
         there = here + rng.choice([0.0, 0.01, 0.1]) * (there - here)
-        start, step = form.score_matrix(here), form.score_matrix(there) - form.score_matrix(here)
-        screen = Screen.ahead(dual, start, step, 1.0)
-        assert 0 < screen.near_mass < screen.mass
+        metric, start = Metric.of(dual), form.score_matrix(here)
+        allowance = metric.length(form.score_matrix(there) - start) + 0.003
+        plan = ScreenPass(start, metric, allowance, 20 / dual.beta)
+        screen = Screen.make(plan, *dual.total(plan), dual.mass)
+        assert 0 < sum(block.mass for block in screen.near) < screen.mass
         for size_of_noise in np.geomspace(1e-4, 0.3, 40):
             way = here + rng.uniform(-0.2, 1.2) * (there - here)
             weights = form.score_matrix(way + size_of_noise * rng.normal(size=dual.n_rules))
@@ -268,7 +241,9 @@ def test_far_rows_are_decided_alike_wherever_a_screen_covers(name, weighted):
                     sum(TallyPass(weights, dual.beta, form.action_space)(block).moments for block in blocks)
                     for blocks in (dual.blocks, screen.near)
                 )
-                assert np.abs(whole - near - screen.moments).max() < 1e-3  # one row more or less: about one
+                assert (
+                    np.abs(whole - near - screen.sums.moments).max() < 1e-3
+                )  # one row more or less: about one
     assert 0.1 < np.mean(accepted) < 0.9
 
 
@@ -277,10 +252,11 @@ def test_every_point_of_a_path_holds_on_all_rows():
     rows = Rows(n=20_000, K=3, S=3)
     problem = Problem(error(), [PARITY, BUDGET])
     evidence = rows.evidence()
-    path = SolutionPath(problem, evidence, [find_lever(problem, PARITY)], tol=1e-6)
+    path = make_path(problem, evidence, [find_lever(problem, PARITY)], tol=1e-6)
     for level in np.linspace(0.1, 0.0, 30):
-        point = path.advance([level])
-        dual, found = path.dual(point.form), point.solution
+        policy = path.advance([level]).policy
+        form = compile_problem(policy.problem, evidence)
+        dual, found = Dual(form, make_blocks(form, evidence), policy.beta), policy.solution
         value, gradient = dual.value_and_gradient(found.multipliers)
         norm = np.linalg.norm(gradient_mapping(found.multipliers, gradient, dual.loss_unit))
         assert norm <= 1e-6

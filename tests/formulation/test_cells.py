@@ -26,7 +26,8 @@ from bylaw.formulation.cells import Cells
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.observed_rates import attach_observed, compile_observed
-from bylaw.solvers.screening import Screen
+from bylaw.formulation.passes import sum_blocks
+from bylaw.solvers.screening import Metric, Screen, ScreenPass
 from helpers.reference import rounding
 
 N, K = 2000, 3
@@ -178,11 +179,14 @@ def test_a_screen_has_the_gradient_of_all_rows():
     dual, _ = make_duals("two", beta=3000.0)
     here = np.full(dual.n_rules, 0.02)
     there = here * 1.01
-    start, end = (dual.form.score_matrix(point) for point in (here, there))
-    screen = Screen.ahead(dual, start, end - start, 1.0)
-    assert 0 < screen.near_mass < dual.mass
-    reduced = screen.reduced(dual).value_and_gradient(there)[1] * screen.near_mass / screen.mass
-    np.testing.assert_allclose(reduced, dual.value_and_gradient(there)[1], atol=1e-6)
+    metric, (start, end) = Metric.of(dual), (dual.form.score_matrix(point) for point in (here, there))
+    plan = ScreenPass(start, metric, 2 * metric.length(end - start), 20 / dual.beta)
+    screen = Screen.make(plan, *dual.total(plan), dual.mass)
+    assert screen.covers(end)
+    assert 0 < sum(block.mass for block in screen.near) < dual.mass
+    (near,) = sum_blocks(screen.near, [dual.make_tally_pass(there)])
+    gradient = dual.first_order(near + screen.far_tally(end), there)[1]
+    np.testing.assert_allclose(gradient, dual.value_and_gradient(there)[1], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["one", "two", "together", "hidden"])

@@ -811,17 +811,6 @@ def test_levels_and_given_frontiers_do_not_go_together():
 
 
 @pytest.mark.slow
-def test_a_report_makes_no_policy(monkeypatch):
-    """Its curves need costs and prices alone, with or without the rule that a curve is about."""
-    policy, evidence, labels, held_out = referring()
-    made = []
-    prepare = Policy.__post_init__
-    monkeypatch.setattr(Policy, "__post_init__", lambda self: made.append(self) or prepare(self))
-    page = report(policy, evidence, labels=labels, held_out=held_out, levels=5).html
-    assert len(parsed(page).all("div", class_="curve")) == 2
-    assert made == []
-
-
 def test_certain_answers_that_are_wrong_are_not_called_calibrated():
     """A confidence of 100 % has no standard error, and is refuted by any mistake."""
     evidence = Evidence(np.eye(2)[[0, 1] * 50])

@@ -34,7 +34,7 @@ from bylaw.formulation.dual import Dual, Hessian
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers import full_batch, linear_program
 from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.full_batch import FullBatch, _root, _stages, first_damping, minimize_quadratic
+from bylaw.solvers.full_batch import FullBatch, _factor_lifted, _stages, first_damping, minimize_quadratic
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
 from helpers.generated_rows import Rows
 
@@ -199,10 +199,10 @@ def test_rounding_errors_in_place_of_curvature_are_no_curvature():
     assert first_damping(negative, 1.0) == 1.0
 
 
-def test_a_matrix_that_rounding_made_indefinite_has_a_root():
+def test_a_matrix_that_rounding_made_indefinite_has_a_factor_lifted():
     """As happens with many rules that say almost the same, on few rows."""
     flat = np.outer(np.arange(1.0, 5), np.arange(1.0, 5)) - 1e-13 * np.eye(4)
-    root = _root(flat)
+    root = _factor_lifted(flat)
     np.testing.assert_allclose(root.T @ root, flat, atol=1e-11)
 
 
@@ -210,7 +210,7 @@ def test_a_matrix_that_rounding_made_indefinite_has_a_root():
 def test_any_finite_matrix_has_a_root_of_its_size(entry):
     """Curvature is zero where every row is decided, and may be below zero by rounding errors."""
     matrix = np.full((3, 3), entry)
-    root = _root(matrix)
+    root = _factor_lifted(matrix)
     assert np.isfinite(root).all()
     np.testing.assert_allclose(root.T @ root, matrix, atol=40 * abs(entry) + 1e-280)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,15 +15,11 @@ from bylaw.calibration.calibration import Calibrate
 from bylaw.data.arrays import as_numbers, make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
-from bylaw.fitting.fitted_path import FittedPath, make_path
-from bylaw.fitting.fitted_policy import find_shares
+from bylaw.fitting.levels import Lever, Point, at_levels, find_lever, make_path
 from bylaw.fitting.notebook_views import format_frontier
-from bylaw.fitting.solution_path import Lever, Point, SolutionPath, at_levels, find_lever
-from bylaw.formulation.linear_form import measure_wholes
-from bylaw.formulation.solution import Guarantee, Status
+from bylaw.formulation.solution import Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint
 from bylaw.policy.policy import Policy
 from bylaw.solvers.base import Solver
 
@@ -38,46 +34,6 @@ class Progress(NamedTuple):
     levels: tuple[float, ...]
     cost: float
     status: Status
-
-
-class LazyPolicies(Sequence[Policy | None]):
-    """The policies of a frontier: each is made when it is first asked for, and kept. It holds no rows."""
-
-    def __init__(
-        self, points: Sequence[Point], guarantees: Sequence[Guarantee], fingerprint: Fingerprint
-    ) -> None:
-        self._points, self._guarantees, self._fingerprint = points, guarantees, fingerprint
-        self._made: dict[int, Policy] = {}
-
-    def __len__(self) -> int:
-        return len(self._points)
-
-    @overload
-    def __getitem__(self, index: int) -> Policy | None: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Policy | None, ...]: ...
-    def __getitem__(self, index: int | slice) -> Policy | tuple[Policy | None, ...] | None:
-        places = range(len(self))[index]
-        return self._get(places) if isinstance(places, int) else tuple(map(self._get, places))
-
-    def _get(self, i: int) -> Policy | None:
-        point = self._points[i]
-        if point.status is Status.INFEASIBLE:
-            return None
-        if i not in self._made:
-            self._made[i] = Policy.from_solution(
-                point.problem,
-                point.form,
-                point.solution,
-                self._guarantees[i],
-                fingerprints=(self._fingerprint,),
-                wholes=measure_wholes(point.form, point.moments) * find_shares(point.form),
-                group_rates=point.group_rates,
-            )
-        return self._made[i]
-
-    def __repr__(self) -> str:
-        return f"<the policies of {len(self)} points>"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -100,8 +56,8 @@ class Frontier:
         the shadow price of each rule: what one more unit of its level would save.
     status : tuple of Status
         how the solver ended at each point.
-    policies : sequence of Policy or None
-        the policy of each point; it is made when it is first asked for.
+    policies : tuple of Policy or None
+        the policy of each point.
 
     Examples
     --------
@@ -122,7 +78,7 @@ class Frontier:
     cost: Floats
     prices: Floats
     status: tuple[Status, ...]
-    policies: Sequence[Policy | None]
+    policies: tuple[Policy | None, ...]
 
     def __len__(self) -> int:
         return len(self.cost)
@@ -215,8 +171,7 @@ def frontier(
         as in `solve`: each point is then the policy that `solve` returns with them, and its cost is the one
         observed, as far as labels and groups tell it.
     solver : str or Solver
-        as in `solve`. Only the full batch solver follows the path; others start from the last point
-        if they can.
+        as in `solve`. The full batch solver starts from the last point.
     beta : float, "auto" or "paper"
         one inverse temperature for all points, as in `solve`.
     tol : float
@@ -266,16 +221,18 @@ def frontier(
             path.evidence.classes, path.evidence.group_values, path.options
         )  # or refused
     grid = list(itertools.product(*values))
-    points: dict[int, Any] = {}  # Point or FittedPoint, as the path has them
+    points: dict[int, Point] = {}
     for i in _order_points(levers, values):
         points[i] = path.advance(grid[i])
         if callback is not None:
             callback(Progress(len(points), len(grid), grid[i], points[i].cost, points[i].status))
     ordered = [points[i] for i in range(len(grid))]
     if all(point.status is Status.INFEASIBLE for point in ordered):
-        conflict = path.make_conflict(next(iter(points.values())).problem)
+        conflict = path.conflict
+        assert conflict is not None
         conflict.add_note("These are the loosest levels of the sweep.")
         raise conflict
+    path.warn(len(points))
     return Frontier(
         problem=problem,
         swept=tuple(lever.label for lever in levers),
@@ -283,17 +240,8 @@ def frontier(
         cost=np.array([point.cost for point in ordered]),
         prices=np.array([[path.price(point, lever) for lever in levers] for point in ordered]),
         status=tuple(point.status for point in ordered),
-        policies=_list_policies(path, ordered, np.array(grid)),
+        policies=tuple(point.policy for point in ordered),
     )
-
-
-def _list_policies(
-    path: SolutionPath | FittedPath, points: Sequence[Any], levels: Floats
-) -> Sequence[Policy | None]:
-    if isinstance(path, FittedPath):
-        path.warn(len(points))
-        return tuple(point.policy for point in points)
-    return LazyPolicies(points, _make_guarantees(path, points, levels), path.fingerprint)
 
 
 def _read_sweep(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[float, ...]]]:
@@ -326,24 +274,3 @@ def _order_points(levers: Sequence[Lever], values: Sequence[tuple[float, ...]]) 
     for turn, row in enumerate(orders[0].tolist()):
         columns = orders[1][:: -1 if turn % 2 else 1]
         yield from (row * len(values[1]) + column for column in columns.tolist())
-
-
-def _make_guarantees(path: SolutionPath, points: Sequence[Point], levels: Floats) -> list[Guarantee]:
-    """The norms of costs in the guarantee are convex in the levels, which move costs affinely: they
-    are computed at the corners of the grid, and between these bounded by the chords."""
-    low, high = levels.min(axis=0), levels.max(axis=0)
-    shares = (levels - low) / np.where(high > low, high - low, 1.0)
-    at_corners = {
-        tuple(share): path.norms(point)
-        for share, point in zip(shares.tolist(), points, strict=True)
-        if set(share) <= {0.0, 1.0}
-    }
-    norms = _interpolate_chords(shares, at_corners)
-    return [path.guarantee(point, norm) for point, norm in zip(points, norms, strict=True)]
-
-
-def _interpolate_chords(shares: Floats, at_corners: Mapping[tuple[float, ...], Floats]) -> Floats:
-    """Interpolate linearly in each direction, (n_points, 2)."""
-    corners = np.array(list(at_corners))  # (n_corners, n_swept), of zeros and ones
-    weights = (1 - np.abs(shares[:, None] - corners)).prod(axis=2)
-    return weights @ np.array(list(at_corners.values()))

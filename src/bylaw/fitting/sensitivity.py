@@ -13,9 +13,8 @@ from bylaw.calibration.calibration import Calibrate
 from bylaw.data.arrays import make_frame
 from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
-from bylaw.fitting.fitted_path import FittedPath, make_path
+from bylaw.fitting.levels import LevelPath, Lever, Point, find_lever, make_path
 from bylaw.fitting.notebook_views import format_sensitivity
-from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever
 from bylaw.formulation.solution import Status
 from bylaw.language.problem import Problem
 from bylaw.solvers.base import Solver
@@ -141,9 +140,9 @@ def sensitivity(
         calibrate=calibrate,
         margin=margin,
     )
-    here: Any = path.advance([lever.level for lever in path.levers])
-    if here.status is Status.INFEASIBLE:
-        raise path.make_conflict(problem)
+    here = path.advance([lever.level for lever in path.levers])
+    if path.conflict is not None:
+        raise path.conflict
     reaches = [
         _Search(path, here, levers[i], step, within).reach() if i in levers else _without_level(path, here, i)
         for i in range(len(problem.rules))
@@ -160,7 +159,7 @@ def _levers(problem: Any) -> dict[int, Lever]:
     return found
 
 
-def _without_level(path: SolutionPath | FittedPath, here: Any, place: int) -> Reach:
+def _without_level(path: LevelPath, here: Point, place: int) -> Reach:
     price = path.price_statement(here, place)
     return Reach(str(here.problem.rules[place]), math.nan, price, math.nan, math.nan, math.nan, "no level")
 
@@ -169,8 +168,8 @@ def _without_level(path: SolutionPath | FittedPath, here: Any, place: int) -> Re
 class _Search:
     """Re-solves around one point along one lever."""
 
-    path: SolutionPath | FittedPath
-    here: Any  # Point or FittedPoint, as the path has them
+    path: LevelPath
+    here: Point
     lever: Lever
     step: float
     within: float
@@ -181,7 +180,6 @@ class _Search:
             ends = [self._end(-1.0, price), self._end(1.0, price)]
         else:
             ends = [self.path.find_binding_level(self.here, self.lever), self.lever.looser * math.inf]
-        self.path.start_from(self.here)
         goal = level - self.lever.looser * self.step
         tighter = self._at(goal)
         status = "binds" if price else "slack"
@@ -192,7 +190,7 @@ class _Search:
             change = 0.0  # the same policy, but for rounding
         return Reach(str(self.lever.statement), level, price, min(ends), max(ends), change, status)
 
-    def _at(self, level: float) -> Any:
+    def _at(self, level: float) -> Point | None:
         """The point at this level; None if there is no such level."""
         levels = [level if lever == self.lever else lever.level for lever in self.path.levers]
         try:
@@ -210,7 +208,6 @@ class _Search:
     def _end(self, direction: float, price: float) -> float:
         """The last level in this direction at which the price is right: doubled until it is not, halved
         to a hundredth of a step."""
-        self.path.start_from(self.here)
         good, width = self.lever.level, self.step / 4
         for _ in range(_DOUBLINGS):
             if not self._is_right(good + direction * width, price):
@@ -218,7 +215,6 @@ class _Search:
             good, width = good + direction * width, 2 * width
         else:
             return direction * math.inf
-        self.path.start_from(self.here)
         while width > self.step / 100:
             width /= 2
             if self._is_right(good + direction * width, price):

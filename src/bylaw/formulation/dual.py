@@ -59,7 +59,7 @@ class Hessian:
     def restrict(self, rules: NDArray[np.bool_] | slice) -> Floats:
         """Return the part for some rules, as a dense matrix."""
         couplings, curvature = self.couplings[rules], self.curvature
-        if isinstance(couplings, sparse.sparray):  # few rules touch few places
+        if not isinstance(couplings, np.ndarray):  # few rules touch few places
             touched = find_columns(couplings)
             couplings, curvature = couplings[:, touched], curvature[touched][:, touched]
         part = couplings @ as_dense(couplings @ as_dense(curvature)).T

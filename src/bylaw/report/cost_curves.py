@@ -14,12 +14,11 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw.errors import BylawError, ConvergenceWarning, OptionError
 from bylaw.fitting.frontier import Frontier, frontier
-from bylaw.fitting.solution_path import Lever, SolutionPath, find_lever, find_met_level
+from bylaw.fitting.levels import Lever, find_lever, find_met_level, make_path
 from bylaw.fitting.solve import solve
 from bylaw.formulation.solution import Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.policy.policy import compute_probabilities
 from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows
 from bylaw.report.sentences import write_amount_saved
@@ -204,8 +203,5 @@ def _decide_without(rows: ReportRows, lever: Lever) -> Floats | None:
     """(n_rows, n_actions): the optimal probabilities under the other rules; None where those conflict."""
     policy, problem = rows.policy, rows.policy.problem
     others = problem.with_rules([rule for i, rule in enumerate(problem.rules) if i != lever.place])
-    point = SolutionPath(others, rows.evidence, [], beta=policy.beta).advance([])
-    if point.status is Status.INFEASIBLE:
-        return None
-    scores = point.form.score_matrix(point.solution.multipliers)
-    return compute_probabilities(point.form.feature_map, scores, policy.beta, rows.evidence).T
+    found = make_path(others, rows.evidence, [], beta=policy.beta).advance([]).policy
+    return None if found is None else found.probabilities(rows.evidence)

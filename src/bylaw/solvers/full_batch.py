@@ -62,8 +62,6 @@ class FullBatch:
     ----------
     max_steps : int
         in each stage.
-    look_first : bool
-        look at a point before its curvature is computed: cheaper where most rows are undecided.
 
     Examples
     --------
@@ -75,7 +73,6 @@ class FullBatch:
     """
 
     max_steps: int = 1000
-    look_first: bool = False
 
     def auto_beta(self, dual: Dual) -> float:
         """The randomisation may cost 0.1 % of the unit of the loss."""
@@ -121,12 +118,10 @@ class FullBatch:
         *,
         tol: float = 1e-6,
         callback: Callback | None = None,
-        look_first: bool = False,
     ) -> Solution:
-        """From a start near the optimum, and from nowhere else if that fails. With `look_first`, a
-        point is looked at before its curvature is asked for: cheaper where most rows are undecided."""
+        """Solve the dual from a start near the optimum, and from nowhere else if that fails."""
         trace: list[Step] = []
-        nearby = replace(self, max_steps=min(self.max_steps, _WARM_STEPS), look_first=look_first)
+        nearby = replace(self, max_steps=min(self.max_steps, _WARM_STEPS))
         state, status = nearby._descend(dual, start, tol, trace, callback)
         return state.solution(status, trace)
 
@@ -173,7 +168,7 @@ class FullBatch:
     def _descend(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> tuple[_State, Status]:
-        state = _State.at(dual, multipliers, curvature=not self.look_first)
+        state = _State.at(dual, multipliers, curvature=True)
         least = _NO_DAMPING / dual.loss_unit
         damping = math.nan
         for _ in range(self.max_steps):
@@ -193,7 +188,7 @@ class FullBatch:
                 )
             if math.isnan(damping):
                 damping = first_damping(state.hessian, dual.loss_unit)
-            trial = state.step(dual, damping, curvature=not self.look_first)
+            trial = state.step(dual, damping)
             trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
             if callback is not None:
                 callback(trace[-1])
@@ -282,7 +277,7 @@ class _State:
             self, curvature=dual.second_order(dual.tally(self.multipliers, curvature=True, rules_alone=True))
         )
 
-    def step(self, dual: Dual, damping: float, *, curvature: bool) -> _State:
+    def step(self, dual: Dual, damping: float) -> _State:
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
         guess = (self.multipliers > 0) | (self.gradient < 0)
         if dual.simplex is not None:
@@ -290,7 +285,7 @@ class _State:
         point = minimize_quadratic(model, model @ self.multipliers - self.gradient, guess, dual.simplex)
         move = point - self.multipliers
         predicted_decrease = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
-        return _State.at(dual, point, predicted_decrease, curvature=curvature)
+        return _State.at(dual, point, predicted_decrease, curvature=True)
 
     def shorten(self, dual: Dual, trial: _State) -> _State:
         """A point on the way to a trial that went too far, by secants of the slope on the way: that takes a
@@ -389,6 +384,8 @@ def _factor_lifted(matrix: Floats) -> Floats:
     indefinite matrix definite.
 
     The loop ends: a multiple beyond the sum of all entries makes any finite matrix definite."""
+    if not np.isfinite(matrix).all():
+        raise ValueError("the curvature must be finite, got NaN or infinity")
     lift, indefinite, root = max(1e-14 * float(np.abs(matrix).max()), _TINIEST), 1, matrix
     while indefinite:
         matrix, lift = matrix + lift * np.eye(len(matrix)), 10 * lift

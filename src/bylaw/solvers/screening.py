@@ -1,4 +1,10 @@
-"""Rows whose decision does not depend on small moves of the multipliers, set aside."""
+"""Rows whose decision does not depend on small moves of the multipliers, set aside.
+
+Scores are W' phi. At W + D an advantage of action a over b is off by
+(D_a - D_b)' phi <= |R' (D_a - D_b)| |R^-1 phi| for any invertible R, tight for RR' = E[phi phi']. So a row is
+far if the margin of its decision is above _FAR / beta + allowance |R^-1 phi|, and wherever the largest
+|R' (D_a - D_b)| is within the allowance, far rows are decided alike without being looked at.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +23,7 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.passes import Pass, RowSource, Tally, TallyPass, UnseenRows, sum_blocks
 
-_SURE = 18.0  # beta times a margin: any other decision has a chance below 2e-8 on a few rows, none on most
-_ASIDE = 0.2  # of its own length, that a path may stray from a straight line
 _REGULAR = 1e-6  # relative, added to diagonals: features may depend on each other
-_ROOM = 0.5  # of the margin that makes sure, to stray on top of that
 _NEAR_VALUES = 2**26  # of columns of near rows, that are kept in memory: half a gigabyte
 _FAR = 20.0  # beta times a margin: any other decision has a chance below 1e-8, and adds 1e-8 / beta
 _LOOSE = 32  # small blocks of near rows, before they are joined
@@ -48,19 +51,15 @@ class ScreenSums:
 
 @dataclass(frozen=True)
 class ScreenPass:
-    """Sorts rows out: a row is far if one decision has a margin at both ends of a segment of weights."""
+    """A pass that sorts rows out: far rows have a decision with a margin that small moves leave."""
 
-    here: Floats  # (F, A): weights at one end
-    way: Floats  # (F, A): from there to the other end
-    metric: _Metric
+    weights: Floats  # (F, A): of the scores
+    metric: Metric
     allowance: float
-    margin: float  # that makes sure
+    margin: float
 
     def __call__(self, block: Block) -> ScreenSums:
-        scores, apart = block.scores(self.here), self.metric.apart
-        decision, margin = _decide(scores, apart)
-        if self.way.any():
-            margin = np.minimum(margin, _margin(block.scores(self.here + self.way), decision, apart))
+        decision, margin = _decide(block.scores(self.weights), self.metric.apart)
         far = margin > self.margin + self.allowance * self.metric.sizes(block.columns)
         distribution = decision * (far if block.weights is None else far * block.weights).astype(np.float64)
         return ScreenSums(
@@ -72,62 +71,30 @@ class ScreenPass:
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """Rows near a boundary between decisions, and the sums over all others, whose decisions are the
-    same at all weights around a segment: there a dual on the near rows alone has the same gradient.
+    """The rows near a boundary between decisions, and the sums over all others."""
 
-    A decided row adds <W, phi 1_a'> to the potential, linear in lambda, so the far rows only shift bounds.
-
-    Scores are W' phi. A row with one decision and some margin at both ends of the segment has them all
-    along it, as margins are concave in W. At W + D an advantage of action a over b is off by
-    (D_a - D_b)' phi <= |R' (D_a - D_b)| |R^-1 phi| for any invertible R, tight for RR' = E[phi phi']. So a
-    row is far if its margin at both ends is above _SURE / beta + allowance |R^-1 phi|, and wherever the
-    largest |R' (D_a - D_b)| is within the allowance, far rows are decided alike: no row need be asked.
-    """
-
-    here: Floats  # (F, A): weights at one end
-    way: Floats  # (F, A): from there to the other end
-    metric: _Metric
-    allowance: float
+    plan: ScreenPass
     near: list[Block]
-    moments: Floats  # (F, A): sum of phi pi' over the far rows
+    sums: ScreenSums  # over the far rows
     mass: float  # of all rows
-    observed: Floats | None = None  # (F', A): the same with features as observed
 
     @classmethod
-    def ahead(cls, dual: Dual, here: Floats, step: Floats, steps: float) -> Screen:
-        """Of the rows of a dual, around the segment from weights (F, A) to those some steps ahead."""
-        there = here + steps * step
-        metric = _Metric.of(dual)
-        allowance = _ASIDE * (1 + steps) * metric.length(step) + _ROOM * _SURE / dual.beta / metric.typical
-        (sums,) = dual.total(ScreenPass(here, there - here, metric, allowance, _SURE / dual.beta))
-        return cls(here, there - here, metric, allowance, join_blocks(sums.near), sums.moments, dual.mass)
-
-    @cached_property
-    def near_mass(self) -> float:
-        return sum(block.mass for block in self.near)
+    def make(cls, plan: ScreenPass, sums: ScreenSums, mass: float) -> Screen:
+        """Make a screen of what its pass has found on all rows."""
+        return cls(plan, join_blocks(sums.near), replace(sums, near=()), mass)
 
     def covers(self, weights: Floats) -> bool:
-        """Whether every far row is sure to be decided as it was at these weights (F, A)."""
-        # Any point of the segment will do for the comparison; this one is about the nearest.
-        way, gone = (self.metric(moves).ravel() for moves in (self.way, weights - self.here))
-        share = np.clip(way @ gone / (way @ way), 0.0, 1.0) if way.any() else 0.0
-        aside = weights - self.here - share * self.way
+        """Return whether every far row is sure to be decided alike at these weights, (F, A)."""
+        metric, moves = self.plan.metric, weights - self.plan.weights
         # A coefficient of zero hides a feature from the metric: at other levels its weights move, too.
-        hidden = np.delete(aside, self.metric.features, axis=0).any()
-        return not hidden and self.metric.length(aside) <= self.allowance
-
-    def reduced(self, dual: Dual) -> Dual:
-        """(mass / near mass) times the dual, but for a constant."""
-        form = dual.form
-        bounds = (form.bounds * self.mass - form.couplings @ self.moments.ravel()) / self.near_mass
-        return replace(
-            dual, form=replace(form, bounds=bounds, base_constant=0.0), blocks=self.near, source=None
-        )
+        hidden = np.delete(moves, metric.features, axis=0).any()
+        return not hidden and metric.length(moves) <= self.plan.allowance
 
     def far_tally(self, weights: Floats) -> Tally:
-        """Of the far rows, at covered weights (F, A)."""
-        potential = float((weights * self.moments).sum())
-        return Tally(self.mass - self.near_mass, potential, self.moments, observed=self.observed)
+        """Compute the tally of the far rows at covered weights, (F, A)."""
+        moments, near_mass = self.sums.moments, sum(block.mass for block in self.near)
+        potential = float((weights * moments).sum())
+        return Tally(self.mass - near_mass, potential, moments, observed=self.sums.observed)
 
 
 class ScreenedRows:
@@ -141,7 +108,7 @@ class ScreenedRows:
     def __init__(self, dual: Dual) -> None:
         assert dual.source is not None
         self.source: RowSource = dual.source
-        self.sample, self.metric = dual.with_rows(dual.blocks), _Metric.of(dual)
+        self.sample, self.metric = dual.with_rows(dual.blocks), Metric.of(dual)
         self.screen: Screen | None = None
         self.beta = math.inf  # of the policies that the screen serves, or larger
 
@@ -178,17 +145,16 @@ class ScreenedRows:
         return replace(near + far, curvature=near.curvature)
 
     def keep(self, plan: ScreenPass, sums: ScreenSums) -> None:
-        """What a pass over all rows has sorted out."""
-        self.beta, near = _FAR / plan.margin, join_blocks(sums.near)
-        parts = plan.here, plan.way, plan.metric, plan.allowance, near, sums.moments, self.mass
-        self.screen = Screen(*parts, sums.observed)
+        """Keep the rows near a decision boundary, which the screening pass has sorted out, in memory."""
+        self.beta = _FAR / plan.margin
+        self.screen = Screen.make(plan, sums, self.mass)
 
-    def plan(self, here: Floats, beta: float) -> ScreenPass | None:
-        """Around weights (F, A), for policies of this beta or larger, as far as there is memory for the near
-        rows; None if there is not enough."""
+    def plan(self, weights: Floats, beta: float) -> ScreenPass | None:
+        """Return a pass that screens the rows around weights (F, A), for policies of this beta or a larger
+        one; None if there is not enough memory for the near rows."""
         margin, room = _FAR / beta, []
         for block in self.sample.blocks:
-            _, found = _decide(block.scores(here), self.metric.apart)
+            _, found = _decide(block.scores(weights), self.metric.apart)
             room.append((found - margin) / np.maximum(self.metric.sizes(block.columns), _TINY))
         first = self.sample.blocks[0]
         n_columns = len(first.columns) + (0 if first.seen is None else len(first.seen))
@@ -196,7 +162,7 @@ class ScreenedRows:
         allowance = float(np.quantile(np.concatenate(room), share))
         if allowance <= 0:
             return None
-        return ScreenPass(here, np.zeros_like(here), self.metric, allowance, margin)
+        return ScreenPass(weights, self.metric, allowance, margin)
 
 
 def screen_rows(dual: Dual) -> Dual:
@@ -207,7 +173,7 @@ def screen_rows(dual: Dual) -> Dual:
 
 
 @dataclass(frozen=True, eq=False)
-class _Metric:
+class Metric:
     """How far moves of the weights can move the scores of a row. T columns of rows, of which the features are
     made in each of C cells."""
 
@@ -218,7 +184,7 @@ class _Metric:
     apart: bool  # for sets, where each label is decided by itself
 
     @classmethod
-    def of(cls, dual: Dual) -> _Metric:
+    def of(cls, dual: Dual) -> Metric:
         touched, block = dual.touched_columns, dual.blocks[0]
         columns = block.columns[touched]
         square = columns @ columns.T / columns.shape[1]
@@ -230,11 +196,6 @@ class _Metric:
             np.linalg.cholesky(square),
             not dual.form.action_space.exclusive,
         )
-
-    @property
-    def typical(self) -> float:
-        """E[size^2]^(1/2)."""
-        return math.sqrt(max(len(self.columns), 1))
 
     def __call__(self, moves: Floats) -> Floats:
         """R' D, (C, T, A), of moves (F, A)."""
@@ -270,11 +231,3 @@ def _decide(scores: Floats, apart: bool) -> tuple[NDArray[np.bool_], Floats]:
         np.maximum(second, np.minimum(best, score), out=second)
         best = np.maximum(best, score)
     return scores == best, best - second
-
-
-def _margin(scores: Floats, decision: NDArray[np.bool_], apart: bool) -> Floats:
-    """By how much a decision (n_actions, n_rows) is better than any other, (n_rows,), if it is one."""
-    if apart:
-        return np.where(decision, scores, -scores).min(axis=0)
-    others = np.where(decision, -np.inf, scores).max(axis=0)
-    return np.where(decision, scores, -np.inf).max(axis=0) - others

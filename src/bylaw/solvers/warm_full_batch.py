@@ -23,8 +23,6 @@ class WarmFullBatch(FullBatch):
     ----------
     max_steps : int
         in each stage.
-    look_first : bool
-        as in `FullBatch`.
     prices : dict
         the last price of each single rule, by its text with `level` in place of the number.
     last : list

@@ -1,0 +1,221 @@
+"""A path of policies that differ in the levels of rules: what `frontier` and `sensitivity` walk along.
+
+Each point is the policy that `solve` returns with its rules at these levels. The solver starts from the
+prices of the last point.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from bylaw._base.callers import find_stack_level
+from bylaw._base.typing import Value
+from bylaw.backends.scan import Scan, read_rows
+from bylaw.calibration.calibration import Calibrate
+from bylaw.data.evidence import Evidence
+from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError, OptionError
+from bylaw.fitting.fitter import Fitter
+from bylaw.fitting.solve import make_fitter, refuse_columns
+from bylaw.formulation.solution import Status
+from bylaw.language.expressions import Rate
+from bylaw.language.parser import Statement
+from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective
+from bylaw.policy.policy import Policy
+from bylaw.solvers.base import Solver
+from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers.warm_full_batch import WarmFullBatch
+
+_ANY_LEVELS = (0.5, 0.75)  # two levels that any statement can have: excesses are affine in the level
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A statement of a problem whose level can be moved."""
+
+    place: int  # among the problem's rules
+    statement: Statement
+
+    @property
+    def level(self) -> float:
+        """The level as stated."""
+        assert not isinstance(self.statement.level, tuple)  # levers have one level
+        return self.statement.level
+
+    @property
+    def label(self) -> str:
+        """The statement's text with `level` in place of the number."""
+        return self.statement.template
+
+    @property
+    def looser(self) -> Literal[-1, 1]:
+        """The direction in which the level loosens the rule."""
+        return self.statement.loosening
+
+
+def find_lever(problem: Problem, statement: Statement | str) -> Lever:
+    """Find a statement of the problem, given as the object or its text; raise if it has no level."""
+    place = problem.find(statement)
+    found = problem.rules[place]
+    found.at(_ANY_LEVELS[0])  # statements without a level are refused
+    return Lever(place, found)
+
+
+def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]) -> Problem:
+    """Return the problem with some of its statements at other levels."""
+    rules = list(problem.rules)
+    for lever, level in zip(levers, levels, strict=True):
+        rules[lever.place] = lever.statement.at(level)
+    return problem.with_rules(rules)
+
+
+def differentiate(lever: Lever, evidence: Evidence, options: Sequence[Value]) -> list[tuple[Rate, Rate]]:
+    """Return the excess of each single rule of a statement at level zero, and its slope in the level. A slope
+    is -1 for an upper bound, and minus a rate for the coefficient of that rate."""
+    low, high = _ANY_LEVELS
+    one, two = (
+        lever.statement.at(level).expand(evidence.classes, evidence.group_values, options)
+        for level in _ANY_LEVELS
+    )
+    slopes = [(1 / (high - low)) * (b.excess - a.excess) for a, b in zip(one, two, strict=True)]
+    return [(rule.excess - low * slope, slope) for rule, slope in zip(one, slopes, strict=True)]
+
+
+def find_met_level(
+    lever: Lever, measure: Callable[[Rate], float], evidence: Evidence, options: Sequence[Value]
+) -> float:
+    """Find the tightest level that decisions with these rates satisfy; nan if the rates do not tell."""
+    lines = [(measure(start), measure(slope)) for start, slope in differentiate(lever, evidence, options)]
+    needed = [-start / slope for start, slope in lines if slope]
+    return max(needed, key=lambda level: lever.looser * level, default=math.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A problem on the path, and its policy; there is none where the rules conflict."""
+
+    problem: Problem
+    levels: tuple[float, ...]
+    policy: Policy | None
+    cost: float
+
+    @property
+    def status(self) -> Status:
+        """How the solver ended."""
+        return Status.INFEASIBLE if self.policy is None else self.policy.solution.status
+
+
+class LevelPath:
+    """Fits one problem after another that differ in levels alone."""
+
+    def __init__(self, problem: Problem, fitter: Fitter, levers: Sequence[Lever]) -> None:
+        warm = replace(fitter, solver=WarmFullBatch()) if isinstance(fitter.solver, FullBatch) else fitter
+        self.problem, self.fitter, self.levers = problem, warm, tuple(levers)
+        self.evidence = fitter.evidence
+        self.options = problem.action_space(self.evidence.classes, self.evidence.options).options
+        self.conflict: InfeasibleRulesError | None = None  # the first
+        self.conflicts: list[tuple[float, ...]] = []  # levels at which the rules conflict
+        self.missed = 0  # points whose rules do not hold as observed
+
+    def advance(self, levels: Sequence[float]) -> Point:
+        """Fit the problem with its levers at these levels."""
+        problem, levels = at_levels(self.problem, self.levers, levels), tuple(levels)
+        if any(self._is_tighter(levels, conflict) for conflict in self.conflicts):
+            return Point(problem, levels, None, math.nan)
+        with warnings.catch_warnings():  # of all points together, see `warn`
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", GuaranteeWarning)
+            try:
+                policy = self.fitter.fit(problem)
+            except InfeasibleRulesError as conflict:
+                self.conflict = self.conflict or conflict
+                self.conflicts.append(levels)
+                return Point(problem, levels, None, math.nan)
+        self.missed += policy.solution.status is Status.MISSED
+        return Point(problem, levels, policy, self._measure(policy)(problem.minimize))
+
+    def _is_tighter(self, levels: tuple[float, ...], others: tuple[float, ...]) -> bool:
+        """Return whether no level is looser than the other one."""
+        pairs = zip(self.levers, levels, others, strict=True)
+        return all(lever.looser * level <= lever.looser * other for lever, level, other in pairs)
+
+    def price(self, point: Point, lever: Lever) -> float:
+        """Compute the points of cost that a point of slack in the level saves: the derivative of the least
+        cost."""
+        if point.policy is None:
+            return math.nan
+        slopes = [slope for _, slope in differentiate(lever, self.evidence, self.options)]
+        if not any(slope.terms for slope in slopes):  # bounds
+            return self.price_statement(point, lever.place)
+        text, measure = str(point.problem.rules[lever.place]), self._measure(point.policy)
+        prices = [one.multiplier for one in point.policy.rule_prices if one.statement == text]
+        pairs = zip(prices, slopes, strict=True)
+        return -lever.looser * sum(price * measure(slope) for price, slope in pairs if price) + 0.0
+
+    def price_statement(self, point: Point, place: int) -> float:
+        """Return the price of all levels of a statement together."""
+        if point.policy is None:
+            return math.nan
+        return point.policy.prices.get(str(point.problem.rules[place]), 0.0)
+
+    def find_binding_level(self, point: Point, lever: Lever) -> float:
+        """Find the tightest level that the point's policy satisfies."""
+        if point.policy is None:
+            return math.nan
+        return find_met_level(lever, self._measure(point.policy), self.evidence, self.options)
+
+    def _measure(self, policy: Policy) -> Callable[[Objective], float]:
+        """Return a function that measures rates of a policy, as observed."""
+        chances = policy.probabilities(self.evidence)
+        return partial(policy.expected, evidence=self.fitter.outcome, probabilities=chances)
+
+    def warn(self, points: int) -> None:
+        """Warn of points whose rules do not hold as observed."""
+        if self.missed:
+            message = (
+                f"at {self.missed} of {points} levels the observed rates of these rows do not satisfy every "
+                "rule: the scores tell too little about it. Their status is 'missed'"
+            )
+            warnings.warn(message, ConvergenceWarning, stacklevel=find_stack_level())
+
+
+def make_path(
+    problem: Problem,
+    evidence: Evidence | Scan,
+    levers: Sequence[Lever],
+    *,
+    solver: str | Solver = "auto",
+    beta: float | Literal["auto", "paper"] = "auto",
+    tol: float = 1e-6,
+    labels: Any = None,
+    groups: Any = None,
+    seen_weights: Any = None,
+    calibrate: Calibrate | None = None,
+    margin: float | Literal["auto"] = 0.0,
+) -> LevelPath:
+    """Make a path whose points are fitted with these options of `solve`. Scanned rows are read into memory,
+    with the labels, groups and weights that their columns name."""
+    if not isinstance(problem, Problem):
+        raise OptionError(f"a Problem comes first and then Evidence, not {type(problem).__name__}")
+    rows = read_rows(evidence)
+    if isinstance(evidence, Scan):
+        refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
+        labels, groups, seen_weights = rows.labels, rows.groups, rows.seen_weights
+    fitter = make_fitter(
+        problem,
+        rows.evidence,
+        solver=solver,
+        beta=beta,
+        tol=tol,
+        labels=labels,
+        groups=groups,
+        seen_weights=seen_weights,
+        calibrate=calibrate,
+        margin=margin,
+    )
+    return LevelPath(problem, fitter, levers)
