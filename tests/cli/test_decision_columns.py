@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow
 import pytest
 
-from bylaw.cli.decision_columns import make_decision_column
+from bylaw.cli.decisions import DecisionColumn
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.action_space import make_action_space
 
@@ -16,7 +16,7 @@ from bylaw.language.action_space import make_action_space
 def column(kind, classes, as_text=False):
     space = make_action_space(kind, classes)
     policy = SimpleNamespace(action_space=space, actions=space.actions)
-    return make_decision_column(policy, as_text=as_text)  # type: ignore[arg-type]
+    return DecisionColumn(policy, as_text=as_text)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_sets_survive(classes, as_text):
 
 
 def test_one_decision_is_a_plain_value():
-    assert column("sets", ("a", "b")).to_plain(np.array([False, True])) == ["b"]
-    assert type(column("labels", (0, 1)).to_plain(np.array([1])[0])) is int
-    assert column("reject", (0, 1)).to_plain("reject") == "reject"
+    assert column("sets", ("a", "b")).name(np.array([False, True])) == ["b"]
+    assert type(column("labels", (0, 1)).name(np.array([1])[0])) is int
+    assert column("reject", (0, 1)).name(2) == "reject"
 
 
 def test_what_is_refused():

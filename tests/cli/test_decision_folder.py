@@ -222,7 +222,7 @@ def test_a_bad_row_loses_one_part(parts, bylaw):
 
 
 KILLS = {  # what is replaced by an end without notice
-    "while a part is decided": ("bylaw.cli.decider", "Decider", "decide", 3),
+    "while a part is decided": ("bylaw.cli.decisions", "Decider", "decide", 3),
     "before a part is listed": ("bylaw.cli.decision_folder", "DecisionFolder", "finish", 2),
     "while the list is written": ("bylaw.cli.decision_folder", "DecisionFolder", "_write_list", 3),
 }

@@ -7,7 +7,7 @@ import json
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw.cli.exit_codes import MEANINGS, ExitCode
+from bylaw.cli.console import MEANINGS, ExitCode
 
 CONFLICT = ("--rule", "selected('yes') <= 0.1", "--rule", "selected('no') <= 0.1")
 FAILURES = {

@@ -195,10 +195,10 @@ def test_groups_that_the_policy_does_not_read_are_refused_or_left_alone(folder, 
 
 
 def test_idle_flags_and_defaults():
-    refuse_idle({"--limit": None, "--json": False, "--rule": []}, "more")
+    refuse_idle("more", limit=None, json=False, rule=[])
     for value in (0.0, "", ["a"], True):
-        with pytest.raises(OptionError, match="--key has no effect without more"):
-            refuse_idle({"--json": None, "--key": value}, "more")
+        with pytest.raises(OptionError, match="--key-file has no effect without more"):
+            refuse_idle("more", json=None, key_file=value)
     assert check_confidence(None) == 0.95
     assert check_confidence(0.5) == 0.5
 

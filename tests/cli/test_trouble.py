@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw.cli.decider import Decider
+from bylaw.cli.decisions import Decider
 from bylaw.data import table_files
 from bylaw.data.table_files import TableFile
 from bylaw.policy.serialization import compute_digest

@@ -10,8 +10,8 @@ import pyarrow.csv
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw.cli import repeated_ids
-from bylaw.cli.repeated_ids import IdOrder
+from bylaw.cli import decisions
+from bylaw.cli.decisions import IdOrder
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_without_a_rejection_there_is_nothing_to_refer_with(folder, bylaw):
 
 @pytest.mark.parametrize("kind", ["numbers", "text"])
 def test_an_id_in_several_rows_is_refused_or_allowed(kind, policy, folder, bylaw, monkeypatch):
-    monkeypatch.setattr(repeated_ids, "_MOST_KEYS", 700)  # several passes
+    monkeypatch.setattr(decisions, "MAX_KEYS", 700)  # several passes
     rows = parquet.read_table("new.parquet").to_pandas()
     rows.loc[1500, "id"] = 3
     if kind == "text":

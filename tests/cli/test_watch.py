@@ -80,11 +80,12 @@ def test_late_labels_are_counted_by_id(policy, bylaw):
     chosen = Policy.load(policy)
     whole = day(101, first=10_000)
     at_once = Monitor(chosen, rules=[*LOOSE[1::2]])
-    from bylaw.cli.column_flags import Flags
-    from bylaw.cli.inputs import find_policy_roles, list_group_values, read_rows
+
+    from bylaw.cli.inputs import list_group_values, read_rows
+    from bylaw.cli.policy_columns import find_policy_roles
 
     parquet.write_table(whole, "whole.parquet")
-    roles = find_policy_roles(chosen, "whole.parquet", Flags())
+    roles = find_policy_roles(chosen, "whole.parquet", {})
     rows = read_rows("whole.parquet", roles, list_group_values(chosen))
     at_once.update(rows.evidence, labels=rows.labels)
     (same,) = [rule for rule in at_once.status if rule.rule == "error() <= 0.4"]

@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.cli.commands.refit import _say_churn
+from bylaw.cli.commands.refit import _name_churn
 
 RULES = ("--rule", "demographic_parity('sex', tol=0.02)", "--rule", "rejected() <= 0.1")
 
@@ -127,10 +127,10 @@ def test_the_table_of_an_explanation_fits_80_columns(folder, bylaw, monkeypatch)
 
 def test_churn_has_the_name_of_its_flag():
     column = "  custom('changed') <= 0.05   can reach 0.2\n  rejected() <= 0.1           can reach 0.3"
-    told = _say_churn(column)
+    told = _name_churn(column)
     assert told.splitlines()[0].index("can") == told.splitlines()[1].index("can")
     assert told.startswith("  --churn 0.05 ")
-    assert _say_churn("the rule \"custom('changed') <= 0.05\" cannot") == 'the rule "--churn 0.05" cannot'
+    assert _name_churn("the rule \"custom('changed') <= 0.05\" cannot") == 'the rule "--churn 0.05" cannot'
 
 
 @pytest.mark.slow

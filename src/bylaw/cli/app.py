@@ -1,4 +1,4 @@
-"""The commands, and the exit codes of errors.
+"""The commands, and what becomes of errors.
 
 Commands import what they need when they run, so that help is quick: their modules must not import numpy,
 pyarrow, scipy or matplotlib.
@@ -27,26 +27,18 @@ from bylaw.cli.commands.rules import run_rules
 from bylaw.cli.commands.show import run_show
 from bylaw.cli.commands.studio import run_studio
 from bylaw.cli.commands.watch import run_watch
-from bylaw.cli.console import fail, redirect_warnings, tell
-from bylaw.cli.exit_codes import ExitCode, list_exit_codes
-from bylaw.cli.failures import show_failure
+from bylaw.cli.console import MEANINGS, ExitCode, redirect_warnings, tell, write_failure
 from bylaw.cli.remedies import describe_problem
-from bylaw.errors import (
-    BylawError,
-    InfeasibleRulesError,
-    UncertifiedError,
-    install_extra,
-)
+from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError, install_extra
 
-_PURPOSE = "Make any trained classifier satisfy system-level rules, without retraining it."
 app = typer.Typer(
     name="bylaw",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help=_PURPOSE,
-    epilog=list_exit_codes(),
+    help="Make any trained classifier satisfy system-level rules, without retraining it.",
+    epilog="\n\n".join(["[bold]Exit codes[/bold]", *(f"{int(c)}  {text}" for c, text in MEANINGS.items())]),
 )
 app.command("fit")(run_fit)
 app.command("decide")(run_decide)
@@ -65,22 +57,18 @@ app.add_typer(export, name="export")
 
 
 def run() -> int:
-    """Run the command of `sys.argv`; the exit code."""
+    """Run the command of `sys.argv`, and return its exit code."""
     signal.signal(signal.SIGTERM, _stop)
-    as_json = "--json" in sys.argv[1:]  # what is wrong with the arguments is told as JSON, too
+    as_json = "--json" in sys.argv[1:]  # what is wrong with the arguments is written as JSON, too
     try:
         with redirect_warnings():
-            return int(app(standalone_mode=not as_json) or ExitCode.SUCCESS)
+            return int(app(standalone_mode=False) or ExitCode.SUCCESS)
     except Exception as problem:
-        text, code = _describe_failure(problem)
-        fail(text)
-        if as_json:
-            show_failure(problem, text, code)
-        return code
+        return write_failure(problem, *_describe_failure(problem), as_json)
 
 
-def _describe_failure(problem: Exception) -> tuple[str, ExitCode]:
-    """What is told of an error, and the exit code."""
+def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
+    """Return what is wrong, in words, and the exit code."""
     if isinstance(problem, InfeasibleRulesError | UncertifiedError):
         return describe_problem(problem), ExitCode.BROKEN
     if isinstance(problem, FileNotFoundError):
@@ -91,8 +79,11 @@ def _describe_failure(problem: Exception) -> tuple[str, ExitCode]:
         return "there is not enough memory for these rows; give fewer, such as a sample", ExitCode.TROUBLE
     if isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
         return f"the command line needs pyarrow: {install_extra('cli')}", ExitCode.TROUBLE
-    if (word := getattr(problem, "format_message", None)) is not None:  # wrong arguments
-        return word(), ExitCode.TROUBLE
+    wrong_arguments: Any = problem if hasattr(problem, "format_message") else None
+    if wrong_arguments is not None:
+        if getattr(problem, "option_name", "") == "--probabilities":
+            wrong_arguments.message += "; for columns of scores use --scores, as in --scores 'p_*'"
+        return wrong_arguments.format_message(), ExitCode.TROUBLE
     # Not 1, which would mean that a rule is violated.
     return f"this is a fault in bylaw; please report it\n{traceback.format_exc()}", ExitCode.FAULT
 
@@ -116,4 +107,4 @@ def _program(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Which bylaw this is.")
     ] = False,
 ) -> None:
-    """The program itself, for options without a command."""
+    """Run the program itself, for options without a command."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,30 @@ class RulesFile:
             problem.add_place(f"{path}, [solve]")
             raise
         return cls(_make_problem(content, text, path), columns, solving)
+
+
+def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | None) -> RulesFile:
+    """Return the rules of a file, those of the command line, or both."""
+    if path is None and not rule:
+        raise OptionError("which rules? Give --rules FILE or --rule 'rejected() <= 0.1'; see `bylaw rules`")
+    file = RulesFile.read(path) if path else RulesFile(Problem("error()"))
+    if rule or minimize:
+        own = file.problem
+        changed = Problem(
+            minimize or own.minimize, [*own.rules, *(rule or ())], None, own.decisions, own.reject
+        )
+        file = replace(file, problem=changed)
+    return file
+
+
+def read_other_rules(path: Path | None, rule: Sequence[str] | None) -> RulesFile | None:
+    """Return the rules that are judged instead of the policy's own, if there are any."""
+    if not (path or rule):
+        return None
+    others = read_rules(path, rule, None)
+    if not others.problem.rules:
+        raise OptionError(f"{path} has no rules to judge")
+    return others
 
 
 def _check_solving(solving: Mapping[str, Any]) -> None:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import fail, show_json, tell
-from bylaw.cli.exit_codes import ExitCode
-from bylaw.cli.failures import show_failure
+from bylaw.cli.console import ExitCode, make_plain, write_failure, write_result
+from bylaw.cli.files import open_tables
 from bylaw.cli.remedies import describe_problem, word_for_shell
-from bylaw.errors import EvidenceError, OptionError, Remedy, join_remedy
+from bylaw.errors import EvidenceError, Remedy, join_remedy
 
 if TYPE_CHECKING:
     from bylaw.auditing.audit import Audit, RuleAudit
-    from bylaw.cli.rules_file import RulesFile
 
 _EXIT = {  # and undecided for the others
     "certified": ExitCode.SUCCESS,
@@ -29,24 +25,12 @@ _EXIT = {  # and undecided for the others
 }
 
 
-@takes_columns(
-    "scores",
-    "group",
-    "group_probabilities",
-    "true_group",
-    "reference",
-    "label",
-    "weight",
-    "seen_weights",
-    "normalize",
-)
 def run_audit(
+    context: typer.Context,
     policy: options.PolicyPath,
     table: options.Table,
-    rules: Annotated[
-        Path | None, typer.Option("--rules", "-r", help="Judge the rules of this file, not its own.")
-    ] = None,
-    rule: Annotated[list[str] | None, typer.Option("--rule", help="Judge these rules, not its own.")] = None,
+    rules: options.OtherRules = None,
+    rule: options.OtherRule = None,
     decisions: Annotated[
         str | None,
         typer.Option(help="Judge what was decided, in this column, not the policy's probabilities."),
@@ -76,9 +60,19 @@ def run_audit(
     min_cell: options.MinCell = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
+    scores: options.Scores = None,
+    positive: options.Positive = None,
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
+    reference: options.Reference = None,
+    label: options.Label = None,
+    weight: options.Weight = None,
+    seen_weights: options.SeenWeights = None,
+    normalize: options.Normalize = False,
+    delimiter: options.Delimiter = None,
+    format_: options.InputFormat = None,
     as_json: options.AsJson = False,
-    *,
-    flags: Flags,
 ) -> None:
     """Judge each rule on rows that were held out.
 
@@ -95,89 +89,58 @@ def run_audit(
 
       bylaw audit policy.json 'logs/2024-*.parquet' --label y --sample 1000000
     """
+    from bylaw._base.validation import check_choice
     from bylaw.auditing.audit import audit
-    from bylaw.cli.inputs import (
-        find_policy_roles,
-        join_problems,
-        list_group_values,
-        load_previous,
-        parse_limits,
-        read_decisions,
-        read_outcomes,
-        read_rows,
-    )
+    from bylaw.auditing.confidence_bounds import METHODS
+    from bylaw.cli.decisions import read_decisions
+    from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_outcomes, read_rows
+    from bylaw.cli.policy_columns import find_policy_roles, join_problems
+    from bylaw.cli.rules_file import read_other_rules
     from bylaw.policy.policy import Policy
 
-    judging, reading = _check_judging(confidence, method, fitted_rows), options.make_reading(sample, seed)
-    chosen = Policy.load(policy)
-    others = read_others(rules, rule)
-    limits = parse_limits(limit, (others or chosen).problem)
-    earlier = load_previous(previous, chosen)
-    roles = find_policy_roles(chosen, table, flags, others=others, previous=earlier)
+    judging = {
+        "confidence": options.check_confidence(confidence),
+        "method": check_choice("betting" if method is None else method, "method", METHODS),
+        "fitted_rows": check_choice(fitted_rows, "fitted_rows", ("refuse", "estimate")),
+        **options.keep_given(min_cell=min_cell),
+    }
+    reading, stated = options.make_reading(sample, seed), options.state_columns(context)
+    (table,) = open_tables(context, table)
+    chosen, others = Policy.load(policy), read_other_rules(rules, rule)
+    limits, earlier = parse_limits(limit, (others or chosen).problem), load_previous(previous, chosen)
+    roles = find_policy_roles(chosen, table, stated, others=others, previous=earlier)
     rows = read_rows(table, roles, list_group_values(chosen), reading, earlier)
-    rows.check_seen_weights(flags)
+    rows.check_seen_weights(stated)
     judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
-    taken = None if decisions is None else read_decisions(table, decisions, chosen, reading)
-    turned_out = read_outcomes(table, outcomes, judged, rows.evidence.classes, reading)
     try:
         found = audit(
             chosen,
             rows.evidence,
             **rows.outcomes,
             rules=None if others is None else list(others.problem.rules),
-            decisions=taken,
-            outcomes=turned_out,
+            decisions=None if decisions is None else read_decisions(table, decisions, chosen, reading),
+            outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes, reading),
             limits=limits,
             largest_weight=largest_weight,
-            min_cell=options.check_min_cell(min_cell),
             **judging,
         )
     except EvidenceError as refused:
         if refused.remedy != Remedy("estimate_fitted_rows"):
             raise
-        fail(text := describe_problem(refused))  # fitted rows decide nothing
-        if as_json:
-            show_failure(refused, text, ExitCode.UNDECIDED)
-        raise typer.Exit(ExitCode.UNDECIDED) from None
+        # Fitted rows decide nothing.
+        code = write_failure(refused, describe_problem(refused), ExitCode.UNDECIDED, as_json)
+        raise typer.Exit(code) from None
     if not found.certificate:
-        idle = {"--confidence": confidence, "--method": method, "--record": record}
-        options.refuse_idle(idle, "held-out rows")
+        options.refuse_idle("held-out rows", confidence=confidence, method=method, record=record)
     if record:
         chosen.save(policy)
+    statements = {} if others else {price.rule: price.statement for price in chosen.rule_prices}
     code = _EXIT.get(found.verdict, ExitCode.UNDECIDED)
-    if as_json:
-        show_json({**found.to_dict(), "exit_code": int(code)})
-    else:
-        _show_audit(found, {} if others else {price.rule: price.statement for price in chosen.rule_prices})
-    raise typer.Exit(code)
+    write_result(found.to_dict(), _describe(found, statements), as_json, code)
 
 
-def read_others(rules: Path | None, rule: list[str] | None) -> RulesFile | None:
-    """Rules that are judged instead of the policy's own, if there are any."""
-    from bylaw.cli.inputs import read_rules
-
-    if not (rules or rule):
-        return None
-    others = read_rules(rules, rule, None)
-    if not others.problem.rules:
-        raise OptionError(f"{rules} has no rules to judge")
-    return others
-
-
-def _check_judging(confidence: float | None, method: str | None, fitted_rows: str) -> dict[str, Any]:
-    """How to judge, checked before anything is read."""
-    from bylaw._base.validation import check_choice
-    from bylaw.auditing.confidence_bounds import METHODS
-
-    return {
-        "confidence": options.check_confidence(confidence),
-        "method": check_choice("betting" if method is None else method, "method", METHODS),
-        "fitted_rows": check_choice(fitted_rows, "fitted_rows", ("refuse", "estimate")),
-    }
-
-
-def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
-    """Each rule or family as it was stated, with its worst member."""
+def _describe(found: Audit, statements: Mapping[str, str]) -> Iterator[Any]:
+    """Yield each rule or family as it was stated, with its worst member, and what holds of all."""
     from bylaw.auditing.costs import format_referred
     from bylaw.auditing.formatting import describe_bounds, describe_cost, describe_need
 
@@ -185,31 +148,30 @@ def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     for rule in found.shown.rules:
         families.setdefault(statements.get(rule.rule, rule.rule), []).append(rule)
     for statement, members in families.items():
-        tell(f"{statement}: {_count_verdicts(members)}", style="bold")
+        yield make_plain(f"{statement}: {_count_verdicts(members)}", "bold")
         worst = max(members, key=lambda rule: -math.inf if math.isnan(rule.excess) else rule.excess)
         if worst.rule != statement:
-            tell(f"  worst: {worst.rule}")
+            yield f"  worst: {worst.rule}"
         if not math.isnan(worst.estimate):
             bounds = describe_bounds(worst.lower, worst.upper, "{:.4f}".format)
             shown = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
-            tell(f"  estimate {shown}{bounds and f', {100 * found.confidence:g} % bounds {bounds}'}")
+            yield f"  estimate {shown}{bounds and f', {100 * found.confidence:g} % bounds {bounds}'}"
         if needs := [rule.rows_needed for rule in members if not math.isnan(rule.rows_needed)]:
             what = "it" if len(needs) == 1 else f"all {len(needs)}"
-            tell(f"  {describe_need(max(needs), found.rows, what)}")
-    kind = describe_cost(found)
-    costs = found.costs.describe(bool(found.rules))
-    tell(f"{found.rows:,} rows; {found.objective}, {kind}: {costs}{format_referred(found.rejected)}")
+            yield f"  {describe_need(max(needs), found.rows, what)}"
+    costs = f"{found.objective}, {describe_cost(found)}: {found.costs.describe(bool(found.rules))}"
+    yield f"{found.rows:,} rows; {costs}{format_referred(found.rejected)}"
     for name, count in found.seen_rows.items():
-        tell(f"{name} was seen on {count:,} of {found.rows:,} rows: rules that refer to it go by those")
+        yield f"{name} was seen on {count:,} of {found.rows:,} rows: rules that refer to it go by those"
     if found.looks:
-        tell(f"look {found.looks:,} at this policy on held-out rows (--record notes it in the policy's file)")
+        yield f"look {found.looks:,} at this policy on held-out rows (--record notes it in the policy's file)"
     if found.certificate and len(found.rules) > 1:
-        tell(f"verdicts of single rules are adjusted for their number, {len(found.rules)} (Holm)")
-    tell(f"all rules together: {found.verdict} (--json has every single rule)")
+        yield f"verdicts of single rules are adjusted for their number, {len(found.rules)} (Holm)"
+    yield f"all rules together: {found.verdict} (--json has every single rule)"
 
 
 def _count_verdicts(members: list[RuleAudit]) -> str:
-    """How many rules of a family have which verdict, and why some have none."""
+    """Return how many rules of a family have which verdict, and why some have none."""
     counts = Counter(str(rule.verdict) for rule in members)
     text = ", ".join(f"{n} {verdict}" if len(counts) > 1 else verdict for verdict, n in counts.items())
     reasons = {join_remedy(rule.reason, rule.remedy, word_for_shell) for rule in members if rule.reason}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bylaw.cli.commands.audit import run_audit
-from bylaw.cli.commands.decide import run_decide
-from bylaw.cli.commands.fit import run_fit
-from bylaw.cli.console import tell
+from bylaw.cli.console import make_plain, tell
 
 RULES = """\
 minimize = "error()"
@@ -29,6 +26,7 @@ id = "id"
 
 
 def run_demo(
+    context: typer.Context,
     folder: Annotated[
         Path, typer.Argument(help="For the files of the demo; made if it is not there.")
     ] = Path("out"),
@@ -42,18 +40,19 @@ def run_demo(
     write_inputs(folder)
     rules, scores, new = folder / "rules.toml", folder / "scores.parquet", folder / "new.parquet"
     policy, report, decisions = folder / "policy.json", folder / "report.html", folder / "decisions.parquet"
-    _announce(f"bylaw fit {scores} --rules {rules} -o {policy} --report {report} --held-out {new}")
-    run_fit(scores, policy, rules=rules, report=report, held_out=new)
-    _announce(f"bylaw decide {policy} {new} --id-column id -o {decisions}")
-    run_decide(policy, new, decisions, id_column="id")
-    _announce(f"bylaw audit {policy} {new} --label outcome")
-    with contextlib.suppress(typer.Exit):
-        run_audit(policy, new, label="outcome")
+    for command in (
+        ["fit", scores, "--rules", rules, "-o", policy, "--report", report, "--held-out", new],
+        ["decide", policy, new, "--id-column", "id", "-o", decisions],
+        ["audit", policy, new, "--label", "outcome"],
+    ):
+        arguments = list(map(str, command))
+        tell(make_plain(f"\n$ bylaw {shlex.join(arguments)}", "bold"))
+        context.find_root().command.main(arguments, standalone_mode=False)
     tell(f"\nNow open {report}")
 
 
 def write_inputs(folder: Path) -> None:
-    """The rules, unless they are there, and two tables."""
+    """Write the rules, unless they are there, and two tables."""
     import pyarrow
 
     from bylaw._base.atomic_files import write_text
@@ -73,7 +72,3 @@ def write_inputs(folder: Path) -> None:
         "1,989 real mortgage files: a third has trained a model, a third chooses the policy "
         "(scores.parquet), a third is new (new.parquet)"
     )
-
-
-def _announce(command: str) -> None:
-    tell(f"\n$ {command}", style="bold")

@@ -5,41 +5,30 @@ from __future__ import annotations
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import remark, show_json, show_passes, tell
-from bylaw.cli.exit_codes import ExitCode
-
-_FIGURES = (
-    "feasible",
-    "conflict",
-    "least",
-    "violations",
-    "relaxation",
-    "small_cells",
-    "least_violation",
-)
+from bylaw.cli.console import ExitCode, remark, show_passes, write_result
+from bylaw.cli.files import open_tables
 
 
-@takes_columns(
-    "scores",
-    "classes",
-    "group",
-    "group_probabilities",
-    "true_group",
-    "reference",
-    "label",
-    "weight",
-    "seen_weights",
-    "normalize",
-)
 def run_diagnose(
+    context: typer.Context,
     table: options.Table,
     rules: options.Rules = None,
     rule: options.Rule = None,
     scanned: options.Scanned = None,
+    scores: options.Scores = None,
+    positive: options.Positive = None,
+    classes: options.Classes = None,
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
+    reference: options.Reference = None,
+    label: options.Label = None,
+    weight: options.Weight = None,
+    seen_weights: options.SeenWeights = None,
+    normalize: options.Normalize = False,
+    delimiter: options.Delimiter = None,
+    format_: options.InputFormat = None,
     as_json: options.AsJson = False,
-    *,
-    flags: Flags,
 ) -> None:
     """Find out whether the rules can hold together, and if not, which conflict and what would help.
 
@@ -51,25 +40,22 @@ def run_diagnose(
 
       bylaw diagnose scores.parquet --rules rules.toml
     """
-    from bylaw.cli.inputs import find_fitting_roles, read_rows, read_rules
-    from bylaw.cli.reading import Reading
-    from bylaw.cli.scanned_rows import ScannedRows, choose_scan
+    from bylaw.cli.inputs import open_rows
+    from bylaw.cli.policy_columns import find_fitting_roles
+    from bylaw.cli.rules_file import read_rules
     from bylaw.fitting.diagnosis import diagnose
 
+    stated = options.state_columns(context)
+    (table,) = open_tables(context, table)
     file = read_rules(rules, rule, None)
-    roles = find_fitting_roles(table, file, flags, without=("id",))
-    if choose_scan(scanned, table, roles):
-        if roles.columns.outcomes:
+    roles = find_fitting_roles(table, file, stated, without=("id",))
+    with show_passes("diagnosing") as progress:
+        rows = open_rows(table, roles, scanned, progress)
+        if not rows.scanned:
+            rows.check_seen_weights(stated)
+        elif roles.columns.outcomes:
             remark("of rows that are scanned, predicted rates count: labels and true groups are not read")
-        with show_passes("diagnosing") as progress:
-            found = diagnose(file.problem, ScannedRows.open(table, roles, progress).source)
-    else:
-        rows = read_rows(table, roles, {}, Reading("scan them: --scan", unlimited=scanned is False))
-        rows.check_seen_weights(flags)
-        found = diagnose(file.problem, rows.evidence, **rows.outcomes)
+        found = diagnose(file.problem, rows.source, **rows.outcomes)
+    names = ("feasible", "conflict", "least", "violations", "relaxation", "small_cells", "least_violation")
     code = ExitCode.SUCCESS if found.feasible else ExitCode.BROKEN
-    if as_json:
-        show_json({**{name: getattr(found, name) for name in _FIGURES}, "exit_code": int(code)})
-    else:
-        tell(str(found))
-    raise typer.Exit(code)
+    write_result({name: getattr(found, name) for name in names}, [found], as_json, code)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import get_width, show_json, show_table, tell
-from bylaw.cli.keys import Key, KeyFile, read_key
+from bylaw.cli.console import Grid, get_width, write_result
+from bylaw.cli.files import open_tables
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
@@ -26,20 +25,27 @@ _SHOWN_CLASSES = 2  # of what the model says
 _NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
 
 
-@takes_columns("id_column", "scores", "group", "group_probabilities", "reference", "normalize")
 def run_explain(
+    context: typer.Context,
     policy: options.PolicyPath,
     table: Annotated[Path | None, typer.Argument(help="A table with the row in it.")] = None,
     row: Annotated[
         str | None, typer.Option(help="Its number, from 0; or, without a table, the row itself as JSON.")
     ] = None,
     wanted: Annotated[str | None, typer.Option("--id", help="Its id, in the column of ids.")] = None,
-    key: Key = None,
-    key_file: KeyFile = None,
+    key: options.Key = None,
+    key_file: options.KeyFile = None,
     previous: options.Previous = None,
+    id_column: options.IdColumn = None,
+    scores: options.Scores = None,
+    positive: options.Positive = None,
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    reference: options.Reference = None,
+    normalize: options.Normalize = False,
+    delimiter: options.Delimiter = None,
+    format_: options.InputFormat = None,
     as_json: options.AsJson = False,
-    *,
-    flags: Flags,
 ) -> None:
     """Explain why a row is decided as it is: what each rule adds to the score of each action.
 
@@ -49,53 +55,36 @@ def run_explain(
 
       bylaw explain policy.json --row '{"p_approve": 0.6, "p_deny": 0.4, "race": "black"}'
     """
-    from bylaw.cli.decision_columns import make_decision_column
+    from bylaw.cli.decisions import DecisionColumn
     from bylaw.cli.inputs import load_previous
     from bylaw.policy.explanation import explain
     from bylaw.policy.policy import Policy
 
-    _check_row(table, row, wanted)
-    secret = read_key(key, key_file)
-    chosen = Policy.load(policy)
-    earlier = load_previous(previous, chosen)
-    evidence, row_id = _read_row(chosen, table, row, wanted, flags, earlier)
-    has_id = isinstance(row_id, str | int)
-    if earlier is not None:
-        evidence = earlier.mark(evidence, [row_id] if has_id else None)
-    if not has_id:
-        options.refuse_idle({"--key": key, "--key-file": key_file}, "an id of the row, which keys the draw")
-    why, column = explain(chosen, evidence), make_decision_column(chosen)
-    # As `bylaw decide` draws it.
-    drawn = column.to_plain(chosen.decide(evidence, ids=[row_id], key=secret)[0]) if has_id else None
-    before, after = column.name_best(why.before[0]), column.name_best(why.after[0])
-    without = None if why.without_rules is None else column.name_best(why.without_rules[0])
-    if as_json:
-        best = {"before": before, "without_rules": without, "after": after}
-        show_json({"id": row_id, "decision": drawn, **best, "actions": _list_actions(why)})
-        return
-    _show_row(evidence)
-    _show_why(why, chosen)
-    tell(f"Your model decides {before}.")
-    if without is None:
-        tell(f"The best decision of this policy is {after}.")
-    elif why.moved[0]:
-        tell(f"The rules changed the best decision from {without} to {after}.")
-    else:
-        tell(f"The rules did not change the best decision, {after}.")
-    if reason := _name_reason(why, chosen):
-        tell(reason)
-    if has_id:
-        tell(f"The id {row_id} draws: {drawn}")
-
-
-def _check_row(table: Path | None, row: str | None, wanted: str | None) -> None:
-    """Whether it is clear which row is meant, before anything is read."""
     if table is None and (row is None or wanted is not None):
         raise OptionError("which row? Give a table with --row NUMBER or --id ID, or --row '{...}' as JSON")
     if table is not None and (row is None) == (wanted is None):
         raise OptionError("give either --row NUMBER, from 0, or --id ID")
     if table is not None and row is not None and not row.isdecimal():
         raise OptionError(f"--row is a number, from 0, not {row!r}")
+    secret, stated = options.read_key(key, key_file), options.state_columns(context)
+    (table,) = open_tables(context, table)
+    chosen = Policy.load(policy)
+    earlier = load_previous(previous, chosen)
+    evidence, row_id = _read_row(chosen, table, row, wanted, stated, earlier)
+    has_id = isinstance(row_id, str | int)
+    if earlier is not None:
+        evidence = earlier.mark(evidence, [row_id] if has_id else None)
+    if not has_id:
+        options.refuse_idle("an id of the row, which keys the draw", key=key, key_file=key_file)
+    why, column = explain(chosen, evidence), DecisionColumn(chosen)
+    best = {"before": why.before, "without_rules": why.without_rules, "after": why.after}
+    names = {what: None if one is None else column.name(one[0]) for what, one in best.items()}
+    drawn = None
+    if has_id:  # as `bylaw decide` draws it
+        drawn = column.name(chosen.decide_positions(evidence, ids=[row_id], key=secret)[0])
+    facts = {"id": row_id, "decision": drawn, **names, "actions": _list_actions(why)}
+    draw = [f"The id {row_id} draws: {drawn}"] if has_id else []
+    write_result(facts, [*_describe(why, chosen, evidence, names), *draw], as_json)
 
 
 def _read_row(
@@ -103,18 +92,19 @@ def _read_row(
     table: Path | None,
     row: str | None,
     wanted: str | None,
-    flags: Flags,
+    stated: Mapping[str, Any],
     earlier: Previous | None,
 ) -> tuple[Evidence, Any]:
-    """The row, and its id if it has one."""
-    from bylaw.cli.inputs import find_policy_roles, list_group_values, open_table
+    """Return the row, and its id if it has one."""
+    from bylaw.cli.inputs import list_group_values, open_table
+    from bylaw.cli.policy_columns import find_policy_roles
 
     if table is None:
         content = _parse_row(row or "")
-        reading = {"deciding": True, "names": list(content), "previous": earlier}
-        roles = find_policy_roles(policy, Path("--row"), flags, **reading)
+        names = list(content)
+        roles = find_policy_roles(policy, Path("--row"), stated, deciding=True, names=names, previous=earlier)
         return roles.columns.evidence(_make_table(content, roles.needed)), content.get(roles.id or "")
-    roles = find_policy_roles(policy, table, flags, deciding=True, previous=earlier)
+    roles = find_policy_roles(policy, table, stated, deciding=True, previous=earlier)
     if wanted is not None and roles.id is None:
         raise OptionError("name the column of the ids with --id-column NAME")
     names = [*roles.needed, *([] if roles.id is None else [roles.id])]
@@ -165,7 +155,7 @@ def _find_id(batches: Iterable[Any], table: Path, roles: Roles, wanted: str | No
 
 
 def _list_actions(why: Explanation) -> list[dict[str, Any]]:
-    """One line for each action; the baseline and the pulls of the rules add up to the score."""
+    """Return a line for each action; the baseline and the pulls of the rules add up to the score."""
     return [
         {
             "action": action,
@@ -178,64 +168,57 @@ def _list_actions(why: Explanation) -> list[dict[str, Any]]:
     ]
 
 
-def _show_why(why: Explanation, policy: Policy) -> None:
-    """One line for each rule or family as stated, one column for each action, as many as the terminal has
-    room for."""
-    pulls = _add_pulls(why, policy)
-    shown = _choose_actions(why)
-    lines = [
-        ("probability", [f"{chance:.4f}" for chance in why.probabilities[0]]),
-        (_name_base(why), _format_shares(why.baseline[0])),
-        *((f"({i})", _format_shares(pull)) for i, pull in enumerate(pulls.values(), 1)),
-        ("score", _format_shares(why.scores[0])),
-    ]
-    cells = [[name, *(values[a] for a in shown)] for name, values in lines]
-    show_table("", ("", *(str(why.actions[a]) for a in shown)), cells)
-    if left_out := len(why.actions) - len(shown):
-        tell(f"Less likely, and only in --json: {left_out} other action{'s' if left_out > 1 else ''}.")
-    if pulls:
-        minus, what = "minus its", policy.problem.minimize
-        if why.without_rules is None:
-            minus = "minus its effect, at this policy, on"
-        tell(f"{_name_base(why).capitalize()}, the score of an action is {minus} {what}. Pulls add to it:")
-    for i, rule in enumerate(pulls, 1):
-        tell(f"({i}) {rule}")
+def _describe(
+    why: Explanation, policy: Policy, evidence: Evidence, best: Mapping[str, Any]
+) -> Iterator[str | Grid]:
+    """Yield what is known of the row, what each rule adds to the scores, and what follows from it.
 
-
-def _name_base(why: Explanation) -> str:
-    """Return what scores are before rules pull at them."""
-    return "before pulls" if why.without_rules is None else "without rules"
-
-
-def _show_row(evidence: Evidence) -> None:
-    """What the policy knows of the row: its groups, and what the model says."""
+    The table has a line for each rule or family as stated, and a column for each action, as many as the
+    terminal has room for.
+    """
     groups = [f"{name} is {group.values[group.codes[0]]}" for name, group in evidence.known_groups.items()]
     pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)
     likeliest = sorted(pairs, key=lambda pair: -pair[1])[:_SHOWN_CLASSES]
     scores = [f"{chance:.1%} {label}" for label, chance in likeliest]
-    known = [*groups, *([f"the model says {', '.join(scores)}"] if scores else [])]
-    if known:
-        tell("; ".join(known))
+    if known := [*groups, *([f"the model says {', '.join(scores)}"] if scores else [])]:
+        yield "; ".join(known)
 
-
-def _name_reason(why: Explanation, policy: Policy) -> str:
-    """The rule that pulled most from the one decision to the other, by its number."""
-    if why.without_rules is None or why.before.ndim > 1 or not why.moved[0]:
-        return ""
-    before, after = int(why.without_rules[0]), int(why.after[0])
-    pulls = [float(pull[after] - pull[before]) for pull in _add_pulls(why, policy).values()]
-    most = max(pulls, default=0.0)
-    return f"Most of that is ({pulls.index(most) + 1})." if most > 0 else ""
-
-
-def _add_pulls(why: Explanation, policy: Policy) -> dict[str, Any]:
-    """(n_actions,) by rule or family as stated."""
     statements = {price.rule: price.statement for price in policy.rule_prices}
-    total: dict[str, Any] = {}
+    pulls: dict[str, Any] = {}  # (n_actions,) by rule or family as stated
     for rule, pull in zip(why.rules, why.pulls[0], strict=True):
         statement = statements.get(rule, rule)
-        total[statement] = total.get(statement, 0.0) + pull
-    return total
+        pulls[statement] = pulls.get(statement, 0.0) + pull
+    base = "before pulls" if why.without_rules is None else "without rules"
+    lines = [
+        ("probability", [f"{chance:.4f}" for chance in why.probabilities[0]]),
+        (base, _format_shares(why.baseline[0])),
+        *((f"({i})", _format_shares(pull)) for i, pull in enumerate(pulls.values(), 1)),
+        ("score", _format_shares(why.scores[0])),
+    ]
+    shown = _choose_actions(why)
+    heads = ("", *(str(why.actions[a]) for a in shown))
+    yield Grid(heads, [[name, *(values[a] for a in shown)] for name, values in lines])
+    if left_out := len(why.actions) - len(shown):
+        yield f"Less likely, and only in --json: {left_out} other action{'s' if left_out > 1 else ''}."
+    if pulls:
+        minus = "minus its" if why.without_rules is not None else "minus its effect, at this policy, on"
+        what = f"{minus} {policy.problem.minimize}"
+        yield f"{base.capitalize()}, the score of an action is {what}. Pulls add to it:"
+    for i, rule in enumerate(pulls, 1):
+        yield f"({i}) {rule}"
+
+    yield f"Your model decides {best['before']}."
+    if why.without_rules is None:
+        yield f"The best decision of this policy is {best['after']}."
+    elif not why.moved[0]:
+        yield f"The rules did not change the best decision, {best['after']}."
+    else:
+        yield f"The rules changed the best decision from {best['without_rules']} to {best['after']}."
+        if why.before.ndim == 1:  # a decision is one action, so that one rule pulled most to it
+            before, after = int(why.without_rules[0]), int(why.after[0])
+            gains = [float(pull[after] - pull[before]) for pull in pulls.values()]
+            if (most := max(gains, default=0.0)) > 0:
+                yield f"Most of that is ({gains.index(most) + 1})."
 
 
 def _format_shares(shares: Any) -> list[str]:
@@ -243,7 +226,7 @@ def _format_shares(shares: Any) -> list[str]:
 
 
 def _choose_actions(why: Explanation) -> list[int]:
-    """Places of the actions that are shown: the best before and after, then the likeliest; in their order."""
+    """Return the places of the actions that are shown, in order: the best before and after, the likeliest."""
     import numpy as np
 
     widths = [max(len(str(action)), _NUMBER_WIDTH) + _GAP for action in why.actions]

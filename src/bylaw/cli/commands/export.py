@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.console import print_raw, remark, tell
-from bylaw.cli.standard_streams import STREAM, find_file, name_output, open_output
+from bylaw.cli.console import remark, tell
+from bylaw.cli.files import STREAM, check_outputs, open_output
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
@@ -55,12 +56,11 @@ def run_sql(
 
       bylaw export sql policy.json --dialect postgres --table scores --id-column id -o policy.sql
     """
-    from bylaw.cli.inputs import check_outputs
     from bylaw.export import to_sql
     from bylaw.policy.policy import Policy
     from bylaw.sql.dialects import DIALECTS, DialectName, get_dialect
 
-    check_outputs([find_file(output)], [policy])
+    check_outputs(output, [policy])
     if dialect is None:
         raise OptionError(f"which SQL? Add --dialect, one of {', '.join(DIALECTS)}")
     get_dialect(known := cast("DialectName", dialect))  # an unknown one is refused now
@@ -69,10 +69,10 @@ def run_sql(
     roles = _find_roles(chosen)
     ids = id_column or roles.id
     if ids is None:
-        options.refuse_idle({"--key": key, "--key-parameter": key_parameter}, "--id-column")
+        options.refuse_idle("--id-column", key=key, key_parameter=key_parameter)
     names = {"table": table, "id_column": ids}
-    written = to_sql(chosen, roles.columns, dialect=known, **names, key=key, key_parameter=key_parameter)
-    _write_text(output, written)
+    statement = to_sql(chosen, roles.columns, dialect=known, **names, key=key, key_parameter=key_parameter)
+    _write(output, statement.rstrip("\n") + "\n")
 
 
 @export.command("python")
@@ -83,14 +83,13 @@ def run_python(policy: options.PolicyPath, output: TextOutput = STREAM) -> None:
 
       bylaw export python policy.json -o policy.py
     """
-    from bylaw.cli.inputs import check_outputs
     from bylaw.export import to_python
     from bylaw.policy.policy import Policy
 
-    check_outputs([find_file(output)], [policy])
+    check_outputs(output, [policy])
     chosen = Policy.load(policy)
     _refuse_changes(chosen)
-    _write_text(output, to_python(chosen, _find_roles(chosen).columns))
+    _write(output, to_python(chosen, _find_roles(chosen).columns))
 
 
 @export.command("onnx")
@@ -101,13 +100,12 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
 
       bylaw export onnx policy.json -o policy.onnx
     """
-    from bylaw.cli.inputs import check_outputs
     from bylaw.data.column_roles import Roles
     from bylaw.export import to_onnx
     from bylaw.formulation.layout import NORMALIZED, ReferenceForm
     from bylaw.policy.policy import Policy
 
-    check_outputs([find_file(output)], [policy])
+    check_outputs(output, [policy])
     chosen = Policy.load(policy)
     _refuse_changes(chosen)
     columns = Roles.from_dict(chosen.card.columns).columns if chosen.card.columns else None
@@ -117,24 +115,21 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
     forms: dict[str, ReferenceForm] = {
         name: "labels" if isinstance(column, str) else "probabilities" for name, column in models.items()
     }
-    with open_output(output, ".onnx") as target:
-        to_onnx(chosen, target, references=forms)
-        tell(f"written: {name_output(output)}")
+    _write(output, lambda target: to_onnx(chosen, target, references=forms))
 
 
-def _write_text(output: Path, text: str) -> None:
-    """To a file, or to standard output."""
+def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
+    """Write a text, or whatever a function writes, to a file or to standard output."""
     from bylaw._base.atomic_files import write_text
 
-    if output == STREAM:
-        print_raw(text.rstrip("\n"))
-        return
-    write_text(output, text)
-    tell(f"written: {output}")
+    with open_output(output, ".onnx") as target:
+        write_text(target, content) if isinstance(content, str) else content(target)
+    if output != STREAM:
+        tell(f"written: {output}")
 
 
 def _refuse_changes(policy: Policy) -> None:
-    """A policy that counts changed decisions must know what the earlier one would decide."""
+    """Raise an error if a policy that counts changed decisions must know what an earlier one decides."""
     from bylaw.language.expressions import CHANGED
 
     if CHANGED in policy.problem.arrays and CHANGED not in policy.card.columns.get("costs", {}):
@@ -146,7 +141,7 @@ def _refuse_changes(policy: Policy) -> None:
 
 
 def _find_roles(policy: Policy) -> Roles:
-    """Those it was fitted on; of a policy fitted in Python, columns named as `bylaw fit` would guess."""
+    """Return the columns of the fit; of a policy fitted in Python, those that `bylaw fit` would guess."""
     from bylaw.data.column_roles import Roles
     from bylaw.data.columns import Columns
     from bylaw.language.expressions import LABEL

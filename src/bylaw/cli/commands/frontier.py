@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import show_json, show_progress, show_table, tell
-from bylaw.cli.standard_streams import STREAM, check_output, find_file, open_output
+from bylaw.cli.console import Grid, show_progress, write_result
+from bylaw.cli.files import STREAM, check_outputs, open_output, open_tables
 from bylaw.errors import BylawError, OptionError, install_extra
 
 if TYPE_CHECKING:
     from bylaw.fitting.frontier import Frontier
     from bylaw.language.parser import Statement
-    from bylaw.language.problem import Problem
 
-_MOST_LEVELS = 1000
-_PICTURES = (".png", ".svg", ".pdf")
+MAX_LEVELS = 1000  # each is a fit, so that more are a mistake
 
 
-@takes_columns(
-    "scores",
-    "classes",
-    "group",
-    "group_probabilities",
-    "true_group",
-    "reference",
-    "label",
-    "weight",
-    "seen_weights",
-    "normalize",
-)
 def run_frontier(
+    context: typer.Context,
     table: options.Table,
     rules: options.Rules = None,
     rule: options.Rule = None,
@@ -51,9 +39,20 @@ def run_frontier(
     plot: Annotated[Path | None, typer.Option(help="A picture of it, PNG, SVG or PDF.")] = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
+    scores: options.Scores = None,
+    positive: options.Positive = None,
+    classes: options.Classes = None,
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
+    reference: options.Reference = None,
+    label: options.Label = None,
+    weight: options.Weight = None,
+    seen_weights: options.SeenWeights = None,
+    normalize: options.Normalize = False,
+    delimiter: options.Delimiter = None,
+    format_: options.InputFormat = None,
     as_json: options.AsJson = False,
-    *,
-    flags: Flags,
 ) -> None:
     """Compute what each level of a rule costs: the trade-off as a Pareto frontier.
 
@@ -68,19 +67,28 @@ def run_frontier(
     """
     import pyarrow
 
-    from bylaw.cli.inputs import check_outputs, find_fitting_roles, read_rows, read_rules
+    from bylaw._base.atomic_files import write_atomically
+    from bylaw.cli.inputs import read_rows
+    from bylaw.cli.policy_columns import find_fitting_roles
+    from bylaw.cli.rules_file import read_rules
     from bylaw.data.table_files import detect_format, write_table
     from bylaw.fitting.frontier import frontier
 
-    check_output(output, as_json)
-    check_outputs([None if output is None else find_file(output), plot], [table, rules])
-    reading = options.make_reading(sample, seed)
+    check_outputs(output, [table, rules], plot, as_json=as_json)
+    reading, stated = options.make_reading(sample, seed), options.state_columns(context)
     if output not in (None, STREAM):
         detect_format(output)
     if plot is not None:
         _check_picture(plot)
     file = read_rules(rules, rule, minimize)
-    statement, chosen = _find_swept(file.problem, sweep), _parse_levels(levels)
+    if not file.problem.rules:
+        raise OptionError("there is no rule to vary")
+    try:
+        statement = file.problem.rules[0 if sweep is None else file.problem.find(sweep)]
+    except OptionError as unknown:
+        unknown.add_place("--sweep")
+        raise
+    chosen = _parse_levels(levels)
     try:
         for level in chosen:
             statement.at(level)  # what a level cannot be is refused now
@@ -88,8 +96,9 @@ def run_frontier(
         if sweep is None and len(file.problem.rules) > 1:
             problem.message += f". The level of the first rule, {statement}, varies: choose it with --sweep"
         raise
-    rows = read_rows(table, find_fitting_roles(table, file, flags, without=("id",)), {}, reading)
-    rows.check_seen_weights(flags)
+    (table,) = open_tables(context, table)
+    rows = read_rows(table, find_fitting_roles(table, file, stated, without=("id",)), {}, reading)
+    rows.check_seen_weights(stated)
     solving = {**{name: value for name, value in file.solve.items() if name != "lottery"}, **rows.outcomes}
     with show_progress("levels", len(chosen)) as advance:
         found = frontier(
@@ -97,18 +106,20 @@ def run_frontier(
         )
     columns = found.to_frame(pyarrow.table({}))
     if plot is not None:
-        _save_plot(found, plot)
-    if output is None:
-        _show_frontier(found, columns, statement, as_json)
-        return
-    with open_output(output, ".csv") as target:
-        write_table(target, columns)
-        _show_frontier(found, columns, statement, as_json)
+        figure = found.plot().figure
+        with write_atomically(plot) as partial:
+            figure.savefig(partial, dpi=150, format=plot.suffix.lstrip(".").lower())
+    with contextlib.ExitStack() as stack:
+        if output is not None:
+            write_table(stack.enter_context(open_output(output, ".csv")), columns)
+        lines = columns.to_pylist()
+        facts = [{name: None if v != v else v for name, v in line.items()} for line in lines]  # no nan
+        write_result(facts, _describe(found, lines, statement), as_json)
 
 
 def _check_picture(path: Path) -> None:
-    """Whether a picture of this name can be drawn."""
-    if path.suffix.lower() not in _PICTURES:
+    """Raise an error if no picture of this name can be drawn."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise OptionError(f"{path}: a picture's name ends in .png, .svg or .pdf")
     try:
         import matplotlib  # noqa: F401
@@ -116,62 +127,35 @@ def _check_picture(path: Path) -> None:
         raise OptionError(f"--plot needs matplotlib: {install_extra('plot')}") from None
 
 
-def _save_plot(found: Frontier, path: Path) -> None:
-    from bylaw._base.atomic_files import write_atomically
-
-    figure = found.plot().figure
-    with write_atomically(path) as partial:
-        figure.savefig(partial, dpi=150, format=path.suffix.lstrip(".").lower())
-
-
-def _find_swept(problem: Problem, sweep: str | None) -> Statement:
-    if not problem.rules:
-        raise OptionError("there is no rule to vary")
-    try:
-        return problem.rules[0 if sweep is None else problem.find(sweep)]
-    except OptionError as unknown:
-        unknown.add_place("--sweep")
-        raise
-
-
 def _parse_levels(text: str) -> list[float]:
+    """Return the levels of first:last:count, or of numbers with commas."""
     from bylaw._base.validation import check_number
 
     try:
         if ":" not in text:
             return [check_number(float(part), "a level") for part in text.split(",")]
         first, last, count = text.split(":")
-        ends, number = (float(first), float(last)), int(count)
+        start, end = (check_number(float(level), "a level") for level in (first, last))
+        number = int(count)
     except OptionError as problem:
         problem.add_place("--levels")
         raise
     except ValueError:
         raise OptionError(f"--levels is first:last:count or numbers with commas, not {text!r}") from None
-    if not 1 <= number <= _MOST_LEVELS:
-        raise OptionError(f"--levels: between 1 and {_MOST_LEVELS} of them, not {number}")
-    start, end = (check_number(level, "--levels: a level") for level in ends)
+    if not 1 <= number <= MAX_LEVELS:
+        raise OptionError(f"--levels: between 1 and {MAX_LEVELS} of them, not {number}")
     import numpy as np
 
     return np.linspace(start, end, number).tolist()
 
 
-def _show_frontier(found: Frontier, columns: Any, statement: Statement, as_json: bool) -> None:
-    lines = columns.to_pylist()
-    if as_json:
-        show_json([{k: None if v != v else v for k, v in line.items()} for line in lines])
-        return
-    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]
-    heads = [found.swept[0], str(found.problem.minimize), "shadow price", "status"]
-    show_table("", heads, cells)
-    tell(_word_price(found, statement))
-
-
-def _word_price(found: Frontier, statement: Statement) -> str:
-    """What a price means."""
+def _describe(found: Frontier, lines: list[dict[str, Any]], statement: Statement) -> Iterator[str | Grid]:
+    """Yield a line for each level, and what a price means."""
     from bylaw.report.number_format import find_level_unit
 
     minimize, name = found.problem.minimize, found.swept[0]
+    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]
+    yield Grid((name, str(minimize), "shadow price", "status"), cells)
     points = minimize.is_probability and find_level_unit(statement) != "plain"
-    if not points:
-        return f"A price of 0.1: one more unit of level in {name} saves 0.1 of {minimize}."
-    return f"A price of 0.1: one more point of level in {name} saves 0.1 points of {minimize}."
+    unit, saved = ("point", "0.1 points") if points else ("unit", "0.1")
+    yield f"A price of 0.1: one more {unit} of level in {name} saves {saved} of {minimize}."

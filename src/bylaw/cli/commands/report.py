@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.column_flags import Flags, takes_columns
 from bylaw.cli.console import tell
-from bylaw.cli.standard_streams import find_file, name_output, open_output
+from bylaw.cli.files import check_outputs, name_output, open_output, open_tables
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import InputRows
     from bylaw.data.outcomes import HeldOut
     from bylaw.policy.policy import Policy
-    from bylaw.report import Report
 
 
-@takes_columns(
-    "scores", "group", "group_probabilities", "true_group", "reference", "label", "seen_weights", "normalize"
-)
 def run_report(
+    context: typer.Context,
     policy: options.PolicyPath,
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the report, an HTML file.")],
@@ -43,8 +39,17 @@ def run_report(
     min_cell: options.MinCell = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
-    *,
-    flags: Flags,
+    scores: options.Scores = None,
+    positive: options.Positive = None,
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
+    reference: options.Reference = None,
+    label: options.Label = None,
+    seen_weights: options.SeenWeights = None,
+    normalize: options.Normalize = False,
+    delimiter: options.Delimiter = None,
+    format_: options.InputFormat = None,
 ) -> None:
     """Report on a policy: the table it was fitted on and, for proof, rows that were held out.
 
@@ -55,67 +60,63 @@ def run_report(
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
     from bylaw._base.json_reader import hash_file
-    from bylaw.cli.inputs import (
-        check_outputs,
-        find_policy_roles,
-        list_group_values,
-        load_previous,
-        parse_limits,
-        read_outcomes,
-        read_rows,
-    )
+    from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_held_out, read_rows
+    from bylaw.cli.policy_columns import find_policy_roles
+    from bylaw.data.table_files import name_table
     from bylaw.monitoring.monitor import Monitor
     from bylaw.policy.policy import Policy
 
-    check_outputs([find_file(output)], [policy, table, held_out, watch])
+    check_outputs(output, [policy, table, held_out, watch])
     if held_out is None:
-        idle = {"--confidence": confidence, "--limit": limit, "--outcomes": outcomes}
-        options.refuse_idle({**idle, "--largest-weight": largest_weight}, "--held-out")
-    sure, reading = options.check_confidence(confidence), options.make_reading(sample, seed)
-    chosen = Policy.load(policy)
-    limits = parse_limits(limit, chosen.problem)
-    earlier = load_previous(previous, chosen)
-    rows, *others = (
-        read_rows(
-            path,
-            find_policy_roles(chosen, path, flags, previous=earlier),
-            list_group_values(chosen),
-            reading,
-            earlier,
+        options.refuse_idle(
+            "--held-out", confidence=confidence, limit=limit, outcomes=outcomes, largest_weight=largest_weight
         )
-        for path in (table, held_out)
-        if path is not None
+    sure, reading = options.check_confidence(confidence), options.make_reading(sample, seed)
+    stated = options.state_columns(context)
+    table, held_out = open_tables(context, table, held_out=held_out)
+    chosen = Policy.load(policy)
+    values, earlier = list_group_values(chosen), load_previous(previous, chosen)
+    limits = parse_limits(limit, chosen.problem)
+    rows = read_rows(
+        table, find_policy_roles(chosen, table, stated, previous=earlier), values, reading, earlier
     )
-    if not any(other.seen_rows for other in others):
-        rows.check_seen_weights(flags)
-    judges = None
+    judges, names = None, {"title": title, "owner": owner, "model_version": model_version}
     if held_out is not None:
-        found = read_outcomes(held_out, outcomes, chosen.problem, chosen.action_space.classes, reading)
-        judges = others[0].hold_out(found, limits=limits, largest_weight=largest_weight)
-    monitor = None if watch is None else Monitor.load(watch, chosen)
-    names = name_report(title, owner, model_version, held_out) | {"file_digest": hash_file(policy)}
+        names["held_out_source"] = name_table(held_out)
+        judges = read_held_out(
+            held_out,
+            find_policy_roles(chosen, held_out, stated, previous=earlier),
+            chosen.problem,
+            chosen.action_space.classes,
+            values,
+            outcomes=outcomes,
+            limits=limits,
+            largest_weight=largest_weight,
+            reading=reading,
+            previous=earlier,
+        )
+    if judges is None or judges.seen_weights is None:
+        rows.check_seen_weights(stated)
     with open_output(output, ".html") as target:
-        make_report(
-            chosen, rows, judges, sure, **names, monitor=monitor, min_cell=options.check_min_cell(min_cell)
-        ).save(target)
+        write_report(
+            chosen,
+            rows,
+            target,
+            judges,
+            confidence=sure,
+            **names,
+            monitor=None if watch is None else Monitor.load(watch, chosen),
+            min_cell=min_cell,
+            file_digest=hash_file(policy),
+        )
         tell(f"report: {name_output(output)}")
 
 
-def name_report(
-    title: str | None, owner: str | None, model_version: str | None, held_out: Path | None
-) -> dict[str, str]:
-    """What a report calls itself, its owner, the model and the held-out table, as far as that is known."""
-    from bylaw.data.table_files import name_table
-
-    source = None if held_out is None else name_table(held_out)
-    named = {"title": title, "owner": owner, "model_version": model_version, "held_out_source": source}
-    return {name: text for name, text in named.items() if text is not None}
-
-
-def make_report(
-    policy: Policy, rows: InputRows, judges: HeldOut | None, confidence: float, **settings: Any
-) -> Report:
-    """The page; `judges` are held-out rows, if there are any."""
+def write_report(
+    policy: Policy, rows: InputRows, path: Path, held_out: HeldOut | None, **settings: Any
+) -> None:
+    """Write the page about a policy; settings that are None are not given."""
     from bylaw.report import report
 
-    return report(policy, rows.evidence, **rows.outcomes, held_out=judges, confidence=confidence, **settings)
+    given = options.keep_given(**settings)
+    report(policy, rows.evidence, **rows.outcomes, held_out=held_out, **given).save(path)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bylaw.cli.console import show_table, tell
+from bylaw.cli.console import Grid, make_plain, write_result
 
 EXAMPLES = {
     "Rates, of all rows": {
@@ -100,24 +100,11 @@ def run_rules(
 
       bylaw rules --example > rules.toml
     """
-    if example:
-        tell(FILE.rstrip())
-        return
-    show_table(
-        "Words: rates and families",
-        ("", ""),
-        [(f"  {call}", meaning) for call, meaning in list_calls().items()],
-    )
-    tell("")
-    for title, words in EXAMPLES.items():
-        show_table(title, ("", ""), [(f"  {text}", meaning) for text, meaning in words.items()])
-        tell("")
-    tell("A rules file", style="bold")
-    tell(FILE)
-
-
-def list_calls() -> dict[str, str]:
-    """Each rate and family with its arguments, and the first paragraph of its docstring."""
     from bylaw.language.parser import describe_words
 
-    return {word.signature: word.help for word in describe_words()}
+    words = {word.signature: word.help for word in describe_words()}
+    text: list[Any] = []
+    for title, meanings in {"Words: rates and families": words, **EXAMPLES}.items():
+        text += [Grid(("", ""), [(f"  {call}", meaning) for call, meaning in meanings.items()], title), ""]
+    text += [make_plain("A rules file", "bold"), FILE]
+    write_result({}, [FILE.rstrip()] if example else text, as_json=False)

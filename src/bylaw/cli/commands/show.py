@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bylaw._base.visible_text import make_visible
 from bylaw.cli import options
-from bylaw.cli.console import show_json, show_table, tell
+from bylaw.cli.console import Grid, write_result
 
 if TYPE_CHECKING:
     from bylaw.policy.policy import Policy
@@ -22,62 +23,73 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
       bylaw show policy.json
     """
     from bylaw._base.json_reader import hash_file
-    from bylaw.cli.price_words import word_price, word_saving
     from bylaw.policy.policy import Policy
 
-    chosen = Policy.load(policy)
-    if as_json:
-        show_json({**_list_facts(chosen), "file_sha256": hash_file(policy)})
-        return
-    for name, value in {**_word_facts(chosen), "file sha256": hash_file(policy)}.items():
-        tell(f"{name:12} {make_visible(value)}")  # a fact is one line, whatever names are in it
-    tightened: dict[str, float] = {}
-    for price in chosen.rule_prices:
-        tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
-    lines = [
-        (make_visible(rule), word_price(chosen, rule), word_saving(chosen, rule), f"{tightened[rule]:.4f}")
-        for rule in chosen.prices
-    ]
-    show_table("", ("rule", "shadow price", "one more point saves", "tightened by"), lines)
+    chosen, digest = Policy.load(policy), hash_file(policy)
+    write_result({**_list_facts(chosen), "file_sha256": digest}, _describe(chosen, digest), as_json)
 
 
-def _word_facts(policy: Policy) -> dict[str, str]:
-    """For people."""
+def _describe(policy: Policy, file_digest: str) -> Iterator[str | Grid]:
+    """Yield the card for people: a line for each fact, and a table of prices."""
     from bylaw.language.expressions import shorten
 
     counts = [f"{part.rows:,} rows" for part in policy.fingerprints]
     rows = ", and tested on ".join(counts) if counts else "an unknown number of rows"
-    return {
-        "minimize": str(policy.problem.minimize),
+    sampling = policy.guarantee.sampling
+    bound = f"; the paper's bound for new rows, of all rules together, adds {sampling:.2g}"
+    solved = (
+        f"{policy.guarantee.violation:.2g} on the fitted rows, as predicted by the model's probabilities"
+        f"{'' if math.isnan(sampling) else bound}"
+    )
+    looks = [f"{look.verdict} on {look.rows:,} rows, {look.date}" for look in policy.card.looks]
+    facts = {
+        "minimize": policy.problem.minimize,
         **({"groups": "; ".join(map(str, policy.group_rates))} if policy.group_rates else {}),
         "decisions": f"{policy.action_space.description}: {shorten(policy.actions, 20)}",
         "made": policy.card.created,
         "fitted on": f"{policy.card.source or 'rows in memory'}, {rows}",
         "versions": ", ".join(f"{name} {number}" for name, number in policy.card.versions.items()),
-        "solved to": f"{policy.guarantee.violation:.2g} on the fitted rows, as predicted by the model's "
-        f"probabilities{_word_sampling(policy)}",
-        **({} if policy.hard is None else {"chance": str(policy.hard)}),
+        "solved to": solved,
+        **({} if policy.hard is None else {"chance": policy.hard}),
         "calibration": "none" if policy.calibration is None else policy.calibration.describe(),
-        "certificate": "none" if policy.certificate is None else str(policy.certificate),
-        "looks": "; ".join(_word_looks(policy)) or "none on record",
+        "certificate": "none" if policy.certificate is None else policy.certificate,
+        "looks": "; ".join(looks) or "none on record",
         "hash": policy.digest,
+        "file sha256": file_digest,
     }
+    for name, value in facts.items():
+        yield f"{name:12} {make_visible(str(value))}"  # a fact is one line, whatever names are in it
+    tightened: dict[str, float] = {}
+    for price in policy.rule_prices:
+        tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
+    lines = [
+        (make_visible(rule), word_price(policy, rule), word_saving(policy, rule), f"{tightened[rule]:.4f}")
+        for rule in policy.prices
+    ]
+    yield Grid(("rule", "shadow price", "one more point saves", "tightened by"), lines)
 
 
-def _word_sampling(policy: Policy) -> str:
-    sampling = policy.guarantee.sampling
-    if math.isnan(sampling):
-        return ""
-    return f"; the paper's bound for new rows, of all rules together, adds {sampling:.2g}"
+def word_price(policy: Policy, rule: str) -> str:
+    """Return the shadow price of a rule, as stated; it means nothing where the rule holds as 0/0."""
+    return "0/0" if rule in policy.vacuous_statements else f"{policy.prices[rule]:.4g}"
 
 
-def _word_looks(policy: Policy) -> list[str]:
-    """The audits on held-out rows."""
-    return [f"{look.verdict} on {look.rows:,} rows, {look.date}" for look in policy.card.looks]
+def word_saving(policy: Policy, rule: str) -> str:
+    """Return what a point of the level of a rule, as stated, saves; if it is no share, a tenth of it."""
+    from bylaw.report.number_format import find_level_unit
+    from bylaw.report.sentences import name_step, write_saving
+
+    statement = policy.problem.rules[policy.problem.find(rule)]
+    if rule in policy.vacuous_statements:
+        return "undefined (0/0)"
+    if (price := policy.prices[rule]) <= 0:
+        return "nothing"
+    saved = write_saving(price, statement, policy.problem.minimize) or "next to nothing"
+    return f"{saved}, by {name_step(statement)}" if find_level_unit(statement) == "plain" else saved
 
 
 def _list_facts(policy: Policy) -> dict[str, Any]:
-    """For machines."""
+    """Return the card for machines."""
     return {
         "minimize": str(policy.problem.minimize),
         "kind": policy.action_space.kind,

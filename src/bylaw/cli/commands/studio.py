@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.column_flags import ALL_FLAGS, Flags, takes_columns
 from bylaw.cli.console import remark, tell
-from bylaw.cli.standard_streams import STREAM
+from bylaw.cli.files import STREAM, open_tables
 from bylaw.errors import OptionError, install_extra
 
 if TYPE_CHECKING:
     from bylaw.language.problem import Problem
 
 
-@takes_columns(*ALL_FLAGS, streams=False)
 def run_studio(
+    context: typer.Context,
     table: options.Table,
     rules: options.Rules = None,
     rule: options.Rule = None,
@@ -31,8 +30,19 @@ def run_studio(
     min_cell: options.MinCell = None,
     sample: options.Sample = None,
     seed: options.Seed = None,
-    *,
-    flags: Flags,
+    scores: options.Scores = None,
+    positive: options.Positive = None,
+    classes: options.Classes = None,
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
+    reference: options.Reference = None,
+    label: options.Label = None,
+    weight: options.Weight = None,
+    seen_weights: options.SeenWeights = None,
+    id_column: options.IdColumn = None,
+    normalize: options.Normalize = False,
+    delimiter: options.Delimiter = None,
 ) -> None:
     """Try out rules in a browser: sliders move levels, and costs, groups and decisions follow.
 
@@ -44,8 +54,9 @@ def run_studio(
 
       bylaw studio scores.csv --rule "rejected() <= 0.1" --group sex --label outcome
     """
-    from bylaw.cli.inputs import find_fitting_roles, read_rows, read_rules, state_roles
-    from bylaw.cli.rules_file import RulesFile
+    from bylaw.cli.inputs import read_rows
+    from bylaw.cli.policy_columns import find_fitting_roles, merge_roles
+    from bylaw.cli.rules_file import RulesFile, read_rules
     from bylaw.data.table_files import name_table
     from bylaw.language.problem import Problem
 
@@ -57,15 +68,16 @@ def run_studio(
         raise OptionError(f"the studio needs {missing.name}: {install_extra('studio')}") from None
     if table == STREAM:
         raise OptionError("the studio reads a table from files, whose names it saves: write it to one first")
-    reading = options.make_reading(sample, seed)
+    reading, stated = options.make_reading(sample, seed), options.state_columns(context)
+    open_tables(context, table)
     file = read_rules(rules, rule, minimize) if rules or rule else RulesFile(Problem(minimize or "error()"))
     solving = {name: value for name, value in file.solve.items() if name not in ("solver", "calibrate")}
     if len(solving) < len(file.solve):
         remark("the studio solves by itself: solver and calibrate under [solve] are for `bylaw fit`")
-    stated = state_roles(file, flags)
-    roles = find_fitting_roles(table, replace(file, problem=mention(file.problem, stated)), flags)
+    merged = merge_roles(file.columns, stated)
+    roles = find_fitting_roles(table, replace(file, problem=mention(file.problem, merged)), stated)
     rows = read_rows(table, roles, {}, reading)
-    rows.check_seen_weights(flags)
+    rows.check_seen_weights(stated)
     name = name_table(table)
     session = Session(
         file.problem,
@@ -73,8 +85,8 @@ def run_studio(
         **rows.outcomes,
         title=f"Rules for {name}",
         solving=solving,
-        source=Source(str(table), name, roles, stated, sample, seed or 0),
-        min_cell=options.check_min_cell(min_cell),
+        source=Source(str(table), name, roles, merged, sample, seed or 0),
+        **options.keep_given(min_cell=min_cell),
     )
     server = StudioServer(session, port=port)
     tell(f"studio: {server.url}")
@@ -85,7 +97,7 @@ def run_studio(
 
 
 def mention(problem: Problem, stated: Mapping[str, Any]) -> Problem:
-    """The problem with rules that refer to every earlier model and cost that is stated: any may be tried."""
+    """Return the problem with rules on every earlier model and cost that is stated: any may be tried."""
     from bylaw.language.action_space import ACTION_SPACES
     from bylaw.language.parser import parse
     from bylaw.language.rates import custom

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bylaw.cli import options
-from bylaw.cli.column_flags import Flags, takes_columns
-from bylaw.cli.console import remark, show_json, show_table, tell
-from bylaw.cli.exit_codes import ExitCode
+from bylaw.cli.console import ExitCode, Grid, make_plain, remark, write_result
+from bylaw.cli.files import check_outputs, open_tables
 from bylaw.errors import EvidenceError, OptionError
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import Previous
-    from bylaw.data.evidence import Evidence
-    from bylaw.language.problem import Problem
+    from bylaw.cli.rules_file import RulesFile
     from bylaw.monitoring.monitor import Monitor
     from bylaw.monitoring.rule_watch import RuleWatch
     from bylaw.policy.policy import Policy
 
-_NAMED = 16  # digits of a hash
-_EVER = 0.05
-_MOST = 9.99  # of an alarm, that is shown
 
-
-@takes_columns(
-    "id_column", "scores", "group", "group_probabilities", "true_group", "reference", "label", "normalize"
-)
 def run_watch(
+    context: typer.Context,
     policy: options.PolicyPath,
     table: options.Table,
     state: Annotated[
@@ -43,10 +35,8 @@ def run_watch(
         bool,
         typer.Option("--late", help="The table has ids, and labels or groups of rows that were seen before."),
     ] = False,
-    rules: Annotated[
-        Path | None, typer.Option("--rules", "-r", help="Watch the rules of this file, not its own.")
-    ] = None,
-    rule: Annotated[list[str] | None, typer.Option("--rule", help="Watch these rules, not its own.")] = None,
+    rules: options.OtherRules = None,
+    rule: options.OtherRule = None,
     decisions: Annotated[
         str | None,
         typer.Option(help="Watch what was decided, in this column, not the policy's probabilities."),
@@ -89,9 +79,18 @@ def run_watch(
     plot: Annotated[
         Path | None, typer.Option(help="Also draw rates and evidence, a PNG or SVG file.")
     ] = None,
+    id_column: options.IdColumn = None,
+    scores: options.Scores = None,
+    positive: options.Positive = None,
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    true_group: options.TrueGroup = None,
+    reference: options.Reference = None,
+    label: options.Label = None,
+    normalize: options.Normalize = False,
+    delimiter: options.Delimiter = None,
+    format_: options.InputFormat = None,
     as_json: options.AsJson = False,
-    *,
-    flags: Flags,
 ) -> None:
     """Watch a policy on rows as they arrive, as often as you like.
 
@@ -110,145 +109,129 @@ def run_watch(
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
     from bylaw._base.atomic_files import lock_folder
-    from bylaw.cli.inputs import check_outputs, counts_changed, load_previous
+    from bylaw.cli.inputs import load_previous
+    from bylaw.cli.rules_file import read_other_rules
+    from bylaw.language.expressions import CHANGED
     from bylaw.policy.policy import Policy
 
-    check_outputs([state, plot], [policy, table, rules])
-    fewest = options.check_min_cell(min_cell)
-    chosen = Policy.load(policy)
-    settings: dict[str, Any] = {"--rules": rules, "--rule": rule, "--ever": ever}
-    settings |= {"--run-length": run_length, "--unit": unit, "--limit": limit}
+    check_outputs(None, [policy, table, rules], state, plot)
+    stated = options.state_columns(context)
+    (table,) = open_tables(context, table)
+    chosen, others = Policy.load(policy), read_other_rules(rules, rule)
     earlier = load_previous(previous, chosen)
     # What was decided is known: of the earlier policy only a rule on changes asks.
-    blind = decisions is not None and earlier is None and counts_changed(chosen)
+    blind = decisions is not None and earlier is None and CHANGED in chosen.problem.arrays
     with lock_folder(state.absolute().parent):  # another run on the same state waits
         with _refuse_changes(table):  # its columns are read one after the other
-            monitor = _open_state(
-                chosen, table, state, flags, settings, late=late, restart=restart, blind=blind
-            )
+            if state.exists():
+                monitor = _load_monitor(
+                    state, chosen, others, limit, blind, ever=ever, run_length=run_length, unit=unit
+                )
+                if restart:
+                    monitor.restart()
+            else:
+                if late:
+                    raise OptionError(
+                        f"there is no state {state}: rows are seen first, and their labels come late"
+                    )
+                options.refuse_idle("a state that is there", restart=restart)
+                settings = options.keep_given(ever=ever, run_length=run_length, unit=unit)
+                monitor = _make_monitor(chosen, others, limit, blind, table, stated, settings)
             name = _name_batch(table) if batch is None else batch
             counted = name not in monitor.batches
             if not counted:
                 remark(f"{table} was counted before; it is not counted again")
             elif late:
-                idle = {"--decisions": decisions, "--outcomes": outcomes, "--scores": flags.scores}
-                _refuse(idle, "goes with new rows; with --late, a table has ids, labels and groups")
-                _add_late(monitor, table, flags, name)
+                options.refuse(
+                    "goes with new rows; with --late, a table has ids, labels and groups",
+                    decisions=decisions,
+                    outcomes=outcomes,
+                    scores=scores,
+                )
+                _add_late(monitor, table, stated, name)
             else:
-                _add_rows(monitor, table, flags, name, decisions, outcomes, earlier, blind)
+                _add_rows(monitor, table, stated, name, decisions, outcomes, earlier, blind)
         if name not in monitor.batches:
             counted = False
             remark(f"all rows of {table} were counted before, under another name")
+        shown = options.keep_given(min_cell=min_cell)
         if plot is not None:
-            _draw(monitor, plot, fewest)
+            import matplotlib
+
+            matplotlib.use("Agg")
+            monitor.plot(**shown).savefig(plot, dpi=120)
         monitor.save(state)
+    facts = {**monitor.to_dict(**shown), "batch": name, "counted": counted}
+    facts |= {"state": str(state), "policy": chosen.digest}
     code = ExitCode.BROKEN if monitor.alarm else ExitCode.SUCCESS
-    if as_json:
-        run = {"batch": name, "counted": counted, "exit_code": int(code)}
-        show_json({**monitor.to_dict(fewest), **run, "state": str(state), "policy": chosen.digest})
-    else:
-        _show_text(monitor, state, fewest)
-    raise typer.Exit(code)
+    write_result(facts, _describe(monitor, state, **shown), as_json, code)
 
 
-def _open_state(
-    policy: Policy,
-    table: Path,
+def _load_monitor(
     state: Path,
-    flags: Flags,
-    settings: dict[str, Any],
-    *,
-    late: bool,
-    restart: bool,
+    policy: Policy,
+    others: RulesFile | None,
+    limit: list[str] | None,
     blind: bool,
+    **settings: Any,
 ) -> Monitor:
-    """That of an earlier run, or a new one; `blind` if nothing is known of changed decisions."""
+    """Return the monitor of an earlier run; what is stated again must be the same."""
+    from bylaw.cli.inputs import parse_limits
     from bylaw.fitting.refit import counts_changes
     from bylaw.monitoring.monitor import Monitor
 
-    if not state.exists():
-        if late:
-            raise OptionError(f"there is no state {state}: rows are seen first, and their labels come late")
-        options.refuse_idle({"--restart": restart}, "a state that is there")
-        return _make_monitor(policy, table, flags, settings, blind)
     monitor = Monitor.load(state, policy)
     if blind and any(map(counts_changes, monitor.problem.rules)):
         raise OptionError(
             f"{state} watches changed decisions: give the earlier policy, --previous, as when it was begun"
         )
-    _check_settings(monitor, settings, state)
-    if restart:
-        monitor.restart()
+    rules = [*map(str, monitor.problem.rules)]
+    differs = {
+        "rule": others is not None and [*map(str, others.problem.rules)] != rules,
+        **{name: value not in (None, getattr(monitor, name)) for name, value in settings.items()},
+        "limit": bool(limit) and parse_limits(limit, monitor.problem) != dict(monitor.limits),
+    }
+    options.refuse(
+        f"differs from what {state} was begun with: leave it out, or begin another state", **differs
+    )
     return monitor
 
 
-def _check_settings(monitor: Monitor, settings: dict[str, Any], state: Path) -> None:
-    """Whoever states them again must state the same."""
-    from bylaw.cli.commands.audit import read_others
-    from bylaw.cli.inputs import parse_limits
-
-    others = read_others(settings["--rules"], settings["--rule"])
-    same = {
-        "--rule": others is None or [*map(str, others.problem.rules)] == [*map(str, monitor.problem.rules)],
-        "--ever": settings["--ever"] in (None, monitor.ever),
-        "--run-length": settings["--run-length"] in (None, monitor.run_length),
-        "--unit": settings["--unit"] in (None, monitor.unit),
-        "--limit": not settings["--limit"]
-        or parse_limits(settings["--limit"], monitor.problem) == dict(monitor.limits),
-    }
-    for flag, agrees in same.items():
-        if not agrees:
-            raise OptionError(
-                f"{flag} differs from what {state} was begun with: leave it out, or begin another state"
-            )
-
-
-def _refuse(flags: dict[str, Any], why: str) -> None:
-    """An error that names the first of these flags that was given."""
-    for flag, value in flags.items():
-        if value is not None and value != []:
-            raise OptionError(f"{flag} {why}")
-
-
 def _make_monitor(
-    policy: Policy, table: Path, flags: Flags, settings: dict[str, Any], blind: bool
+    policy: Policy,
+    others: RulesFile | None,
+    limit: list[str] | None,
+    blind: bool,
+    table: Path,
+    stated: Mapping[str, Any],
+    settings: dict[str, Any],
 ) -> Monitor:
-    """Of the flags of a new state. The values of groups that the policy does not know are those of the
-    table."""
-    from bylaw.cli.commands.audit import read_others
-    from bylaw.cli.inputs import find_policy_roles, list_group_values, parse_limits, read_rows
+    """Return a new monitor; of groups that the policy does not know, it takes the values of the table.
+
+    If `blind`, nothing is known of changed decisions, and the other rules are watched.
+    """
+    from bylaw.cli.inputs import list_group_values, parse_limits, read_rows
+    from bylaw.cli.policy_columns import find_policy_roles
+    from bylaw.fitting.refit import counts_changes
     from bylaw.monitoring.monitor import Monitor
 
-    others = read_others(settings["--rules"], settings["--rule"])
-    problem = policy.problem if others is None else others.problem
+    problem = (others or policy).problem
     if blind:
-        problem = _leave_out_changes(problem)
+        kept = [rule for rule in problem.rules if not counts_changes(rule)]
+        if not kept:
+            raise OptionError(
+                "there are only changed decisions to watch: give the earlier policy, --previous"
+            )
+        if len(kept) < len(problem.rules):
+            remark("changed decisions are not watched: that would take the earlier policy, --previous")
+        problem = problem.with_rules(kept)
     known, values = list_group_values(policy), {}
     if any(name not in known for name in problem.attributes):
-        roles = find_policy_roles(policy, table, flags, others=others, changes=not blind, quiet=True)
+        roles = find_policy_roles(policy, table, stated, others=others, changes=not blind, quiet=True)
         rows = read_rows(table, roles, known)
         values = {name: found for name, found in rows.evidence.group_values.items() if name not in known}
-    return Monitor(
-        policy,
-        ever=_EVER if settings["--ever"] is None else settings["--ever"],
-        run_length=settings["--run-length"],
-        rules=None if others is None and not blind else list(problem.rules),
-        limits=parse_limits(settings["--limit"], problem),
-        groups=values,
-        unit="rows" if settings["--unit"] is None else settings["--unit"],
-    )
-
-
-def _leave_out_changes(problem: Problem) -> Problem:
-    """What can be watched without the earlier policy."""
-    from bylaw.fitting.refit import counts_changes
-
-    kept = [rule for rule in problem.rules if not counts_changes(rule)]
-    if not kept:
-        raise OptionError("there are only changed decisions to watch: give the earlier policy, --previous")
-    if len(kept) < len(problem.rules):
-        remark("changed decisions are not watched: that would take the earlier policy, --previous")
-    return problem.with_rules(kept)
+    rules = list(problem.rules) if others is not None or blind else None
+    return Monitor(policy, rules=rules, limits=parse_limits(limit, problem), groups=values, **settings)
 
 
 @contextlib.contextmanager
@@ -268,71 +251,61 @@ def _refuse_changes(table: Path) -> Iterator[None]:
 
 
 def _name_batch(table: Path) -> str:
-    """A hash of all files of a table."""
-    from bylaw.data.table_files import TableFile
+    """Return a hash of all files of a table, of 64 bits."""
+    from bylaw.data.table_files import find_files
 
     hashed = hashlib.sha256()
-    for file in TableFile(table).files:
-        hashed.update(hashlib.sha256(Path(file).read_bytes()).digest())
-    return hashed.hexdigest()[:_NAMED]
+    for path in find_files(str(table)):
+        hashed.update(hashlib.sha256(path.read_bytes()).digest())
+    return hashed.hexdigest()[:16]
 
 
 def _add_rows(
     monitor: Monitor,
     table: Path,
-    flags: Flags,
+    stated: Mapping[str, Any],
     name: str,
     decisions: str | None,
     outcomes: list[str] | None,
     previous: Previous | None,
     blind: bool,
 ) -> None:
-    """New rows, or all rows of a table of which some were seen without their labels."""
-    from bylaw.cli.inputs import (
-        find_policy_roles,
-        list_group_values,
-        open_table,
-        read_decisions,
-        read_outcomes,
-        read_rows,
-    )
+    """Count new rows, or all rows of a table of which some were seen without their labels."""
+    import numpy as np
+
+    from bylaw.cli.decisions import read_decisions
+    from bylaw.cli.inputs import Reading, list_group_values, read_ids, read_outcomes, read_rows
+    from bylaw.cli.policy_columns import find_policy_roles
     from bylaw.cli.rules_file import RulesFile
+    from bylaw.language.expressions import CHANGED
 
     policy, values = monitor.policy, list_group_values(monitor.policy)
     others = None if monitor.problem is policy.problem else RulesFile(monitor.problem)
-    known_of = {"previous": previous, "changes": not blind, "quiet": True}
-    roles = find_policy_roles(policy, table, flags, others=others, **known_of)
+    roles = find_policy_roles(
+        policy, table, stated, others=others, previous=previous, changes=not blind, quiet=True
+    )
     rows = read_rows(table, roles, values, previous=previous)
-    evidence = _blank_changes(rows.evidence, policy) if blind else rows.evidence
-    ids = None if roles.id is None else open_table(table, roles, values).read([roles.id])[roles.id]
+    evidence = rows.evidence
+    if blind:  # no rule that is watched reads changes, and what was decided is known
+        nothing = np.zeros((len(evidence), len(policy.actions)))
+        evidence = evidence.with_columns(costs={**evidence.costs, CHANGED: nothing})
     monitor.update(
         evidence,
         labels=rows.labels,
         groups=rows.groups,
-        ids=ids,
-        decisions=None if decisions is None else read_decisions(table, decisions, policy),
+        ids=read_ids(table, roles, values),
+        decisions=None if decisions is None else read_decisions(table, decisions, policy, Reading()),
         outcomes=read_outcomes(table, outcomes, monitor.problem, policy.action_space.classes),
         batch=name,
     )
 
 
-def _blank_changes(evidence: Evidence, policy: Policy) -> Evidence:
-    """Rows that the policy would take. What was decided is known, so that it is not asked, and no rule that
-    is watched reads changes."""
-    import numpy as np
-
-    from bylaw.language.expressions import CHANGED
-
-    nothing = np.zeros((len(evidence), len(policy.actions)))
-    return evidence.with_columns(costs={**evidence.costs, CHANGED: nothing})
-
-
-def _add_late(monitor: Monitor, table: Path, flags: Flags, name: str) -> None:
-    """Labels and groups of rows that were seen before."""
+def _add_late(monitor: Monitor, table: Path, stated: Mapping[str, Any], name: str) -> None:
+    """Add labels and groups of rows that were seen before."""
     from bylaw.data.column_roles import Roles
     from bylaw.data.table_files import TableFile
 
-    card, stated = monitor.policy.card.columns, flags.list_roles()
+    card = monitor.policy.card.columns
     fitted = Roles.from_dict(card) if card else None
     names = TableFile(table).names
     ids = stated.get("id") or (fitted and fitted.id)
@@ -362,19 +335,12 @@ def _add_late(monitor: Monitor, table: Path, flags: Flags, name: str) -> None:
     )
 
 
-def _draw(monitor: Monitor, path: Path, min_cell: int) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    monitor.plot(min_cell=min_cell).savefig(path, dpi=120)
-
-
-def _show_text(monitor: Monitor, state: Path, min_cell: int) -> None:
-    """Each rule or family as it was stated, by its worst member."""
+def _describe(monitor: Monitor, state: Path, **shown: int) -> Iterator[Any]:
+    """Yield each rule or family as it was stated, by its worst member, and what holds of all."""
     from bylaw.monitoring.formatting import format_headline, format_interval, format_terms, sort_rules
 
     worst: dict[str, RuleWatch] = {}
-    for one in sort_rules(monitor, min_cell):
+    for one in sort_rules(monitor, **shown):
         worst.setdefault(one.statement, one)
     lines = [
         (
@@ -383,21 +349,21 @@ def _show_text(monitor: Monitor, state: Path, min_cell: int) -> None:
             "" if one.reason else f"{one.estimate:.4f}",
             f"{one.target:.4g}",
             "" if one.hidden else f"{one.rows:,}",
-            f"{min(one.evidence, _MOST):.0%}",
+            f"{min(one.evidence, 9.99):.0%}",  # more is an alarm anyway
         )
         for statement, one in worst.items()
     ]
-    show_table("", ("status", "rule", "so far", "bound", "its rows", "evidence"), lines)
+    yield Grid(("status", "rule", "so far", "bound", "its rows", "evidence"), lines)
     for statement, one in worst.items():
         if one.reason:
-            tell(f"{statement}: {one.reason}")
+            yield f"{statement}: {one.reason}"
             continue
         if one.rule != statement and one.evidence > 0:
-            tell(f"{statement}: most evidence against {one.rule}")
+            yield f"{statement}: most evidence against {one.rule}"
         if one.since is not None:
-            tell(f"{statement}: {one.status}, alarm at row {one.since:,}; {format_interval(one)}")
+            yield f"{statement}: {one.status}, alarm at row {one.since:,}; {format_interval(one)}"
     beyond = any(one.since is None and one.is_beyond for one in worst.values())
     aside = " (a rate beyond its bound may be chance until then)" if beyond else ""
-    tell(f"{format_headline(monitor)}; an alarm is 100 % of evidence{aside}", style="bold")
+    yield make_plain(f"{format_headline(monitor)}; an alarm is 100 % of evidence{aside}", "bold")
     remark(format_terms(monitor))
-    tell(f"state: {state}")
+    yield f"state: {state}"

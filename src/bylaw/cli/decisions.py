@@ -1,0 +1,365 @@
+"""Decisions of batches of rows, and how they are written to columns and read from them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.compute
+from numpy.typing import NDArray
+from pyarrow import types
+
+from bylaw._base.typing import Value
+from bylaw.cli.inputs import Previous, list_group_values, open_table
+from bylaw.data import table_files
+from bylaw.data.arrays import as_vector
+from bylaw.data.background_io import read_ahead, write_behind
+from bylaw.data.column_roles import Roles
+from bylaw.data.table_files import TableFile, check_unchanged, look_at
+from bylaw.data.text_values import match_value
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.policy.id_hashes import hash_ids
+from bylaw.policy.policy import Policy
+from bylaw.policy.row_maps import as_one_type
+
+_BETWEEN = ";"  # labels of a set, where a table has no lists
+MAX_KEYS = 2**25  # hashes of ids in memory at once: a quarter of a gigabyte, and as much to sort them
+
+
+class DecisionColumn:
+    """How decisions are written to a column of a table, and read from one.
+
+    An action is written as itself, or as text if actions have several types, as with numbers and "reject". A
+    set of labels is written as a list, or as text with semicolons between them.
+
+    Parameters
+    ----------
+    policy : Policy
+        what decides.
+    as_text : bool
+        whether the table has no lists, as in a CSV file.
+    """
+
+    def __init__(self, policy: Policy, *, as_text: bool = False) -> None:
+        self.actions: Sequence[Value] = policy.actions
+        self.sets = not policy.action_space.exclusive
+        self.as_text = as_text
+        if as_text and self.sets and (mixed := [label for label in self.actions if _BETWEEN in str(label)]):
+            raise OptionError(
+                f"the label {mixed[0]!r} has a semicolon, which stands between the labels of a set in a CSV "
+                "file: write .parquet, .arrow or .jsonl"
+            )
+
+    @property
+    def arrow_type(self) -> Any:
+        single = pyarrow.array(as_one_type(self.actions)).type
+        if not self.sets:
+            return single
+        return pyarrow.string() if self.as_text else pyarrow.list_(single)
+
+    def write(self, decisions: NDArray[Any]) -> Any:
+        """Return an Arrow array of positions of actions, (n_rows,), or of membership, (n_rows, n_labels)."""
+        values = as_one_type(self.actions)
+        if not self.sets:
+            return pyarrow.array(values).take(pyarrow.array(decisions))
+        sets = [np.array(values, dtype=object)[row].tolist() for row in decisions]
+        return pyarrow.array(
+            [_BETWEEN.join(map(str, row)) for row in sets] if self.as_text else sets, self.arrow_type
+        )
+
+    def read(self, values: Sequence[Any]) -> NDArray[Any]:
+        """Return actions, (n_rows,), or membership, (n_rows, n_labels), of what was written."""
+        if None in values:
+            raise EvidenceError(f"there is no decision in row {values.index(None)}")
+        texts = {text: action for action in self.actions for text in _list_texts(action)}
+        texts |= {str(action): action for action in self.actions}  # its own text goes first
+        if not self.sets:
+            return np.array([texts.get(str(value), value) for value in values], dtype=object)
+        lists = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]
+        rows = [{str(label) for label in row if label != ""} for row in lists]
+        if unknown := set().union(*rows) - set(texts):
+            raise EvidenceError(f"{min(unknown)!r} is no label of the policy")
+        sets = [{texts[text] for text in row} for row in rows]
+        return np.array([[label in row for label in self.actions] for row in sets])
+
+    def name(self, decision: Any) -> Any:
+        """Return the action at a position, or the labels of a set."""
+        if not self.sets:
+            return self.actions[decision]
+        return [label for label, inside in zip(self.actions, decision, strict=True) if inside]
+
+
+def _list_texts(action: Value) -> Iterator[str]:
+    """Yield other texts of an action in a CSV file: true for True, 1 for 1.0."""
+    if isinstance(action, bool):
+        yield str(action).lower()
+    elif isinstance(action, float) and action.is_integer():
+        yield str(int(action))
+
+
+def read_decisions(table: Path, column: str, policy: Policy, reading: Any) -> Any:
+    """Return the decisions in a column of a table, in the actions of the policy."""
+    values = reading.read(TableFile(table, text=(column,)), [column])[column].to_pylist()
+    try:
+        return DecisionColumn(policy).read(values)
+    except EvidenceError as problem:
+        problem.add_place(f"{table}, {column}")
+        raise
+
+
+@dataclass
+class Decider:
+    """Decides batches of rows, and counts rows of groups that the policy never saw."""
+
+    policy: Policy
+    roles: Roles
+    column: DecisionColumn
+    key: str | None
+    probabilities: bool  # whether they are written, too
+    keep: tuple[str, ...]  # other columns that are written as they are
+    previous: Previous | None  # whose decisions count as unchanged
+    refers: bool  # whether rows of groups that were never seen are referred; else they are refused
+    unseen: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.roles.id is None:
+            raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
+        if self.roles.id == "decision":
+            raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
+        if self.refers and not self._known:
+            raise OptionError("--unseen has no effect: the policy decides without values of groups")
+        if self.refers and self.policy.action_space.reject_position is None:
+            raise OptionError(
+                "--unseen refer: the policy has no rejection to refer rows with; its decisions are "
+                f"{list(self.policy.actions)}. Use --unseen fail, or fit it with a rule on rejected()"
+            )
+
+    @property
+    def id(self) -> str:
+        return self.roles.id or ""
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are read."""
+        return list(dict.fromkeys([self.id, *self.keep, *self.roles.needed]))
+
+    @property
+    def _known(self) -> dict[str, Sequence[Value]]:
+        """Columns of values of groups, with those that the policy was fitted on."""
+        values, columns = list_group_values(self.policy), self.roles.columns.groups
+        return {columns[n]: v for n, v in values.items() if isinstance(columns.get(n), str)}
+
+    def _list_probabilities(self) -> list[str]:
+        """Return the columns of probabilities; no pattern of the scores that are read, p_*, matches them."""
+        return [f"decision_p_{action}" for action in self.policy.actions if self.probabilities]
+
+    def open(self, table: Path) -> TableFile:
+        """Return a table of these columns; raise an error if a column to keep is not in it."""
+        file = open_table(table, self.roles, list_group_values(self.policy), self.keep)
+        taken = [self.id, "decision", *self._list_probabilities()]
+        for name in self.keep:
+            if name not in file.names:
+                raise OptionError(f"--keep {name}: {table} has no column {name!r}; it has {file.names}")
+            if name in taken:
+                raise OptionError(f"--keep {name}: the output has a column {name!r} anyway")
+            taken.append(name)
+        if not self.refers:
+            return file
+        others = {name: values for name, values in file.values.items() if name not in self._known}
+        return replace(file, text=[*file.text, *self._known], values=others)
+
+    def make_schema(self, given: Any) -> Any:
+        """Return the schema of the output: ids, decisions, their probabilities, and columns that are kept."""
+        kept = [pyarrow.field(name, self._find_type(given.field(name))) for name in (self.id, *self.keep)]
+        fields = [kept[0], pyarrow.field("decision", self.column.arrow_type)]
+        fields += [pyarrow.field(name, pyarrow.float64()) for name in self._list_probabilities()]
+        return pyarrow.schema([*fields, *kept[1:]])
+
+    def _find_type(self, field: Any) -> Any:
+        """Return what a column is written as: values, where it came as codes of them."""
+        if self.column.as_text and types.is_nested(field.type):
+            raise OptionError(
+                f"--keep {field.name}: a CSV file has no {field.type}; write .parquet or .jsonl"
+            )
+        return field.type.value_type if types.is_dictionary(field.type) else field.type
+
+    def decide(self, batch: Any) -> Any:
+        """Return a record batch of decisions."""
+        schema = self.make_schema(batch.schema)
+        ids, *kept = (batch.column(name).cast(schema.field(name).type) for name in (self.id, *self.keep))
+        batch, unseen = self._replace_unseen(batch)
+        evidence = self.roles.columns.evidence(batch)
+        evidence = evidence if self.previous is None else self.previous.mark(evidence, ids)
+        positions = self.policy.decide_positions(evidence, ids=ids, key=self.key)
+        place = self.policy.action_space.reject_position or 0
+        if unseen is not None:
+            positions = np.where(unseen, place, positions)
+        columns = [ids, self.column.write(positions)]
+        if self.probabilities:
+            chances = self.policy.probabilities(evidence)
+            if unseen is not None:
+                chances = np.where(unseen[:, None], np.arange(chances.shape[1]) == place, chances)
+            columns += [pyarrow.array(chance.astype(np.float64)) for chance in chances.T]
+        return pyarrow.record_batch([*columns, *kept], schema=schema)
+
+    def _replace_unseen(self, batch: Any) -> tuple[Any, Any]:
+        """Return the rows with some known value in place of those that were never seen, and which rows these
+        are, (n_rows,); None if rows are not referred."""
+        if not self.refers:
+            return batch, None
+        unseen = np.zeros(len(batch), dtype=bool)
+        for name, known in self._known.items():
+            codes = batch.column(name)
+            codes = codes if types.is_dictionary(codes.type) else codes.dictionary_encode()
+            found = [_match(value, known) for value in codes.dictionary.to_pylist()]
+            strange = pyarrow.array([value is None for value in found], pyarrow.bool_())
+            # A missing value is not replaced, and evidence refuses it.
+            unseen |= strange.take(codes.indices).fill_null(False).to_numpy(zero_copy_only=False)
+            values = pyarrow.array([known[0] if value is None else value for value in found])
+            column = values.take(codes.indices) if found else codes
+            batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+        self.unseen += int(unseen.sum())
+        return batch, unseen
+
+
+def _match(value: Any, known: Sequence[Value]) -> Value | None:
+    """Return which of the known values a cell holds, as itself or as text."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return match_value(value, known)
+    return next((one for one in known if one == value), None)
+
+
+def write_decisions(
+    decider: Decider,
+    files: Sequence[TableFile],
+    output: Path,
+    advance: Callable[[int], None],
+    *,
+    repeated: bool,
+    empty: bool = False,
+) -> int:
+    """Write the decisions of all rows to a file, and return how many there are.
+
+    Parameters
+    ----------
+    decider : Decider
+    files : sequence of TableFile
+        the rows.
+    output : Path
+        the file.
+    advance : callable
+        called with the number of rows of each batch.
+    repeated : bool
+        whether an id may be in several rows.
+    empty : bool
+        whether there may be no rows.
+    """
+    order = IdOrder()
+    with contextlib.ExitStack() as stack:
+        pieces = stack.enter_context(read_ahead(_read_files(files, decider.names)))
+        first = next(pieces, None)
+        if first is None and not empty:
+            raise EvidenceError(f"{files[0].path}{' and others have' if files[1:] else ' has'} no rows")
+        given = files[0].read(decider.names).schema if first is None else first[1].schema
+        append = stack.enter_context(table_files.open_writer(output, decider.make_schema(given)))
+        write = stack.enter_context(write_behind(append))
+        for place, batch in chain([] if first is None else [first], pieces):
+            try:
+                decided = decider.decide(batch)
+            except EvidenceError as problem:
+                problem.add_place(place)
+                raise
+            write(decided)
+            order.add(batch.column(decider.id))
+            advance(len(batch))
+        if decider.policy.lottery and not (order.rises or repeated):
+            refuse_repeated(files, decider.id, order.rows)  # before the output appears
+    return order.rows
+
+
+def _read_files(files: Sequence[TableFile], names: Sequence[str]) -> Generator[tuple[str, Any], None, None]:
+    """Yield the batches of one file after the other with their places; raise if a file changes meanwhile."""
+    for file in files:
+        state, row = look_at(file.path), 0
+        for batch in file.batches(names):
+            if len(batch):
+                yield f"{file.path}, from row {row:,} on", batch
+            row += len(batch)
+        check_unchanged(file.path, state)
+
+
+class IdOrder:
+    """Whether ids rise from row to row, as most do: then none is there twice, and nothing is kept."""
+
+    def __init__(self) -> None:
+        self.rises, self.last, self.rows = True, None, 0
+
+    def add(self, ids: Any) -> None:
+        """Note the next ids, an Arrow array."""
+        self.rows += len(ids)
+        if not self.rises or not len(ids):
+            return
+        values = ids.cast(ids.type.value_type) if types.is_dictionary(ids.type) else ids
+        first, last = values[0].as_py(), values[-1].as_py()
+        self.rises = first is not None and (
+            self.last is None or (type(first) is type(self.last) and first > self.last)
+        )
+        if self.rises:
+            above = pyarrow.compute.call_function("greater", [values[1:], values[:-1]])
+            self.rises = not above.null_count and bool(above.to_numpy(zero_copy_only=False).all())
+        self.last = last
+
+
+def refuse_repeated(files: Sequence[TableFile], column: str, n_rows: int) -> None:
+    """Raise an error that names an id that is in several rows of these files, if there is one.
+
+    The ids are read as often as it takes to hold a part of their hashes in memory.
+    """
+    n_parts = max(-(-n_rows // MAX_KEYS), 1)
+    for part in range(n_parts):
+        chosen = [keys[keys % np.uint64(n_parts) == part] for _, keys in _read_keys(files, column)]
+        key = _find_repeated(np.concatenate(chosen)) if chosen else None
+        if key is None:
+            continue
+        count, value = 0, None
+        for ids, keys in _read_keys(files, column):
+            rows = np.flatnonzero(keys == key)
+            count += len(rows)
+            value = ids[int(rows[0])].as_py() if value is None and len(rows) else value
+        raise OptionError(
+            f"the id {value!r} in the column {column!r} is that of {count:,} rows; give each row an id of "
+            "its own, or pass --repeated-ids if such rows shall share their draw"
+        )
+
+
+def check_ids(ids: Any) -> None:
+    """Raise an error if an id in memory is in several rows."""
+    vector = as_vector(ids, "ids")
+    keys = hash_ids(vector, "", "")[:, 0]
+    if (key := _find_repeated(keys)) is not None:
+        value = vector[keys == key].tolist()[0]
+        raise OptionError(f"the id {value!r} is in several rows; give each row an id of its own")
+
+
+def _find_repeated(keys: NDArray[np.uint64]) -> np.uint64 | None:
+    """Return a hash that is there more than once, if there is one."""
+    ordered = np.sort(keys)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    return twice[0] if len(twice) else None
+
+
+def _read_keys(files: Sequence[TableFile], column: str) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
+    """Yield ids and their hashes, batch by batch."""
+    for file in files:
+        for batch in file.batches([column]):
+            if len(batch):
+                ids = batch.column(column)
+                yield ids, hash_ids(as_vector(ids, "ids"), "", "")[:, 0]

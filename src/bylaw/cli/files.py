@@ -1,0 +1,156 @@
+"""Files that a command reads and writes, and `-`, standard input and output.
+
+Tables on standard input and output go through files of a private folder: most formats cannot be read in one
+go, and so nothing is written to a pipe unless the command succeeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from bylaw.cli.console import print_at_end
+from bylaw.cli.options import FORMATS
+from bylaw.errors import BylawError, OptionError
+
+STREAM = Path("-")
+
+
+def open_tables(
+    context: typer.Context,
+    table: Path | None,
+    output: Path | None = None,
+    *,
+    parts: bool = False,
+    **others: Path | None,
+) -> list[Any]:
+    """Return the files of the tables that a command reads, until it ends.
+
+    Standard input is copied to a file. The options --delimiter and --format of the command are checked, and
+    CSV files are read with that delimiter.
+
+    Parameters
+    ----------
+    context : typer.Context
+        the call of the command.
+    table : Path, optional
+        its table.
+    output : Path, optional
+        where the command writes a table in the format of --format, too.
+    parts : bool
+        whether it writes a folder of tables, in the format of --format.
+    **others : Path
+        its other tables, by the names of their options.
+    """
+    from bylaw.data.table_files import read_with_delimiter
+
+    format_, tables = context.params.get("format_"), {"the table": table}
+    tables |= {f"--{name.replace('_', '-')}": path for name, path in others.items()}
+    read = [name for name, path in tables.items() if path == STREAM]
+    if len(read) > 1:
+        raise OptionError(
+            f"{read[0]} and {read[1]} are both -, and standard input can be read once: give one as a file"
+        )
+    streams = [*(["input"] if read else []), *(["output"] if output == STREAM else [])]
+    if format_ is not None and format_ not in FORMATS:
+        raise OptionError(f"--format is one of {', '.join(FORMATS)}, not {format_!r}")
+    if format_ is not None and not (streams or parts):
+        raise OptionError("--format has no effect without -: names of files tell their format")
+    if streams and format_ is None:
+        raise OptionError(
+            f"the format of standard {streams[0]} cannot be told: add --format {', '.join(FORMATS)}"
+        )
+    if context.params.get("delimiter") is not None:
+        context.with_resource(read_with_delimiter(context.params["delimiter"]))
+    if read:
+        folder = Path(context.with_resource(tempfile.TemporaryDirectory(prefix="bylaw-")))
+        tables[read[0]] = path = folder / f"standard-input.{format_}"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+    return list(tables.values())
+
+
+def check_outputs(
+    output: Path | None, inputs: Sequence[Path | None], *others: Path | None, as_json: bool = False
+) -> None:
+    """Raise an error if a command cannot write its files, or would write over what it reads or writes.
+
+    Parameters
+    ----------
+    output : Path, optional
+        where the result goes, by -o; it alone can be standard output.
+    inputs : sequence of Path, optional
+        what the command reads.
+    *others : Path, optional
+        what else it writes.
+    as_json : bool
+        whether standard output has JSON.
+    """
+    from bylaw.data.table_files import is_many, would_read
+
+    if as_json and output == STREAM:
+        raise OptionError("--json and -o - would both write to standard output; choose one")
+    if STREAM in others:
+        raise OptionError("only -o can be -, standard output; write the other to a file")
+    given = [path for path in inputs if path is not None]
+    known = [_resolve(path) for path in given]
+    for path in [path for path in (output, *others) if path not in (None, STREAM)]:
+        if not path.parent.is_dir():
+            raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
+        if _resolve(path) in known:
+            raise OptionError(f"{path} is an input or another output of this command; choose another name")
+        for table in given:
+            if is_many(table) and would_read(table, path):
+                raise OptionError(
+                    f"{path} is among the files of {table}: the next run would read it; write it elsewhere"
+                )
+        known.append(_resolve(path))
+
+
+def _resolve(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        raise OptionError(f"{path} is a link that leads nowhere") from None
+
+
+@contextlib.contextmanager
+def open_output(output: Path, suffix: str) -> Iterator[Path]:
+    """Yield the file to write. That of standard output is printed if the block succeeds."""
+    if output != STREAM:
+        yield output
+        return
+    with tempfile.TemporaryDirectory(prefix="bylaw-") as folder:
+        target = Path(folder) / f"standard-output{suffix}"
+        with print_at_end(target):
+            yield target
+
+
+def name_output(output: Path) -> str:
+    """Return the name of an output for people."""
+    return "standard output" if output == STREAM else str(output)
+
+
+@contextlib.contextmanager
+def name_saved(output: Path) -> Iterator[None]:
+    """Note in errors of a report that the policy is saved already: they do not lose the solve."""
+    saved = "no policy is printed, since" if output == STREAM else f"the policy is saved as {output}, but"
+    try:
+        yield
+    except (BylawError, OSError) as problem:
+        raise BylawError(
+            f"{saved} its report failed: {getattr(problem, 'message', problem)}",
+            getattr(problem, "remedy", None),
+        ) from problem
+    except Exception as fault:
+        raise BylawError(
+            f"{saved} its report failed by a fault in bylaw; please report it\n{traceback.format_exc()}"
+        ) from fault
