@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from bylaw._base.validation import check_number
-from bylaw.auditing.costs import Costs, compare_costs, is_observed, measure_referred
 from bylaw.cli.column_flags import Flags, parse_pairs
 from bylaw.cli.console import remark
 from bylaw.cli.decision_columns import make_decision_column
@@ -29,6 +28,7 @@ from bylaw.fitting.solve import solve_without_rules
 from bylaw.language.expressions import CHANGED, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.testing import Costs, compare_costs, is_observed, measure_referred
 
 _READING = Reading()
 _MOST_CLASSES = 20  # of which some are named in an error

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bylaw.auditing.costs import is_observed
-from bylaw.auditing.scanned_costs import compare_scanned_costs
 from bylaw.backends.scan import Scan, Watcher, scan
 from bylaw.cli.column_flags import Flags
 from bylaw.cli.console import remark
@@ -21,6 +19,7 @@ from bylaw.data.table_files import name_table
 from bylaw.errors import OptionError
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.testing import compare_scanned_costs, is_observed
 
 SAMPLE_ROWS = 1_000_000  # of a report
 

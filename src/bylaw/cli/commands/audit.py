@@ -19,8 +19,8 @@ from bylaw.cli.remedies import describe_problem, word_for_shell
 from bylaw.errors import EvidenceError, OptionError, Remedy, join_remedy
 
 if TYPE_CHECKING:
-    from bylaw.auditing.audit import Audit, RuleAudit
     from bylaw.cli.rules_file import RulesFile
+    from bylaw.testing import Audit, RuleAudit
 
 _EXIT = {  # and undecided for the others
     "certified": ExitCode.SUCCESS,
@@ -95,7 +95,6 @@ def run_audit(
 
       bylaw audit policy.json 'logs/2024-*.parquet' --label y --sample 1000000
     """
-    from bylaw.auditing.audit import audit
     from bylaw.cli.inputs import (
         find_policy_roles,
         join_problems,
@@ -107,6 +106,7 @@ def run_audit(
         read_rows,
     )
     from bylaw.policy.policy import Policy
+    from bylaw.testing import audit
 
     judging, reading = _check_judging(confidence, method, fitted_rows), options.make_reading(sample, seed)
     chosen = Policy.load(policy)
@@ -167,7 +167,7 @@ def read_others(rules: Path | None, rule: list[str] | None) -> RulesFile | None:
 def _check_judging(confidence: float | None, method: str | None, fitted_rows: str) -> dict[str, Any]:
     """How to judge, checked before anything is read."""
     from bylaw._base.validation import check_choice
-    from bylaw.auditing.confidence_bounds import METHODS
+    from bylaw.testing import METHODS
 
     return {
         "confidence": options.check_confidence(confidence),
@@ -178,8 +178,7 @@ def _check_judging(confidence: float | None, method: str | None, fitted_rows: st
 
 def _show_audit(found: Audit, statements: Mapping[str, str]) -> None:
     """Each rule or family as it was stated, with its worst member."""
-    from bylaw.auditing.costs import format_referred
-    from bylaw.auditing.formatting import describe_bounds, describe_cost, describe_need
+    from bylaw.testing import describe_bounds, describe_cost, describe_need, format_referred
 
     families: dict[str, list[RuleAudit]] = {}
     for rule in found.shown.rules:

@@ -247,9 +247,9 @@ def _show_json(policy: Policy, rows: Rows, measured: Measured, output: Path, rep
 
 
 def _show_text(policy: Policy, rows: Rows, measured: Measured, output: Path, report: Path | None) -> None:
-    from bylaw.auditing.costs import format_referred
     from bylaw.cli.price_words import word_price, word_saving
     from bylaw.report.sentences import write_sentence
+    from bylaw.testing import format_referred
 
     how = "observed" if measured.observed else "predicted"
     referred = format_referred(measured.referred)

@@ -19,9 +19,9 @@ from bylaw.cli.standard_streams import check_output, find_file, name_output, ope
 from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError
 
 if TYPE_CHECKING:
-    from bylaw.auditing.comparison import Comparison
     from bylaw.data.column_roles import Roles
     from bylaw.policy.policy import Policy
+    from bylaw.testing import Comparison
 
 
 @takes_columns(
@@ -77,7 +77,6 @@ def run_refit(
 
       bylaw refit policy.json new.parquet --churn 0.05 --certify held.parquet -o policy2.json
     """
-    from bylaw.auditing.comparison import compare_policies
     from bylaw.cli.commands.audit import read_others
     from bylaw.cli.inputs import (
         check_outputs,
@@ -91,6 +90,7 @@ def run_refit(
     from bylaw.data.table_files import name_table
     from bylaw.fitting.refit import refit
     from bylaw.policy.policy import Policy
+    from bylaw.testing import compare_policies
 
     check_output(output, as_json)
     check_outputs([find_file(output), report], [policy, table, rules, certify, previous])

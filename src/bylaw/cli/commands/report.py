@@ -64,8 +64,8 @@ def run_report(
         read_outcomes,
         read_rows,
     )
-    from bylaw.monitoring.monitor import Monitor
     from bylaw.policy.policy import Policy
+    from bylaw.testing import Monitor
 
     check_outputs([find_file(output)], [policy, table, held_out, watch])
     if held_out is None:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from bylaw.cli.inputs import Previous
     from bylaw.data.evidence import Evidence
     from bylaw.language.problem import Problem
-    from bylaw.monitoring.monitor import Monitor
-    from bylaw.monitoring.rule_watch import RuleWatch
     from bylaw.policy.policy import Policy
+    from bylaw.testing import Monitor, RuleWatch
 
 _NAMED = 16  # digits of a hash
 _EVER = 0.05
@@ -164,7 +163,7 @@ def _open_state(
 ) -> Monitor:
     """That of an earlier run, or a new one; `blind` if nothing is known of changed decisions."""
     from bylaw.fitting.refit import counts_changes
-    from bylaw.monitoring.monitor import Monitor
+    from bylaw.testing import Monitor
 
     if not state.exists():
         if late:
@@ -217,7 +216,7 @@ def _make_monitor(
     table."""
     from bylaw.cli.commands.audit import read_others
     from bylaw.cli.inputs import find_policy_roles, list_group_values, parse_limits, read_rows
-    from bylaw.monitoring.monitor import Monitor
+    from bylaw.testing import Monitor
 
     others = read_others(settings["--rules"], settings["--rule"])
     problem = policy.problem if others is None else others.problem
@@ -371,7 +370,7 @@ def _draw(monitor: Monitor, path: Path, min_cell: int) -> None:
 
 def _show_text(monitor: Monitor, state: Path, min_cell: int) -> None:
     """Each rule or family as it was stated, by its worst member."""
-    from bylaw.monitoring.formatting import format_headline, format_interval, format_terms, sort_rules
+    from bylaw.testing import format_headline, format_interval, format_terms, sort_rules
 
     worst: dict[str, RuleWatch] = {}
     for one in sort_rules(monitor, min_cell):
