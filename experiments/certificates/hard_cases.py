@@ -18,9 +18,10 @@ import numpy as np
 from experiments.data import save
 
 from bylaw import Evidence, Problem, error, solve
-from bylaw.auditing.hypotheses import HeldOutSample, Hypothesis, HypothesisTest
 from bylaw.data.outcomes import observe
 from bylaw.language.expressions import Rule
+from bylaw.testing import HeldOutSample, HypothesisTest
+from bylaw.testing._hypotheses import Hypothesis
 
 HERE = Path(__file__).parent
 DELTA, HEAVY, HEAVY_SHARE = 0.05, 100.0, 0.003

@@ -17,8 +17,9 @@ import numpy as np
 from experiments.data import save
 from scipy.stats import norm
 
-from bylaw.auditing.confidence_bounds import METHODS, make_test
-from bylaw.auditing.samples import Sample
+from bylaw.testing import METHODS
+from bylaw.testing._confidence_bounds import make_test
+from bylaw.testing._samples import Sample
 
 HERE = Path(__file__).parent
 DELTA = 0.05

@@ -32,9 +32,9 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.auditing.confidence_bounds import make_test
-from bylaw.auditing.samples import Sample
 from bylaw.fitting.ratio_rules import RatioRules
+from bylaw.testing._confidence_bounds import make_test
+from bylaw.testing._samples import Sample
 
 HERE = Path(__file__).parent
 DELTA = 0.05

@@ -30,9 +30,10 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.auditing.hypotheses import HeldOutSample, Hypothesis, HypothesisTest
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.language.expressions import Rate
+from bylaw.testing import HeldOutSample, HypothesisTest
+from bylaw.testing._hypotheses import Hypothesis
 
 HERE = Path(__file__).parent
 DELTA = 0.05

@@ -26,7 +26,7 @@ from experiments.monitoring.validity import EVER, RUN_LENGTH, find_factors
 from scipy.special import rel_entr
 
 from bylaw import Evidence, Monitor, Policy, Problem, demographic_parity, equalized_odds, error, solve
-from bylaw.monitoring.wealth import Wealth
+from bylaw.testing._wealth import Wealth
 
 HERE = Path(__file__).parent
 QUIET_ROWS = 10_000

@@ -22,9 +22,9 @@ import numpy as np
 from experiments.data import save
 
 from bylaw import Evidence, Monitor, Policy, Problem, error, miscoverage, rejected, size, solve
-from bylaw.monitoring.watched_rows import WatchedRows
-from bylaw.monitoring.watched_rule import RuleState, WatchedRule
-from bylaw.monitoring.wealth import Wealth
+from bylaw.testing._watched_rows import WatchedRows
+from bylaw.testing._watched_rule import RuleState, WatchedRule
+from bylaw.testing._wealth import Wealth
 
 HERE = Path(__file__).parent
 EVER, RUN_LENGTH = 0.05, 100_000

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bylaw._base.show_versions import show_versions
-    from bylaw.auditing.audit import Audit, audit
-    from bylaw.auditing.verdicts import RuleAudit, Verdict
     from bylaw.backends.scan import Scan, scan
     from bylaw.data.columns import Columns
     from bylaw.data.evidence import Evidence
@@ -65,10 +63,9 @@ if TYPE_CHECKING:
         size,
     )
     from bylaw.language.worst import worst
-    from bylaw.monitoring.monitor import Monitor
-    from bylaw.monitoring.rule_watch import RuleWatch, Watch
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
+    from bylaw.testing import Audit, Monitor, RuleAudit, RuleWatch, Verdict, Watch, audit
 
 __version__ = "0.2.0"
 
@@ -144,8 +141,6 @@ __all__ = [
 
 _MODULES = {
     "bylaw._base.show_versions": "show_versions",
-    "bylaw.auditing.audit": "Audit audit",
-    "bylaw.auditing.verdicts": "RuleAudit Verdict",
     "bylaw.backends.scan": "Scan scan",
     "bylaw.data.columns": "Columns",
     "bylaw.data.evidence": "Evidence",
@@ -174,10 +169,9 @@ _MODULES = {
         "recall rejected selected size"
     ),
     "bylaw.language.worst": "worst",
-    "bylaw.monitoring.monitor": "Monitor",
-    "bylaw.monitoring.rule_watch": "RuleWatch Watch",
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",
+    "bylaw.testing": "Audit Monitor RuleAudit RuleWatch Verdict Watch audit",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -233,7 +233,7 @@ def test_nothing_that_is_read_is_written_over(arguments, policy, folder, bylaw):
 
 
 def test_a_fault_is_no_verdict(policy, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.auditing.audit.audit", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("bylaw.testing.audit", lambda *_, **__: 1 / 0)
     answer = bylaw("audit", "policy.json", "new.parquet")
     assert answer.code == 3
     assert "ZeroDivisionError" in answer.err

@@ -28,11 +28,11 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.auditing.audit import Verdict
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.solvers.linear_program import exact_policy
+from bylaw.testing import Verdict
 
 EXPERTS = ["approve", "deny", "junior", "senior"]
 OPTIONS = ("small", "mid", "large")

@@ -22,7 +22,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.auditing.comparison import compare_policies
+from bylaw.testing import compare_policies
 from helpers.reference import Reference
 from helpers.scored import people
 

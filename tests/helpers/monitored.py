@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bylaw import Evidence, Policy, Problem, custom, error, miscoverage, rejected, size, solve
-from bylaw.monitoring.state_files import _pack_rows, _to_dict
+from bylaw.testing._state_files import _pack_rows, _to_dict
 
 CLASSES = ["no", "yes"]
 

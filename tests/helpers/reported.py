@@ -22,8 +22,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.auditing.comparison import compare_policies
 from bylaw.report import report
+from bylaw.testing import compare_policies
 from helpers.scored import people
 
 HOSTILE = "<script>alert(1)</script>\"'&"

@@ -33,7 +33,6 @@ from bylaw import (
 )
 from bylaw._base.scales import Scale
 from bylaw.data.outcomes import observe
-from bylaw.monitoring.watched_rule import Point
 from bylaw.report import report
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.cost_curves import trace_curves
@@ -41,6 +40,7 @@ from bylaw.report.number_format import format_count, format_percent, format_poin
 from bylaw.report.rows import make_report_rows
 from bylaw.report.sections.watch import _draw_evidence
 from bylaw.solvers.full_batch import FullBatch
+from bylaw.testing._watched_rule import Point
 from helpers.reported import (
     HOSTILE,
     WHEN,

@@ -8,7 +8,6 @@ import pytest
 
 from bylaw import rejected, selected
 from bylaw._base.scales import Scale, fit_scale
-from bylaw.auditing.audit import Verdict
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.colors import DARK, LIGHT
 from bylaw.report.cost_curves import Curve
@@ -23,6 +22,7 @@ from bylaw.report.svg_charts import (
     draw_track,
     draw_track_axis,
 )
+from bylaw.testing import Verdict
 from helpers.reported import parsed
 
 

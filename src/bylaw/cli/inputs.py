@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bylaw._base.validation import check_number
-from bylaw.auditing.costs import Costs, compare_costs, is_observed, measure_referred
-from bylaw.auditing.scanned_costs import compare_scanned_costs
 from bylaw.backends import scan
 from bylaw.backends.files import TableFiles
 from bylaw.cli.console import remark, show_passes
@@ -27,6 +25,7 @@ from bylaw.fitting.solve import solve_without_rules
 from bylaw.language.expressions import CHANGED
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.testing import Costs, compare_costs, compare_scanned_costs, is_observed, measure_referred
 
 SAMPLE_ROWS = 1_000_000  # of a report on rows that are scanned
 

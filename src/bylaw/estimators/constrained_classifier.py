@@ -28,7 +28,6 @@ from bylaw._base.validation import (
     check_positive,
     check_whole,
 )
-from bylaw.auditing.audit import Audit, audit
 from bylaw.calibration.calibration import CHOICES
 from bylaw.calibration.maps import METHODS
 from bylaw.data.arrays import check_alignment
@@ -71,6 +70,7 @@ from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
+from bylaw.testing import Audit, audit
 
 if TYPE_CHECKING:
     from bylaw.report import Report

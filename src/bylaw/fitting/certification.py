@@ -18,15 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.auditing.hypotheses import (
-    MOST_ROWS,
-    HeldOutSample,
-    HypothesisTest,
-    Untestable,
-    check_limits,
-    check_weight,
-)
-from bylaw.auditing.looks import warn_of_copies
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Restate, as_stated
@@ -37,6 +28,15 @@ from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
+from bylaw.testing import (
+    MOST_ROWS,
+    HeldOutSample,
+    HypothesisTest,
+    Untestable,
+    check_limits,
+    check_weight,
+    warn_of_copies,
+)
 
 _MARGINS = np.arange(6.0, 0.1, -0.25).tolist()  # in standard errors, from the most cautious policy on
 # Margins of ratio rules, which cannot be too wide: in steps of 3/4, beyond 9 of 32 %. Each takes a fit.

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from bylaw._base.validation import CONFIDENCE, check_fraction
-from bylaw.auditing.costs import add_changes
-from bylaw.auditing.hypotheses import HeldOutSample, HypothesisTest, Untestable
 from bylaw.calibration.calibration import calibrate_held_out
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import KNOWN, HeldOut, observe
@@ -21,6 +19,7 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.rates import custom
 from bylaw.policy.policy import Policy
+from bylaw.testing import HeldOutSample, HypothesisTest, Untestable, add_changes
 
 
 def refit(

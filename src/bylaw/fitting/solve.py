@@ -12,7 +12,6 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import CONFIDENCE, check_fraction, check_margin, check_positive
-from bylaw.auditing.costs import find_without_rules
 from bylaw.backends.database import PULL
 from bylaw.backends.databases import DatabaseScan
 from bylaw.backends.scan import Scan, read_rows
@@ -42,6 +41,7 @@ from bylaw.solvers.sgd import SGD
 from bylaw.solvers.sgd3 import SGD3
 from bylaw.solvers.stochastic import Stochastic
 from bylaw.solvers.stochastic_newton import StochasticNewton
+from bylaw.testing import find_without_rules
 
 SOLVERS: Mapping[str, Solver] = {
     "auto": FullBatch(),

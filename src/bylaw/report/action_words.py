@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.auditing.costs import is_observed
 from bylaw.formulation.row_rates import measure_rate
 from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, RejectSpace, SetSpace
 from bylaw.language.expressions import LABEL, Atom, Rate
@@ -27,6 +26,7 @@ from bylaw.report.number_format import (
     shorten,
 )
 from bylaw.report.sentences import describe_rate
+from bylaw.testing import is_observed
 
 if TYPE_CHECKING:
     from bylaw.report.rows import ReportRows

@@ -6,15 +6,22 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
-from bylaw.auditing.audit import Audit
-from bylaw.auditing.costs import find_predicted_costs, list_costs
-from bylaw.auditing.verdicts import RuleAudit, Verdict, find_worst, hide_numbers, judge_estimate
 from bylaw.data.evidence import count_effective
 from bylaw.data.outcomes import name_cost
 from bylaw.formulation.row_rates import compute_sizes
 from bylaw.language.expressions import LABEL, Rate, Ratio, Rule
 from bylaw.report.number_format import Unit, find_unit
 from bylaw.report.rows import ReportRows
+from bylaw.testing import (
+    Audit,
+    RuleAudit,
+    Verdict,
+    find_predicted_costs,
+    find_worst,
+    hide_numbers,
+    judge_estimate,
+    list_costs,
+)
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bylaw.auditing.audit import Audit
-from bylaw.auditing.comparison import Comparison
-from bylaw.auditing.costs import find_predicted_costs
-from bylaw.auditing.verdicts import Verdict, find_worst
 from bylaw.language.expressions import LABEL
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule
 from bylaw.language.worst import Objective
-from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.action_words import ActionWords
 from bylaw.report.bounded_rates import BoundedRate
@@ -22,6 +17,7 @@ from bylaw.report.markup import Html, tag
 from bylaw.report.number_format import format_count, join_words, pluralize
 from bylaw.report.rows import ReportRows
 from bylaw.report.sentences import describe_rate, write_sentence
+from bylaw.testing import Audit, Comparison, Monitor, Verdict, find_predicted_costs, find_worst
 
 _LOOKS = {
     Verdict.CERTIFIED: ("good", "✓"),

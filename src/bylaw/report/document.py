@@ -11,14 +11,11 @@ from typing import Any, Literal
 
 from bylaw._base.atomic_files import write_text
 from bylaw._base.validation import MIN_CELL, check_fraction, check_margin, check_min_cell
-from bylaw.auditing.audit import Audit, audit
-from bylaw.auditing.comparison import Comparison
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
 from bylaw.fitting.solve import solve_without_rules
-from bylaw.monitoring.monitor import Monitor
 from bylaw.policy.policy import Policy
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.context import ReportContext
@@ -37,6 +34,7 @@ from bylaw.report.sections.rules import write_rules, write_verdicts
 from bylaw.report.sections.statement import write_statement
 from bylaw.report.sections.summary import write_summary
 from bylaw.report.sections.watch import write_watch
+from bylaw.testing import Audit, Comparison, Monitor, audit
 
 _LEVELS, _FITTED_LEVELS = 21, 11  # of a frontier; where each is fitted to labels or groups, it takes longer
 _MOST_LEVELS = 200
@@ -147,7 +145,7 @@ def report(
     frontiers : list of Frontier, optional
         frontiers to show instead of computed ones, each over one rule of the policy; not with `levels`.
     comparison : Comparison, optional
-        with an earlier policy, from `bylaw.auditing.comparison.compare_policies`: both side by side.
+        with an earlier policy, from `bylaw.testing.compare_policies`: both side by side.
     monitor : Monitor, optional
         that watched the policy since: rates, confidence sequences and alarms over time.
     title : str

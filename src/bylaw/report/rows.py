@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
-from bylaw.auditing.audit import compute_random_share
-from bylaw.auditing.costs import Costs, compare_costs
-from bylaw.auditing.verdicts import list_hidden_rules
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import BylawError
@@ -30,6 +27,7 @@ from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.report.action_words import ActionWords, get_words
 from bylaw.report.number_format import pluralize
+from bylaw.testing import Costs, compare_costs, compute_random_share, list_hidden_rules
 
 _MOST_CELLS = 12  # groups of one partition
 _MOST_PARTITIONS = 6

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats
-from bylaw.auditing.costs import is_observed
-from bylaw.auditing.hypotheses import NEVER
-from bylaw.auditing.verdicts import TOLERANCE, describe_rule
 from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import BylawError
 from bylaw.formulation.row_rates import compute_row_rates, list_denominators, measure_rate, standard_error
@@ -29,6 +26,7 @@ from bylaw.language.worst import Objective
 from bylaw.report.number_format import find_objective_unit
 from bylaw.report.rows import Cell, Partition, ReportRows
 from bylaw.report.sentences import describe_rate, name_cost, write_price, write_sentence
+from bylaw.testing import NEVER, TOLERANCE, describe_rule, is_observed
 
 _NORMAL = 1.959963984540054  # standard errors on each side of an interval that is right 95 times in 100
 INTERVAL = "95 % intervals: 1.96 standard errors on each side"

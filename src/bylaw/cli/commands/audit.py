@@ -16,7 +16,7 @@ from bylaw.cli.remedies import describe_problem, word_for_shell
 from bylaw.errors import EvidenceError, Remedy, join_remedy
 
 if TYPE_CHECKING:
-    from bylaw.auditing.audit import Audit, RuleAudit
+    from bylaw.testing import Audit, RuleAudit
 
 _EXIT = {  # and undecided for the others
     "certified": ExitCode.SUCCESS,
@@ -90,13 +90,12 @@ def run_audit(
       bylaw audit policy.json 'logs/2024-*.parquet' --label y --sample 1000000
     """
     from bylaw._base.validation import check_choice
-    from bylaw.auditing.audit import audit
-    from bylaw.auditing.confidence_bounds import METHODS
     from bylaw.cli.decisions import read_decisions
     from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_outcomes, read_rows
     from bylaw.cli.policy_columns import find_policy_roles, join_problems
     from bylaw.cli.rules_file import read_other_rules
     from bylaw.policy.policy import Policy
+    from bylaw.testing import METHODS, audit
 
     judging = {
         "confidence": options.check_confidence(confidence),
@@ -141,8 +140,7 @@ def run_audit(
 
 def _describe(found: Audit, statements: Mapping[str, str]) -> Iterator[Any]:
     """Yield each rule or family as it was stated, with its worst member, and what holds of all."""
-    from bylaw.auditing.costs import format_referred
-    from bylaw.auditing.formatting import describe_bounds, describe_cost, describe_need
+    from bylaw.testing import describe_bounds, describe_cost, describe_need, format_referred
 
     families: dict[str, list[RuleAudit]] = {}
     for rule in found.shown.rules:

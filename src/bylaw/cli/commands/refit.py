@@ -16,7 +16,7 @@ from bylaw.cli.files import check_outputs, name_output, name_saved, open_output,
 from bylaw.errors import InfeasibleRulesError, UncertifiedError
 
 if TYPE_CHECKING:
-    from bylaw.auditing.comparison import Comparison
+    from bylaw.testing import Comparison
 
 
 def run_refit(
@@ -70,7 +70,6 @@ def run_refit(
 
       bylaw refit policy.json new.parquet --churn 0.05 --certify held.parquet -o policy2.json
     """
-    from bylaw.auditing.comparison import compare_policies
     from bylaw.cli.commands.report import write_report
     from bylaw.cli.decisions import check_ids
     from bylaw.cli.inputs import (
@@ -86,6 +85,7 @@ def run_refit(
     from bylaw.data.table_files import name_table
     from bylaw.fitting.refit import refit
     from bylaw.policy.policy import Policy
+    from bylaw.testing import compare_policies
 
     check_outputs(output, [policy, table, rules, certify, previous], report, as_json=as_json)
     if certify is None:

@@ -63,8 +63,8 @@ def run_report(
     from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_held_out, read_rows
     from bylaw.cli.policy_columns import find_policy_roles
     from bylaw.data.table_files import name_table
-    from bylaw.monitoring.monitor import Monitor
     from bylaw.policy.policy import Policy
+    from bylaw.testing import Monitor
 
     check_outputs(output, [policy, table, held_out, watch])
     if held_out is None:

@@ -18,9 +18,8 @@ from bylaw.errors import EvidenceError, OptionError
 if TYPE_CHECKING:
     from bylaw.cli.inputs import Previous
     from bylaw.cli.rules_file import RulesFile
-    from bylaw.monitoring.monitor import Monitor
-    from bylaw.monitoring.rule_watch import RuleWatch
     from bylaw.policy.policy import Policy
+    from bylaw.testing import Monitor, RuleWatch
 
 
 def run_watch(
@@ -178,7 +177,7 @@ def _load_monitor(
     """Return the monitor of an earlier run; what is stated again must be the same."""
     from bylaw.cli.inputs import parse_limits
     from bylaw.fitting.refit import counts_changes
-    from bylaw.monitoring.monitor import Monitor
+    from bylaw.testing import Monitor
 
     monitor = Monitor.load(state, policy)
     if blind and any(map(counts_changes, monitor.problem.rules)):
@@ -213,7 +212,7 @@ def _make_monitor(
     from bylaw.cli.inputs import list_group_values, parse_limits, read_rows
     from bylaw.cli.policy_columns import find_policy_roles
     from bylaw.fitting.refit import counts_changes
-    from bylaw.monitoring.monitor import Monitor
+    from bylaw.testing import Monitor
 
     problem = (others or policy).problem
     if blind:
@@ -337,7 +336,7 @@ def _add_late(monitor: Monitor, table: Path, stated: Mapping[str, Any], name: st
 
 def _describe(monitor: Monitor, state: Path, **shown: int) -> Iterator[Any]:
     """Yield each rule or family as it was stated, by its worst member, and what holds of all."""
-    from bylaw.monitoring.formatting import format_headline, format_interval, format_terms, sort_rules
+    from bylaw.testing import format_headline, format_interval, format_terms, sort_rules
 
     worst: dict[str, RuleWatch] = {}
     for one in sort_rules(monitor, **shown):

@@ -5,15 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bylaw.auditing.reliability import (
-    CLOSE,
-    NOTABLE,
-    Reliability,
-    ReliabilityBin,
-    bin_confidence,
-    choose_shown_lines,
-    compute_reliability,
-)
 from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.data.evidence import Evidence
 from bylaw.report.context import ReportContext
@@ -28,6 +19,15 @@ from bylaw.report.number_format import (
 )
 from bylaw.report.sentences import describe_group
 from bylaw.report.svg_charts import draw_reliability
+from bylaw.testing import (
+    CLOSE,
+    NOTABLE,
+    Reliability,
+    ReliabilityBin,
+    bin_confidence,
+    choose_shown_lines,
+    compute_reliability,
+)
 
 _MOST_LINES = 40
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from bylaw.auditing.comparison import Comparison
 from bylaw.report.action_words import title_action
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, make_section, make_table, tag
@@ -18,6 +17,7 @@ from bylaw.report.number_format import (
     round_number,
     shorten,
 )
+from bylaw.testing import Comparison
 
 _MOST_ACTIONS = 12
 _MOST_LINES = 60

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from bylaw.auditing.audit import RANDOM
-from bylaw.auditing.verdicts import Verdict
 from bylaw.formulation.solution import HardDecisions, Status
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, join, make_list, make_section, tag
@@ -19,6 +17,7 @@ from bylaw.report.number_format import (
 )
 from bylaw.report.sentences import describe_certificate
 from bylaw.report.svg_charts import draw_stack
+from bylaw.testing import RANDOM, Verdict
 
 _LEANING = 0.75
 _LEAST_VIOLATION = 1e-4  # that is worth telling apart

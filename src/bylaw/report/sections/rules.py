@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 
 from bylaw._base.scales import Scale, fit_scale
-from bylaw.auditing.formatting import describe_bounds
-from bylaw.auditing.verdicts import Verdict, is_out_of_reach
 from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.language.expressions import format_conditions
 from bylaw.language.worst import Worst
@@ -26,6 +24,7 @@ from bylaw.report.number_format import (
 )
 from bylaw.report.sentences import describe_group
 from bylaw.report.svg_charts import draw_track, draw_track_axis
+from bylaw.testing import Verdict, describe_bounds, is_out_of_reach
 
 _SHOWN = 12  # rates that are drawn
 _MOST_ROWS = 300  # lines of the table of all rules

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bylaw.auditing.verdicts import Verdict
 from bylaw.report.action_words import describe_cost
 from bylaw.report.context import ReportContext, make_badge
 from bylaw.report.markup import Html, make_section, tag
@@ -16,6 +15,7 @@ from bylaw.report.number_format import (
     pluralize,
     quote,
 )
+from bylaw.testing import Verdict
 
 _MOST_RULES = 12  # that are repeated in the statement
 _VERDICTS = (Verdict.CERTIFIED, Verdict.VIOLATED, Verdict.UNDECIDED, Verdict.UNJUDGED)

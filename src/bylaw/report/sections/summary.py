@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bylaw._base.typing import Value
-from bylaw.auditing.verdicts import Verdict
 from bylaw.report.action_words import Figure, describe_cost, list_figures
 from bylaw.report.context import ReportContext, make_badge
 from bylaw.report.markup import Html, join, make_section, make_table, tag
@@ -21,6 +20,7 @@ from bylaw.report.number_format import (
 )
 from bylaw.report.rows import Cell, name_cases
 from bylaw.report.sentences import describe_certificate
+from bylaw.testing import Verdict
 
 _MOST_NAMED = 6  # labels or groups in a sentence
 _MOST_LINES = 12  # groups in the table

@@ -6,9 +6,6 @@ import itertools
 import math
 
 from bylaw._base.scales import Scale, fit_scale
-from bylaw.monitoring.formatting import sort_rules
-from bylaw.monitoring.monitor import Monitor
-from bylaw.monitoring.rule_watch import RuleWatch, Watch
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, fold, join, make_section, make_table, tag
 from bylaw.report.number_format import (
@@ -23,6 +20,7 @@ from bylaw.report.number_format import (
 )
 from bylaw.report.sentences import describe_rate
 from bylaw.report.svg_charts import draw_axis, is_wide, make_framed, make_svg
+from bylaw.testing import Monitor, RuleWatch, Watch, sort_rules
 
 _SHOWN = 8  # rules that are drawn
 _MOST_ROWS = 300

@@ -1,1 +1,0 @@
-"""What held-out rows prove about a policy. It needs no solver."""

@@ -1,1 +1,0 @@
-"""Watching rules in production: evidence that grows with the rows, and may be looked at every day."""

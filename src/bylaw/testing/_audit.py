@@ -1,0 +1,491 @@
+"""Audits: each rule of a policy tested on held-out rows, with bounds, p-values and verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
+from bylaw.backends.scan import Scan, read_rows
+from bylaw.data.arrays import as_matrix, check_alignment, make_frame
+from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
+from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
+from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.formulation.row_rates import compute_group_rates, warn_of_missing_groups
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import LABEL, Rule, format_conditions
+from bylaw.language.parser import Statement
+from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective, Worst
+from bylaw.policy.policy import Policy, compute_probabilities
+from bylaw.policy.recognition import RowsAtHand, hash_evidence, shares_rows
+from bylaw.testing._audit_formatting import format_html, format_text
+from bylaw.testing._confidence_bounds import METHODS
+from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
+from bylaw.testing._hypotheses import HeldOutSample, check_limits, check_weight
+from bylaw.testing._looks import name_question, record_look, warn_of_copies
+from bylaw.testing._reliability import Reliability, choose_shown_lines, compute_reliability
+from bylaw.testing._rule_tests import estimate_rule, judge_rules
+from bylaw.testing._verdicts import RuleAudit, Verdict, find_worst, hide_numbers, list_hidden_rules
+
+RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
+
+# A decision is impossible if its probability, as a share of that of the row's likeliest decision, is below
+# these limits. Sampling takes one below the first once in 10^12 draws. Deterministic decisions are the
+# likeliest ones, but scores that were written with few digits may decide a near tie either way.
+_IMPOSSIBLE_IF_RANDOMIZED = 1e-12
+_IMPOSSIBLE_IF_DETERMINISTIC = 0.9
+
+
+@dataclass(frozen=True, repr=False)
+class Audit:
+    """The result of `audit`: every rule with its estimate, bounds and verdict, and what the rules cost.
+
+    Parameters
+    ----------
+    rules : tuple of RuleAudit
+        one for each single rule; a family has several.
+    confidence : float
+        of each bound and of the verdicts.
+    method : str
+        of the confidence bounds.
+    certificate : bool
+        False for estimates on rows on which the policy was chosen.
+    rows : int
+    objective : str
+        what the policy minimises.
+    cost_before, cost_after : float
+        the objective with your model (its own scores, labels only), and with these decisions.
+    cost_observed : bool
+        whether costs are measured with true labels and, for `custom`, outcomes; not as they were predicted.
+    rejected : float
+        share of rows; nan where there are no rejections.
+    random : float
+        share of rows whose likeliest decision has a probability below 0.99.
+    reliability : tuple of Reliability
+        calibration of the probabilities, for everything that was observed.
+    seen_rows : dict
+        {"label" or an attribute: how many rows show it}, for those that not all rows show.
+    seen_at_random : bool
+        whether rows that show them are taken for a random sample, or weighted by `seen_weights`.
+    looks : int
+        how many audits on held-out rows the policy's card shows, this one included; 0 for an estimate. The
+        confidence is that of a single look.
+    group_rates : dict
+        where the worst group's rate is minimised: the rate of each group that has rows, for these decisions.
+    min_cell : int
+        the number of rows from which text, HTML and `to_dict` show numbers of a group.
+    hidden : frozenset of str
+        the single rules and groups that are about smaller ones, or beside one. Their numbers are in `rules`
+        and `to_frame`, for whoever has the rows anyway.
+    calibrated : bool
+        whether the fit calibrated the probabilities, or compared ways to do so and found none better.
+    cost_without_rules : float
+        the objective for the best decisions without rules, by the same calibrated scores and among the same
+        actions; nan where only a solver finds them (a ratio, or the rate of the worst group).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, audit, error, rejected, solve
+    >>> chance = np.linspace(0.01, 0.99, 400)
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), Evidence(np.column_stack([1 - chance, chance])))
+    >>> new = np.linspace(0.02, 0.98, 500)
+    >>> found = audit(policy, Evidence(np.column_stack([1 - new, new])), rules="rejected() <= 0.4")
+    >>> str(found.verdict)
+    'certified'
+    >>> found.to_dict()["rules"][0]["target"]
+    0.4
+    """
+
+    rules: tuple[RuleAudit, ...]
+    confidence: float
+    method: str
+    certificate: bool
+    rows: int
+    objective: str
+    cost_before: float
+    cost_after: float
+    cost_observed: bool
+    rejected: float
+    random: float
+    reliability: tuple[Reliability, ...]
+    seen_rows: Mapping[str, int] = field(default_factory=dict)
+    seen_at_random: bool = True
+    looks: int = 0
+    group_rates: Mapping[str, float] = field(default_factory=dict)
+    min_cell: int = MIN_CELL
+    hidden: frozenset[str] = frozenset()
+    calibrated: bool = False
+    cost_without_rules: float = math.nan
+
+    @property
+    def shown(self) -> Audit:
+        """The audit without numbers about small groups, as it may be passed on."""
+        rules = tuple(
+            hide_numbers(rule, self.min_cell) if rule.rule in self.hidden else rule for rule in self.rules
+        )
+        rates = {group: rate for group, rate in self.group_rates.items() if group not in self.hidden}
+        lines = choose_shown_lines(self.reliability, self.min_cell)
+        return replace(self, rules=rules, reliability=lines, group_rates=rates)
+
+    @property
+    def costs(self) -> Costs:
+        """The objective with your model, without rules, and with rules."""
+        return Costs(self.cost_before, self.cost_without_rules, self.cost_after)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on all rules together.
+
+        `CERTIFIED` needs no correction for their number: it is wrong only if a rule that does not hold
+        passes its own test.
+        """
+        worst = find_worst(rule.verdict for rule in self.rules)
+        if not (self.rules and self.certificate) or worst is Verdict.VIOLATED:
+            return worst
+        p_values = [rule.p_value for rule in self.rules]
+        passed = all(p <= 1 - self.confidence for p in p_values)  # nan is no pass
+        return Verdict.CERTIFIED if passed else Verdict.UNDECIDED
+
+    def to_frame(self, like: Any = None) -> Any:
+        """One line per single rule, with the columns rule, target, estimate, lower, upper, p_value, p_holm,
+        rows and verdict.
+
+        Parameters
+        ----------
+        like : frame, optional
+            the result is a frame of the same library; by default, of the first installed of pandas, polars
+            and pyarrow.
+        """
+        names = ("rule", "target", "estimate", "lower", "upper", "p_value", "p_holm", "rows")
+        columns: dict[str, Any] = {name: [getattr(rule, name) for rule in self.rules] for name in names}
+        return make_frame({**columns, "verdict": [str(rule.verdict) for rule in self.rules]}, like)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; unknown numbers are None, and so are those about small groups."""
+        left_out, shown = ("rules", "reliability", "hidden"), self.shown
+        fields = {name: value for name, value in vars(self).items() if name not in left_out}
+        rules = [
+            {**vars(rule), "verdict": str(rule.verdict), "remedy": rule.remedy and asdict(rule.remedy)}
+            for rule in shown.rules
+        ]
+        lines = [line._asdict() for line in shown.reliability]
+        fields["seen_rows"], fields["group_rates"] = dict(self.seen_rows), dict(shown.group_rates)
+        return _to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
+
+    def __repr__(self) -> str:
+        return format_text(self)
+
+    def _repr_html_(self) -> str:
+        return format_html(self)
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _to_plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_to_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def audit(
+    policy: Policy,
+    evidence: Evidence | HeldOut | Scan,
+    *,
+    labels: Any = None,
+    groups: Any = None,
+    seen_weights: Any = None,
+    rules: Sequence[Statement | str] | Statement | str | None = None,
+    decisions: Any = None,
+    unlabelled: Evidence | None = None,
+    outcomes: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    largest_weight: float | None = None,
+    confidence: float = 0.95,
+    method: Literal["betting", "hoeffding_bentkus", "clopper_pearson"] = "betting",
+    fitted_rows: Literal["refuse", "estimate"] = "refuse",
+    min_cell: int = MIN_CELL,
+) -> Audit:
+    """Test the rules of a policy on held-out rows, a random sample of those that it will decide.
+
+    An audit is one look, and is noted on the policy's card, `policy.card.looks`; a second one warns.
+
+    Parameters
+    ----------
+    policy : Policy
+    evidence : Evidence, HeldOut or Scan
+        the rows, as the policy sees them; the latter two come with what was observed of them. Rows that live
+        elsewhere are read into memory, if they are not too many; otherwise pass a random sample,
+        `rows.sample(1_000_000)`.
+    labels : array of shape (n_rows,), optional
+        the true labels; without them, rules that refer to labels are not judged. Where labels or groups
+        are missing (None, NaN, NA, null, masked), each rule is judged on the rows that show all that it
+        refers to. These must be a random sample of all rows, or have `seen_weights`.
+    groups : dict or frame, optional
+        the true groups, {name: one value per row}, of attributes that the evidence knows only as
+        probabilities or not at all.
+    seen_weights : array of shape (n_rows,), optional
+        1 / P(seen | x) of the rows that show labels or groups which others lack. They multiply the sample
+        weights of these rows; `largest_weight` bounds the product.
+    rules : list of rules, families or texts, optional
+        other rules than the policy's own.
+    decisions : array of shape (n_rows,) or (n_rows, n_classes), optional
+        the decisions that were taken, one action per row or, for sets, membership of each label as
+        booleans. They are judged instead of the policy's probabilities. Decisions that the policy takes with
+        probability 0 are another policy's, and are refused.
+    unlabelled : Evidence, optional
+        more rows without labels, which narrow the bounds of rules that refer to labels
+        (prediction-powered inference).
+    outcomes : dict, optional
+        {name: array of shape (n_rows, n_actions)}: what the costs in `custom(name)` turned out to be. Those
+        of the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
+        the predicted rate. "known" in place of an array states that a cost does not depend on what turns
+        out, as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
+        it. With `decisions`, only those of the decisions that were taken are needed; the costs of your model
+        and without rules are not known then (nan).
+    limits : dict, optional
+        {name: (least, most)} of costs in `custom(name)`; without them, rules on such costs are not judged.
+    largest_weight : float, optional
+        the largest weight that any row of the population can have. Rows with a weight column are not
+        judged without it, even if their weights are equal: heavier rows may be absent from the sample.
+    confidence : float
+        of each bound and each certificate; 0.95 is right in 95 of 100 audits.
+    method : "betting", "hoeffding_bentkus" or "clopper_pearson"
+        "betting" is narrow where rates vary little between rows; "clopper_pearson" is for decisions that
+        are not random. Choose before you look at the result.
+    fitted_rows : "refuse" or "estimate"
+        whether rows on which the policy was chosen are refused, or give an estimate without a certificate:
+        a rule then is estimated to hold if it is missed by at most `policy.guarantee.violation` plus 1e-6,
+        in the unit of its rate.
+    min_cell : int
+        the number of rows that a group must have for its rates to appear in the audit's text, HTML and
+        `to_dict`; 0 shows all. Where one group is hidden, the next smallest is, too.
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    EvidenceError
+        when the rows are rows on which the policy was chosen, columns do not fit, or decisions have
+        probability 0 under the policy.
+
+    References
+    ----------
+    Waudby-Smith and Ramdas (2024), Estimating means of bounded random variables by betting, JRSS B.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Problem, audit, error, rejected, solve
+    >>> chance = np.linspace(0.01, 0.99, 400)
+    >>> fitted = Evidence(np.column_stack([1 - chance, chance]))
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), fitted)
+    >>> new = np.linspace(0.02, 0.98, 500)
+    >>> held_out = Evidence(np.column_stack([1 - new, new]))
+    >>> found = audit(policy, held_out, rules=["rejected() <= 0.4", "rejected() <= 0.05"])
+    >>> [str(rule.verdict) for rule in found.rules]
+    ['certified', 'violated']
+    >>> str(audit(policy, fitted, fitted_rows="estimate").verdict)
+    'estimated to hold'
+    """
+    delta, min_cell = 1 - _check_options(policy, confidence, method), check_min_cell(min_cell)
+    evidence, labels, groups, seen_weights = _unpack(policy, evidence, labels, groups, seen_weights)
+    hashed, certificate = _check_held_out(policy, [evidence, unlabelled], fitted_rows)
+    evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
+    limits, outcomes = add_changes(evidence.costs, {} if limits is None else limits, outcomes)
+    given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
+    check_alignment(given, evidence.index)
+    taken = None if decisions is None else encode_decisions(decisions, space, evidence)
+    seen = observe(evidence, labels, groups, seen_weights, outcomes, taken)
+    rows = HeldOutSample(
+        seen,
+        policy.probabilities(evidence) if taken is None else taken,
+        space,
+        labelled=LABEL in seen.observed,
+        unlabelled=_sample_unlabelled(policy, unlabelled, decisions),
+        limits=check_limits(limits, seen),
+        largest_weight=check_weight(largest_weight, evidence),
+        estimated=not certificate,
+    )
+    if taken is not None:
+        refuse_impossible_decisions(policy, evidence, taken)
+    stated = _list_rules(policy, seen, rules)
+    _check_outcomes(outcomes, stated, policy.problem.minimize, evidence)
+    if certificate:
+        found = judge_rules(stated, rows, method, delta)
+    else:
+        found = [estimate_rule(rule, rows, policy) for rule in stated]
+    minimize = policy.problem.minimize
+    groups_compared = (
+        minimize.list_groups(seen.classes, seen.group_values) if isinstance(minimize, Worst) else ()
+    )
+    costs = compare_costs(policy, seen, probabilities=rows.probabilities)
+    lost = taken is not None and _has_gaps(outcomes, policy.problem.minimize)
+    result = Audit(
+        rules=tuple(found),
+        confidence=confidence,
+        method=method,
+        certificate=certificate,
+        rows=len(evidence),
+        objective=str(policy.problem.minimize),
+        cost_before=math.nan if lost else costs.model,  # what other decisions would have cost
+        cost_after=costs.policy,
+        cost_observed=is_observed(policy.problem.minimize, seen, space),
+        rejected=_compute_rejected_share(rows.probabilities, space, seen),
+        random=compute_random_share(rows.probabilities, space, seen),
+        reliability=compute_reliability(evidence, seen, LABEL in seen.observed),
+        seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
+        seen_at_random=seen_weights is None,
+        group_rates=_measure_groups(policy, seen, rows.probabilities),
+        min_cell=min_cell,
+        hidden=list_hidden_rules(stated, seen, min_cell, groups_compared),
+        calibrated=policy.calibration is not None or policy.card.options.get("calibrate", "none") != "none",
+        cost_without_rules=math.nan if lost else costs.without_rules,
+    )
+    if not certificate:
+        return result
+    warn_of_copies(hashed)
+    columns = (labels, groups, seen_weights, unlabelled, decisions)
+    given = [column is not None for column in columns]
+    question = name_question(stated, given, confidence, method, limits, largest_weight)
+    return replace(result, looks=record_look(policy, hashed, result.verdict, question, confidence))
+
+
+def _unpack(
+    policy: Policy, rows: Any, labels: Any, groups: Any, seen_weights: Any
+) -> tuple[Evidence, Any, Any, Any]:
+    """The rows in memory, and what was observed of them: by arguments, or by what comes with the rows."""
+    if not isinstance(rows, HeldOut | Scan):
+        return as_evidence(rows), labels, groups, seen_weights
+    known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
+    found = read_rows(rows, known)
+    for name, value in {"labels": labels, "groups": groups, "seen_weights": seen_weights}.items():
+        if value is not None:
+            raise OptionError(f"{name}= goes with Evidence; these rows come with what was observed of them")
+    return found.evidence, found.labels, found.groups, found.seen_weights
+
+
+def _check_options(policy: Any, confidence: float, method: str) -> float:
+    """The confidence."""
+    if not isinstance(policy, Policy):
+        raise OptionError(
+            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
+            "audited by its own method, classifier.audit(X, y)"
+        )
+    if method not in METHODS:
+        raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
+    return check_fraction(confidence, "confidence")
+
+
+def _check_held_out(
+    policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str
+) -> tuple[RowsAtHand, bool]:
+    """The first rows as they are recognised, and whether no rows had a part in choosing the policy."""
+    if fitted_rows not in ("refuse", "estimate"):
+        raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")
+    hashed = [hash_evidence(policy.feature_map, policy.calibrate(part)) for part in parts if part is not None]
+    if not any(shares_rows(part, policy.fingerprints) for part in hashed):
+        return hashed[0], True
+    if fitted_rows == "refuse":
+        raise EvidenceError(
+            "these are rows on which the policy was chosen, and they cannot certify it",
+            Remedy("estimate_fitted_rows"),
+        )
+    return hashed[0], False
+
+
+def encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floats:
+    """Decisions that were taken, one-hot, (n_rows, n_actions)."""
+    if not space.exclusive:
+        membership = np.asarray(taken)
+        if membership.shape != (len(evidence), len(space.actions)) or membership.dtype != bool:
+            raise EvidenceError(
+                f"decisions must be True or False for each row and label, of shape "
+                f"({len(evidence)}, {len(space.actions)}), as from policy.decide"
+            )
+        return membership.astype(float)
+    vector = evidence.vector(taken, "decisions")
+    positions = {action: i for i, action in enumerate(space.actions)}
+    return np.eye(len(space.actions))[encode_values(vector, positions, "decisions")]
+
+
+def refuse_impossible_decisions(policy: Policy, evidence: Evidence, taken: Floats) -> None:
+    """Raise if the policy cannot have taken these decisions, one-hot or as membership (n_rows, n_actions)."""
+    # The probabilities before the likeliest decision is chosen tell near ties from clear decisions.
+    chances = compute_probabilities(policy.feature_map, policy.score_matrix, policy.beta, evidence).T
+    if policy.action_space.exclusive:
+        shares = (taken * chances).sum(axis=1) / chances.max(axis=1)
+    else:
+        shares = (np.where(taken > 0, chances, 1 - chances) / np.maximum(chances, 1 - chances)).min(axis=1)
+    limit = _IMPOSSIBLE_IF_RANDOMIZED if policy.lottery else _IMPOSSIBLE_IF_DETERMINISTIC
+    if (impossible := shares < limit).any():
+        raise EvidenceError(
+            f"decisions must be ones that this policy can take, got {int(impossible.sum()):,} of "
+            f"{len(impossible):,} to which it gives probability 0, the first of them in row "
+            f"{int(impossible.argmax())}. They were taken by another policy, or for other rows: audit "
+            "the policy that took them, or audit this policy without decisions"
+        )
+
+
+def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> HeldOutSample | None:
+    if unlabelled is None:
+        return None
+    if decisions is not None:
+        raise OptionError("unlabelled rows are decided by the policy: leave out decisions= or unlabelled=")
+    admitted = policy.feature_map.admit(policy.calibrate(unlabelled))
+    if admitted.weights is not None:
+        raise EvidenceError("unlabelled rows take no weights: sample them as the labelled ones were sampled")
+    return HeldOutSample(admitted, policy.probabilities(admitted), policy.action_space, labelled=False)
+
+
+def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
+    """The policy's own single rules, or others."""
+    problem, space = policy.problem, policy.action_space
+    if rules is not None:
+        problem = Problem(problem.minimize, rules, None, space.decisions, space.reject)
+    return [found.rule for found in problem.expand(seen.classes, seen.group_values, space.options)]
+
+
+def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Objective, evidence: Evidence) -> None:
+    """No outcome of a cost that there is not."""
+    rates = (objective, *(rule.excess for rule in rules))
+    known = {*evidence.costs, *(name for rate in rates for name in list_costs(rate))}
+    if unknown := [name for name in outcomes or () if name not in known]:
+        raise OptionError(
+            f"outcomes[{unknown[0]!r}]: no rule refers to custom({unknown[0]!r}); there are {sorted(known)}"
+        )
+
+
+def _measure_groups(policy: Policy, rows: ObservedRows, probabilities: Floats) -> dict[str, float]:
+    """The rate of each group, where the worst is minimised; warns of groups without rows."""
+    objective = policy.problem.minimize
+    if not isinstance(objective, Worst):
+        return {}
+    rates = compute_group_rates(objective, rows, probabilities, policy.action_space)
+    warn_of_missing_groups(objective, rates, policy.feature_map)
+    return {format_conditions(group): rate for group, rate in rates.items()}
+
+
+def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Objective) -> bool:
+    """Whether a rate reads outcomes of which some are missing."""
+    given = [outcomes[name] for name in list_costs(rate) if outcomes is not None and name in outcomes]
+    arrays = [cost for cost in given if not isinstance(cost, str)]
+    return any(np.ma.is_masked(cost) or np.isnan(as_matrix(cost, "outcomes")[0]).any() for cost in arrays)
+
+
+def _compute_rejected_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:
+    place = space.reject_position
+    return math.nan if place is None else float(np.average(probabilities[:, place], weights=seen.weights))
+
+
+def compute_random_share(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
+    """The weighted share of rows whose likeliest decision has a probability below `RANDOM`."""
+    return float(np.average(space.decision_confidence(probabilities) < RANDOM, weights=rows.weights))

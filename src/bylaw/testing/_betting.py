@@ -1,0 +1,575 @@
+"""Betting: tests and bounds of a sum of conditional means, valid at any number of rows.
+
+A claim is about events e with conditional means m_e = E[a_e z_e] / E[a_e], where a_e is the weight of a row
+in the event (zero outside it) and z_e its value. A player who doubts the hypothesis "the sum of the m_e is at
+least b" splits b into means mu_e and stakes on each row
+
+    x = sum_e kappa_e a_e (mu_e - z_e),    kappa_e = 1 / (mean of a_e so far),
+
+which has a mean of at most zero for some split if the hypothesis is true. So the capital prod_i(1 + s_i x_i)
+exceeds 1/delta with probability delta at most, if the stakes s_i are set before their rows are seen
+(Waudby-Smith and Ramdas, 2024). x is the influence function of the estimate: one game serves means, gaps
+between groups, a group against all rows, events that overlap, and weights, and is as narrow as the estimate's
+own variance allows.
+
+- All means but one are nuisances. Each is confined to an interval that fails with a small probability, which
+  is added to the error (Berger and Boos, 1994). For given stakes the log-capital is concave in the mu_e, so
+  that its minimum over the intervals is at a corner.
+- Stakes are those that are likeliest to reach 1/delta by the last row (Browne, 1999): with a share w of it
+  reached and n rows of variance v left, s = phi(Phi^-1(w)) / (w sqrt(n v)). They follow the capital at the
+  worst corner.
+- Of many rows, a few together are one bet. Where stakes are so bold that this would cost something, as for
+  rare events, log(1 + s x) is bounded from below by its second-order expansion (Fan, Grama and Liu, 2015),
+  which needs only sums of products. So the cost of a test hardly grows with the number of rows.
+- Predictions sharpen a claim about labels and hidden groups: from each column, eta times a difference of mean
+  zero is subtracted, that of what was predicted for the row and for companions without labels
+  (prediction-powered inference). eta is the regression coefficient on the rows so far.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import bdtr, ndtri, rel_entr
+
+from bylaw._base.typing import Floats
+from bylaw.testing._samples import Sample
+
+MOST_EVENTS = 6  # of one game: two corners for each but the first
+_SPENT = 0.02  # share of the error probability for the intervals of nuisances
+_BLOCKS = 200  # times that stakes change
+_MOST_BETS = 8000
+_CAREFUL = 0.5  # staked on several rows together at most
+_FAR, _NEAR = math.log(1e-6), math.log(0.9)  # of the goal: beyond, stakes no longer depend on it
+_BEYOND = 0.03  # the goal is a little more than what is needed: the last steps to it are the slowest
+_BOLDEST = 0.95  # of the capital is staked at most
+_NEXT = math.log(10)  # once 1/delta is reached, ten times as much is the goal
+_EXPLAINED = 0.2  # of the variance, at least, by predictions that are used
+_STEPS = np.array([0, 0.5, 1, 1.2, 1.4, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3.2, 3.6, 4.2, 5, 6, 8, 12, 18, 30])
+_ROUNDS = 3  # of a search for a bound, each twenty times as fine
+_MOST_VALUES = 2**21  # of games that are played together
+_TINY = 1e-300
+_LEAST = 1e-75  # loss: its square is a number, too
+_EDGE = 1e-12  # of the interval from 0 to 1
+
+
+class _Blocks:
+    """Rows in blocks of constant stakes. Columns are [a_1 .. a_E, y_1 .. y_E] with y_e = a_e z_e and, with
+    predictions, the differences of the same columns. The first `n_counted` rows are in no block."""
+
+    def __init__(self, columns: Floats, n_counted: int) -> None:
+        self.n_rows = len(columns)
+        counted, columns = columns[:n_counted], columns[n_counted:]
+        n, width = columns.shape
+        self.bundle = math.ceil(n / _MOST_BETS)  # rows that are one bet
+        size = self.bundle * math.ceil(math.ceil(n / self.bundle) / _BLOCKS)
+        n_blocks = math.ceil(n / size)
+        padded = np.zeros((n_blocks * size, width))
+        padded[:n] = columns
+        blocks = padded.reshape(n_blocks, size, width)
+        self.products = blocks.transpose(0, 2, 1) @ blocks  # (n_blocks, n_columns, n_columns)
+        bundles = blocks.reshape(n_blocks, -1, self.bundle, width)
+        self.bets = bundles.sum(axis=2)  # (n_blocks, n_bets, n_columns)
+        self.sums = self.bets.sum(axis=1)  # (n_blocks, n_columns)
+        self.rows_before = n_counted + np.arange(n_blocks)[:, None] * size
+        self.sums_before = counted.sum(axis=0) + np.cumsum(self.sums, axis=0) - self.sums
+        self.products_before = counted.T @ counted + np.cumsum(self.products, axis=0) - self.products
+        self.total_sums = self.sums_before[-1] + self.sums[-1]
+        self.total_products = self.products_before[-1] + self.products[-1]
+
+
+@dataclass(frozen=True)
+class CountedRows:
+    """The first rows of one event, of which all but the last have one of two values, the least or the most.
+
+    A player who knows the tail F_n of the binomial distribution can bet on such rows as well as an exact
+    test: to refute "the mean is at least b" at level F_n(k), his capital after t rows with S high values is
+    F_(n - t)(k - S) / F_n(k), a martingale. The last row may have a value z in between, which wins what is in
+    between, (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other levels are mixtures of two k, by linear
+    interpolation of F. The rest of the rows, m = n - t, has to refute at the level that is left.
+    """
+
+    total: int
+    rows: int  # that were counted
+    low: float  # of values
+    high: float
+    heights: float  # of them but the last, the number of high values
+    last: float  # place of the last value between the least and the most
+
+    @classmethod
+    def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
+        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if there are none. At
+        least one row is not counted."""
+        sizes, amounts = table.T
+        clear = (sizes == 1) & ((amounts == low) | (amounts == high))
+        n_clear = len(clear) if clear.all() else int(clear.argmin())
+        rows = min(n_clear + 1, len(clear) - 1)
+        if rows < 1 or sizes[rows - 1] != 1 or high == low:
+            return None
+        places = (amounts[:rows] - low) / (high - low)
+        return cls(len(clear), rows, low, high, float(places[:-1].sum()), float(places[-1]))
+
+    def _see(self, sign: Floats, target: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the bound on the mean, the number of high values and the last value, seen from this side."""
+        b = np.where(sign > 0, target - self.low, target + self.high) / (self.high - self.low)
+        heights = np.where(sign > 0, self.heights, self.rows - 1 - self.heights)
+        return np.clip(b, 0.0, 1.0), heights, np.where(sign > 0, self.last, 1 - self.last)
+
+    def _leave(self, k: Floats, b: Floats, heights: Floats, last: Floats) -> Floats:
+        """Return the level that is left for the other rows, where F_n(k) is that of all rows."""
+        left = self.total - self.rows
+        return (1 - last) * _tail(k - heights, left, b) + last * _tail(k - heights - 1, left, b)
+
+    def find_levels(self, sign: Floats, target: Floats, level: Floats) -> Floats:
+        """Return the levels that are left for the other rows, (n_hypotheses,)."""
+        b, heights, last = self._see(sign, target)
+        k = _invert_tail(level, lambda k: _tail(k, self.total, b), self.total)
+        share = _place(level, _tail(k, self.total, b), _tail(k + 1, self.total, b))
+        left = [self._leave(k + step, b, heights, last) for step in (0, 1)]
+        return (1 - share) * left[0] + share * left[1]
+
+    def find_p_value(self, sign: float, target: float, left: float) -> float:
+        """Return the p-value of all rows, where that of the rows that are not counted is `left`."""
+        b, heights, last = self._see(np.array(sign), np.array(target))
+        below = np.array(np.nextafter(left, 0))  # so that of several k that leave as much, the first counts
+        k = _invert_tail(below, lambda k: self._leave(k, b, heights, last), self.total)
+        share = _place(left, *(self._leave(k + step, b, heights, last) for step in (0, 1)))
+        return float((1 - share) * _tail(k, self.total, b) + share * _tail(k + 1, self.total, b))
+
+
+def _tail(k: Floats, n: int, b: Floats) -> Floats:
+    """Compute P(Binomial(n, b) <= k) for whole numbers k, also below zero and above n."""
+    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, bdtr(np.clip(k, 0, n), n, b)))
+
+
+def _invert_tail(level: Floats, tail: Callable[[Floats], Floats], n: int) -> Floats:
+    """Return the largest k from -1 to n at which a tail is at most the level."""
+    low, high = np.full(np.shape(level), -1.0), np.full(np.shape(level), n + 1.0)
+    while (high - low > 1).any():
+        middle = np.floor((low + high) / 2)
+        inside = tail(middle) <= level
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return low
+
+
+def _place(level: Floats | float, low: Floats, high: Floats) -> Floats:
+    """Return where a level lies between two others, from zero to one."""
+    return np.clip((level - low) / np.maximum(high - low, _TINY), 0.0, 1.0)
+
+
+class _Game(NamedTuple):
+    """Of many hypotheses; in units of the most that a row can lose."""
+
+    direction: Floats  # (n_blocks, n_hypotheses, n_corners, n_columns): what a unit of stake wins by column
+    squares: Floats  # (n_blocks, n_hypotheses, n_corners): sums of squares of what rows win
+    reach: Floats  # (n_blocks, n_hypotheses): 1 / standard deviation of all that is left
+    bets: Floats  # (n_blocks, n_bets, n_columns)
+    bundle: int  # rows that are one bet
+    goal: Floats  # (n_hypotheses,): the log-capital that refutes
+    start: Floats  # (n_hypotheses,): the log-capital of rows that were counted before
+
+
+class Question(NamedTuple):
+    """Hypotheses that sign * (sum of means) is at least sign * target, to be tested at these levels; arrays
+    of shape (n_hypotheses,)."""
+
+    test: BettingTest
+    sign: Floats
+    target: Floats
+    level: Floats
+
+    @property
+    def size(self) -> int:
+        """The numbers that its game takes."""
+        n_blocks, _, width = self.test.blocks.bets.shape
+        return n_blocks * len(self.target) * 2 ** (len(self.test.samples) - 1) * width
+
+
+class BettingTest:
+    """Tests and bounds of the sum of the samples' means. The rows must come in random order.
+
+    Parameters
+    ----------
+    samples : sequence of Sample
+        of the same rows, one for each event.
+    disjoint : bool
+        no row is in two of the events.
+    """
+
+    def __init__(self, samples: Sequence[Sample], disjoint: bool) -> None:
+        # The rarest event has the free mean, where who is in which event is taken as given or makes no
+        # difference, since one event is a part of the next. Otherwise the choice must not depend on the rows.
+        self.samples = sorted(samples, key=lambda sample: sample.sizes.sum())
+        given = disjoint and all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in samples)
+        if not given and any((a.sizes > b.sizes).any() for a, b in itertools.pairwise(self.samples)):
+            self.samples = list(samples)
+        self.disjoint = disjoint
+        self.low = np.array([s.lowest for s in self.samples])
+        self.high = np.array([s.highest for s in self.samples])
+        columns = [s.sizes for s in self.samples] + [s.amounts for s in self.samples]
+        self.predicted = all(s.differences is not None for s in self.samples)
+        if self.predicted:
+            differences = [s.differences for s in self.samples if s.differences is not None]
+            columns += [d.sizes for d in differences] + [d.amounts for d in differences]
+        inside = reduce(np.logical_or, [column != 0 for column in columns])
+        table = np.column_stack([column[inside] for column in columns])
+        self.counted = None
+        if len(self.samples) == 1 and not self.predicted:
+            self.counted = CountedRows.find(table, self.low[0], self.high[0])
+        self.blocks = _Blocks(table, self.counted.rows if self.counted else 0)
+
+    def p_value(self, target: float, level: float, sign: int = 1) -> float:
+        """Of the hypothesis that sign * (sum of means) is at least sign * target; likeliest to be at most
+        `level` where it is wrong."""
+        return self.p_values(target, [(level, sign)])[0]
+
+    def p_values(self, target: float, questions: Sequence[tuple[float, int]]) -> list[float]:
+        """For several levels and signs at once."""
+        return find_p_values([(self, target, questions)])[0]
+
+    def ask(self, target: float, questions: Sequence[tuple[float, int]]) -> Question:
+        """For several levels and signs."""
+        level, sign = (np.array(column, dtype=np.float64) for column in zip(*questions, strict=True))
+        return Question(self, sign, sign * target, level)
+
+    def bounds(self, level: float) -> tuple[float, float]:
+        """A lower and an upper bound of the sum of means, each wrong with probability `level` at most."""
+        return find_bounds([self], level)[0]
+
+    def search_bounds(self, level: float) -> Generator[Question, Floats, tuple[float, float]]:
+        """The same, step by step: asks for log-capitals."""
+        sign = np.array([1.0, -1.0])
+        estimate, top = sign * self.estimate, self._tops(sign)
+        most = top
+        unit = self._standard_error + (top - estimate) / self.blocks.n_rows
+        targets = np.minimum(estimate[:, None] + unit[:, None] * _STEPS, top[:, None])
+        for _ in range(_ROUNDS):
+            levels = np.full(targets.size, level)
+            found = yield Question(self, np.repeat(sign, targets.shape[1]), targets.ravel(), levels)
+            refuted = found.reshape(targets.shape) >= -math.log(level - self.spend(levels)[0])
+            least, most = _bracket(refuted, targets, most)
+            targets = np.linspace(least, most, len(_STEPS) + 1, axis=1)[:, :-1]
+        return -float(most[1]), float(most[0])
+
+    @property
+    def estimate(self) -> float:
+        """The sum of the observed means; with predictions, prediction-powered."""
+        return self._estimate
+
+    @cached_property
+    def _estimate(self) -> float:
+        total = self.blocks.total_sums
+        n = len(self.samples)
+        if not self.predicted:
+            return float((total[n : 2 * n] / total[:n]).sum())
+        plain = total[n : 2 * n] / total[:n]
+        direction = np.concatenate([plain / total[:n], -1 / total[:n]])
+        products = self.blocks.total_products
+        both, own = direction @ products[: 2 * n, 2 * n :] @ direction, products[2 * n :, 2 * n :]
+        eta = np.clip(both / max(direction @ own @ direction, _TINY), 0.0, 1.0)
+        sizes, amounts = (total[: 2 * n] - eta * total[2 * n :]).reshape(2, n)
+        return float((amounts / sizes).sum())
+
+    @cached_property
+    def _standard_error(self) -> float:
+        n = len(self.samples)
+        total = self.blocks.total_sums
+        direction = np.concatenate([total[n : 2 * n] / total[:n] ** 2, -1 / total[:n]])
+        return math.sqrt(max(direction @ self.blocks.total_products[: 2 * n, : 2 * n] @ direction, 0))
+
+    def convert(self, question: Question, log_e_values: Floats) -> Floats:
+        """Convert the log-capitals of a question to p-values."""
+        p_values = np.minimum(np.exp(-log_e_values) + self.spend(question.level), 1.0)
+        if self.counted is None:
+            return p_values
+        # The p-value of the rows that are not counted; one where the counted ones leave no chance to refute.
+        levels = self.counted.find_levels(question.sign, question.target, question.level)
+        possible = np.where(levels > 0, log_e_values, 0.0)
+        left = np.where(levels > 0, levels / question.level * np.exp(-possible), 1.0)
+        found = [
+            self.counted.find_p_value(*one)
+            for one in zip(question.sign, question.target, left.clip(0.0, 1.0), strict=True)
+        ]
+        return np.where(log_e_values == math.inf, 0.0, found)
+
+    def spend(self, level: Floats) -> Floats:
+        return _SPENT * level if len(self.samples) > 1 else 0.0 * level
+
+    def _tops(self, sign: Floats) -> Floats:
+        return np.where(sign > 0, self.high.sum(), -self.low.sum())
+
+    # The game, for many hypotheses at once: `sign`, `target` and `level` are of shape (n_hypotheses,).
+
+    def set_up(self, question: Question) -> tuple[_Game, NDArray[np.bool_]]:
+        """The game, and the hypotheses that are refuted without one."""
+        _, sign, target, level = question
+        means, certain = self._split(sign, target, level)
+        top = self._tops(sign)
+        # A rule holds at its bound, too: that it is broken is refuted there, that it holds is not.
+        impossible = np.where(sign > 0, target >= top, target > top)
+        return self._set_up(sign, target, level, means), certain | impossible
+
+    def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Means (n_hypotheses, n_corners, n_events) that add up to the target, and where there are none."""
+        certain = np.zeros(len(target), dtype=bool)
+        if len(self.samples) == 1:
+            return target[:, None, None], certain
+        free_top, free_bottom = (np.where(sign > 0, *pair) for pair in self._free_limits)
+        ends = np.array([self._confine(one) for one in level.tolist()])  # (n_hypotheses, n_nuisances, 2)
+        low, high = np.where(sign[:, None, None] > 0, ends, -ends[:, :, ::-1]).transpose(2, 0, 1)
+        if len(self.samples) == 2:  # the first mean is within its limits
+            low = np.maximum(low, (target - free_top)[:, None])
+            certain = (low > high)[:, 0]
+            low, high = (np.minimum(end, (target - free_bottom)[:, None]) for end in (low, high))
+        others = np.where(self._corners, high[:, None], low[:, None])
+        first = target[:, None] - others.sum(axis=2)
+        return np.concatenate([first[:, :, None], others], axis=2), certain
+
+    @property
+    def _free_limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The most and the least of the first mean, each for both signs."""
+        return (self.high[0], -self.low[0]), (self.low[0], -self.high[0])
+
+    @cached_property
+    def _corners(self) -> NDArray[np.bool_]:
+        """(n_corners, n_nuisances): whether each nuisance is at the upper end of its interval."""
+        return np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
+
+    def _confine(self, level: float) -> Floats:
+        """(n_nuisances, 2): the intervals of the nuisances for a test of this level."""
+        if level not in self._confined:
+            each = _SPENT * level / (len(self.samples) - 1)
+            self._confined[level] = np.array([_confine(sample, each) for sample in self.samples[1:]])
+        return self._confined[level]
+
+    @cached_property
+    def _confined(self) -> dict[float, Floats]:
+        return {}
+
+    def _set_up(self, sign: Floats, target: Floats, level: Floats, means: Floats) -> _Game:
+        blocks, kappa, n_guessed = self.blocks, self._kappa[:, None, None], means.shape[1]
+        # Stakes must not depend on rows to come. So they follow a player who guesses the nuisances from the
+        # rows before each block, and the means at the corners only judge what these stakes have won.
+        means = np.broadcast_to(means, (len(blocks.sums), *means.shape))
+        if len(self.samples) > 1:
+            means = np.concatenate([self._guess(sign, target, level), means], axis=2)
+        signs = np.broadcast_to(-sign[:, None, None], means.shape)
+        direction = np.concatenate([means * kappa, signs * kappa], axis=3)
+        loss, most = self._limits(sign, target, kappa[:, :, 0])
+        prior = (loss + most) ** 2 / 4  # the most that the variance can be
+        if self.predicted:
+            eta = self._regress(direction[:, :, :n_guessed])
+            direction = np.concatenate([direction, -eta * direction], axis=3)
+            loss = loss + eta[:, :, 0, 0] * (loss + most)
+        past = np.maximum(_square(direction[:, :, :n_guessed], blocks.products_before), 0).max(axis=2)
+        variance = (past + prior) / (blocks.rows_before + 1)
+        left = np.sqrt((blocks.n_rows - blocks.rows_before) * variance)
+        direction = direction / loss[:, :, None, None]
+        squares = _square(direction, blocks.products)
+        goal, start = -np.log(level - self.spend(level)), np.zeros(len(level))
+        if self.counted is not None:
+            with np.errstate(divide="ignore"):  # what was counted may refute it, or leave no chance to
+                log_left = np.log(self.counted.find_levels(sign, target, level))
+            goal, start = -log_left, goal + log_left
+        return _Game(direction, squares, loss / left, blocks.bets, blocks.bundle, goal, start)
+
+    @cached_property
+    def _kappa(self) -> Floats:
+        """(n_blocks, n_events). Where no row is in two events and all count alike, who is in which event can
+        be taken as given, and the mean of a_e is known beforehand."""
+        n, blocks = len(self.samples), self.blocks
+        alike = all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in self.samples)
+        if self.disjoint and alike and not self.predicted:
+            known = blocks.n_rows / blocks.total_sums[:n]
+            return np.broadcast_to(known, (len(blocks.sums), n))
+        return (blocks.rows_before + 1) / (blocks.sums_before[:, :n] + 0.5)
+
+    def _regress(self, direction: Floats) -> Floats:
+        """eta on the rows before each block, the same for all corners; zero where predictions explain little
+        of the variance, since with them a row can lose more."""
+        half = direction.shape[3]
+        products = self.blocks.products_before
+        plain = _square(direction, products[:, :half, :half]).mean(axis=2)
+        both = _square(direction, products[:, :half, half:]).mean(axis=2)
+        own = np.maximum(_square(direction, products[:, half:, half:]).mean(axis=2), _TINY)
+        eta = np.where(both**2 > _EXPLAINED * own * plain, np.clip(both / own, 0.0, 1.0), 0.0)
+        return eta[:, :, None, None]
+
+    def _guess(self, sign: Floats, target: Floats, level: Floats) -> Floats:
+        """Guess means that add up to the target, with nuisances at the corners that the rows before each
+        block suggest, (n_blocks, n_hypotheses, n_corners, n_events)."""
+        n, blocks = len(self.samples), self.blocks
+        low, width = self.low[1:], np.maximum((self.high - self.low)[1:], _TINY)
+        sizes, amounts = blocks.sums_before[:, 1:n], blocks.sums_before[:, n + 1 : 2 * n]
+        places = ((amounts - low * sizes) / width + 0.25) / (sizes + 0.5)  # of the means in their ranges
+        places = places.clip(0.0, 1.0)[:, None]
+        rows = blocks.n_rows / self._kappa[:, None, 1:]  # of each event in the end
+        effort = np.log(2 * (n - 1) / self.spend(level))[:, None] / rows
+        reach, skew = np.sqrt(2 * effort * places * (1 - places)), effort * (1 - 2 * places) * 2 / 3
+        ends = low + width * np.stack([places - reach + skew, places + reach + skew]).clip(0.0, 1.0)
+        ends = np.where(sign[:, None] > 0, ends, -ends[::-1])[:, :, :, None]
+        if n == 2:  # the first mean is within its limits
+            top, bottom = (np.where(sign > 0, *pair) for pair in self._free_limits)
+            ends = np.clip(ends, (target - top)[:, None, None], (target - bottom)[:, None, None])
+        others = np.where(self._corners, ends[1], ends[0])
+        first = target[:, None, None] - others.sum(axis=3, keepdims=True)
+        return np.concatenate([first, others], axis=3)
+
+    def _limits(self, sign: Floats, target: Floats, kappa: Floats) -> tuple[Floats, Floats]:
+        """Return the most that a row can lose and win, (n_blocks, n_hypotheses), for any nuisances."""
+        up = np.where(sign[:, None] > 0, self.high, -self.low)
+        down = np.where(sign[:, None] > 0, self.low, -self.high)
+        least, most = down.copy(), up.copy()  # of the means
+        least[:, 0], most[:, 0] = target - up[:, 1:].sum(axis=1), target - down[:, 1:].sum(axis=1)
+        if len(self.samples) == 2:
+            least, most = np.maximum(least, down), np.minimum(most, up)
+        loss, win = kappa * np.maximum(up - least, 0), kappa * np.maximum(most - down, 0)
+        together = np.max if self.disjoint else np.sum
+        loss, win = together(loss, axis=2), together(win, axis=2)
+        return np.maximum(loss, _LEAST), win
+
+
+def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float, float]]:
+    """The bounds of each test; many together take little longer than one."""
+    searches = [test.search_bounds(level) for test in tests]
+    asked = [next(search) for search in searches]
+    found: list[tuple[float, float]] = []
+    while asked:
+        answers, asked = compute_log_e_values(asked), []
+        for search, answer in zip(searches, answers, strict=True):
+            try:
+                asked.append(search.send(answer))
+            except StopIteration as end:  # they all end together
+                found.append(end.value)
+    return found
+
+
+def find_p_values(
+    asked: Sequence[tuple[BettingTest, float, Sequence[tuple[float, int]]]],
+) -> list[list[float]]:
+    """Of tests, each with a target and its questions: one p-value for each level and sign."""
+    questions = [test.ask(target, pairs) for test, target, pairs in asked]
+    answers = zip(questions, compute_log_e_values(questions), strict=True)
+    return [one.test.convert(one, found).tolist() for one, found in answers]
+
+
+def compute_log_e_values(questions: Sequence[Question]) -> list[Floats]:
+    """For each question, the largest log-capitals over time, at the worst corner of the nuisances."""
+    answers: list[Floats] = []
+    waiting: list[Question] = []
+    for question in questions:
+        if waiting and sum(one.size for one in (*waiting, question)) > _MOST_VALUES:
+            answers, waiting = answers + _answer(waiting), []
+        waiting.append(question)
+    return answers + _answer(waiting)
+
+
+def _answer(questions: Sequence[Question]) -> list[Floats]:
+    """The same, of as many as fit in memory; those whose games have equal shapes are played together."""
+    games, certain = [], []
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, question in enumerate(questions):
+        game, sure = question.test.set_up(question)
+        games.append(game)
+        certain.append(sure)
+        shape = (*game.direction.shape[1:], game.bets.shape[1])  # so that none depends on the others' lengths
+        alike.setdefault(shape, []).append(place)
+    answers: list[Floats] = [np.zeros(0)] * len(questions)
+    for places in alike.values():
+        for place, best in zip(places, _play([games[place] for place in places]), strict=True):
+            answers[place] = np.where(certain[place], math.inf, best + games[place].start)
+    return answers
+
+
+def _play(games: Sequence[_Game]) -> Floats:
+    """(n_games, n_hypotheses), of games of equal shapes. Those with fewer blocks end with bets of nothing."""
+    direction = _stack([game.direction for game in games])  # (n_blocks, n_games, ...), like the others
+    squares, reach = _stack([game.squares for game in games]), _stack([game.reach for game in games])
+    bets, goal = _stack([game.bets for game in games]), np.array([game.goal for game in games])
+    bundle = np.array([game.bundle for game in games])[:, None, None]
+    boldest = np.where(bundle == 1, _BOLDEST, _CAREFUL) / bundle
+    capital = np.zeros(squares.shape[1:])
+    ahead = best = np.zeros(goal.shape)
+    n_guessed = squares.shape[-1] // 2  # the first half of the corners is guessed, and sets the stakes
+    for block in range(len(reach)):
+        share = np.exp(np.minimum(np.maximum(ahead - goal - _BEYOND, _FAR), _NEAR))
+        stake = np.minimum(_aim(share) * reach[block], _BOLDEST)[:, :, None]
+        won = direction[block].reshape(len(games), -1, direction.shape[-1]) @ bets[block].transpose(0, 2, 1)
+        capital += _win(stake, won.reshape(*capital.shape, -1), squares[block], boldest)
+        best = np.maximum(best, capital[:, :, n_guessed:].min(axis=2))
+        ahead = capital[:, :, : max(n_guessed, 1)].min(axis=2)
+        if (reached := ahead >= goal).any():
+            goal = goal + _NEXT * reached
+    return best
+
+
+def _stack(parts: Sequence[Floats]) -> Floats:
+    """Arrays (n_blocks, ...) as one (n_blocks, n_parts, ...), with zeros at the ends of those with fewer."""
+    stacked = np.zeros((max(map(len, parts)), len(parts), *parts[0].shape[1:]))
+    for k, part in enumerate(parts):
+        stacked[: len(part), k] = part
+    return stacked
+
+
+def _win(stake: Floats, won: Floats, squares: Floats, boldest: Floats) -> Floats:
+    """What a block adds to the log-capital, (n_games, n_hypotheses, n_corners)."""
+    together = stake <= boldest
+    if together.all():
+        return _add_logs(stake, won)
+    bounded = stake * won.sum(axis=3) + (np.log1p(-stake) + stake) * squares
+    return np.where(together, _add_logs(np.where(together, stake, 0.0), won), bounded)
+
+
+def _bracket(refuted: NDArray[np.bool_], targets: Floats, end: Floats) -> tuple[Floats, Floats]:
+    """For each sign the last target that is not refuted, and the next."""
+    n = targets.shape[1]
+    kept = n - np.argmin(refuted[:, ::-1], axis=1)  # the number of targets up to the last one kept
+    kept = np.where(refuted.all(axis=1), 0, kept)
+    ends = np.column_stack([targets, end])
+    line = np.arange(len(targets))
+    return ends[line, np.maximum(kept - 1, 0)], ends[line, kept]
+
+
+def _add_logs(stake: Floats, won: Floats) -> Floats:
+    """Sums of log(1 + stake * won) over bets, (n_games, n_hypotheses, n_corners)."""
+    capital = stake[..., None] * won
+    capital += 1.0
+    return np.log(capital, out=capital).sum(axis=3)
+
+
+def _square(direction: Floats, products: Floats) -> Floats:
+    n_blocks, n_hypotheses, n_corners, width = direction.shape
+    flat = direction.reshape(n_blocks, -1, width)
+    return ((flat @ products) * flat).sum(axis=2).reshape(n_blocks, n_hypotheses, n_corners)
+
+
+def _aim(share: Floats) -> Floats:
+    """phi(Phi^-1(w)) / w: the stake, over the standard deviation of what is left, likeliest to reach one."""
+    return np.exp(-0.5 * ndtri(share) ** 2) / (math.sqrt(2 * math.pi) * share)
+
+
+def _confine(sample: Sample, level: float) -> tuple[float, float]:
+    """An interval of the sample's mean by relative entropy (Hoeffding, 1963), wrong with probability `level`:
+    a (z - mu) has a mean of zero, and lies within limits of the width of the range."""
+    sizes = sample.sizes[sample.sizes > 0]
+    width = sample.range
+    if width == 0:
+        return sample.lowest, sample.highest
+    place = (sample.mean - sample.lowest) / width
+    effort, share = math.log(2 / level) / len(sizes), float(sizes.mean())
+
+    def lack(mean: float) -> float:
+        seen = mean + share * (place - mean)
+        return float(rel_entr(seen, mean) + rel_entr(1 - seen, 1 - mean)) - effort
+
+    low = 0.0 if lack(_EDGE) < 0 or place <= _EDGE else brentq(lack, _EDGE, place)
+    high = 1.0 if lack(1 - _EDGE) < 0 or place >= 1 - _EDGE else brentq(lack, place, 1 - _EDGE)
+    return sample.lowest + float(low) * width, sample.lowest + float(high) * width  # type: ignore[arg-type]

@@ -1,0 +1,663 @@
+"""The monitor of a policy in production: every rule, watched row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.typing import Value
+from bylaw._base.validation import MIN_CELL, as_name, as_scalar, check_fraction, check_positive
+from bylaw.data.arrays import as_vector, check_alignment, make_frame
+from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.data.outcomes import Limits
+from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.language.expressions import Conditions
+from bylaw.language.parser import Statement
+from bylaw.language.problem import ExpandedRule, Problem
+from bylaw.policy.id_hashes import hash_ids
+from bylaw.policy.policy import Policy
+from bylaw.testing._costs import add_changes
+from bylaw.testing._hypotheses import HeldOutSample, check_limits
+from bylaw.testing._monitor_formatting import format_html, format_text, list_shown
+from bylaw.testing._rule_watch import RuleWatch, Watch
+from bylaw.testing._watched_rows import (
+    UNKNOWN,
+    Ids,
+    RowMemory,
+    WatchedColumns,
+    WatchedRows,
+    join_rows,
+    warn_of_sorted_rows,
+)
+from bylaw.testing._watched_rule import AlarmLimits, Point, WatchedRule, merge_copies
+
+RUN_LENGTHS = {"rows": 100_000.0, "batches": 1000.0}  # by default, in each unit
+_MOST_BATCHES = 400  # whose names are remembered
+_MOST_LOOKS = 200  # updates in the log
+_RANDOM_ROWS = 64  # for each value of an attribute, on which rules are compared
+_MOST_LOG = 700.0  # whose exponential is a number
+
+
+class Update(NamedTuple):
+    """An entry of the log."""
+
+    time: str  # UTC, as ISO 8601
+    rows: int  # that the monitor had seen after it
+    alarm: bool
+
+
+class Monitor:
+    """Watches the rules of a policy on rows as they arrive; it may be looked at as often as you like.
+
+    While a rule holds, it is called broken at some time with probability `ever` at most, however many rows
+    there are and however often anybody looks; and the detector of changes needs `run_length` rows on average,
+    or more, until a false alarm. Both are for all rules together.
+
+    Parameters
+    ----------
+    policy : Policy
+    ever : float
+        the probability that a rule is ever called broken though all hold.
+    run_length : float, optional
+        the least mean number of rows until a rule is called changed though all hold, 100,000 by default;
+        where the unit is the batch, the number of batches, 1,000 by default.
+    rules : list of rules, families or texts, optional
+        other rules than the policy's own. A policy is often at its bounds: watch somewhat looser ones.
+    limits : dict, optional
+        {name: (least, most)} of costs in `custom(name)`.
+    groups : dict, optional
+        {name: its values} of groups that rules refer to and that the policy does not know.
+    unit : {"rows", "batches"}
+        what is independent. With "rows", the promises assume that rows are independent of each other and that
+        rules hold at all times. With "batches", each call of `update` is a batch, and one bounded bet is made
+        on its mean: the promises assume that rules hold on average over the batches to come, given the
+        earlier ones. Choose it where days differ by chance; alarms come later.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bylaw import Evidence, Monitor, Problem, error, rejected, solve
+    >>> chance = np.linspace(0.01, 0.99, 400)
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), Evidence(np.column_stack([1 - chance, chance])))
+    >>> monitor = Monitor(policy, rules=["rejected() <= 0.25"])
+    >>> rng = np.random.default_rng(0)
+    >>> for day in range(10):  # as before
+    ...     score = rng.uniform(size=500)
+    ...     monitor.update(Evidence(np.column_stack([1 - score, score])))
+    >>> monitor.alarm
+    False
+    >>> for day in range(3):  # the model is less sure than it was
+    ...     score = rng.uniform(0.2, 0.8, size=500)
+    ...     monitor.update(Evidence(np.column_stack([1 - score, score])))
+    >>> [(one.rule, str(one.status)) for one in monitor.status]
+    [('rejected() <= 0.25', 'broken')]
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        ever: float = 0.05,
+        run_length: float | None = None,
+        rules: Sequence[Statement | str] | Statement | str | None = None,
+        limits: Limits | None = None,
+        groups: Mapping[str, Sequence[Any]] | None = None,
+        unit: str = "rows",
+    ) -> None:
+        if not isinstance(policy, Policy):
+            raise OptionError(f"Monitor() takes a Policy, not {type(policy).__name__}")
+        self.policy = policy
+        self.ever = check_fraction(ever, "ever", 0.05)
+        if unit not in RUN_LENGTHS:
+            raise OptionError(f"unit must be one of {list(RUN_LENGTHS)}, got {unit!r}")
+        self.unit = unit
+        self.run_length = check_positive(
+            RUN_LENGTHS[unit] if run_length is None else run_length, "run_length"
+        )
+        self.limits = check_limits({} if limits is None else limits, _make_blank(policy))
+        self.problem = _state_problem(policy, rules)
+        self.groups = _read_values(groups)
+        self.expanded = self._expand()
+        self.columns = self._list_columns()
+        rules_alone = [found.rule for found in self.expanded]
+        self.watched = merge_copies(rules_alone, self._make_random_rows(), unit == "batches")
+        self.alarm_limits = AlarmLimits.of(self.ever, self.run_length, [rule.events for rule in self.watched])
+        self.states = [rule.begin() for rule in self.watched]
+        self.memory = RowMemory()
+        self.rows = 0
+        self.decided: bool | None = None  # whether rows count by what was decided
+        self.batches: tuple[str, ...] = ()
+        self.log: tuple[Update, ...] = ()
+        self._lock = threading.RLock()  # threads may share a monitor
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+
+    # Setting up.
+
+    def _expand(self) -> list[ExpandedRule]:
+        space, known = self.policy.action_space, self.policy.feature_map.attributes
+        values = {**{name: attribute.values for name, attribute in known.items()}, **self.groups}
+        if unknown := [name for name in self.problem.attributes if name not in values]:
+            raise OptionError(
+                f"a rule refers to {unknown[0]!r}, which the policy does not know: pass its values, "
+                f"groups={{{unknown[0]!r}: [...]}}"
+            )
+        expanded = self.problem.expand(space.classes, values, space.named_options)
+        if not expanded:
+            raise OptionError("the policy has no rules to watch; pass rules=")
+        self.groups = {name: tuple(values[name]) for name in self.problem.attributes}
+        return expanded
+
+    def _list_columns(self) -> WatchedColumns:
+        atoms = [atom for found in self.expanded for atom, _ in found.rule.excess.terms]
+        costs = {name: atom.function for atom in atoms if (name := atom.reads("cost")) is not None}
+        self.limits, _ = add_changes(costs, self.limits, None)
+        if missing := [name for name in costs if name not in self.limits]:
+            raise OptionError(
+                f"a rule refers to custom({missing[0]!r}), whose range is not known",
+                Remedy("pass_limits", missing[0]),
+            )
+        references = [name for atom in atoms if (name := atom.reads("reference")) is not None]
+        return WatchedColumns(self.policy, self.groups, tuple(dict.fromkeys(references)), costs)
+
+    def _make_random_rows(self) -> HeldOutSample:
+        """Rows with all that rules read, for which each condition of a rule holds on some."""
+        rng, space, n = np.random.default_rng(0), self.policy.action_space, _RANDOM_ROWS
+        n *= max([len(space.classes), *(len(values) for values in self.groups.values())])
+        costs = {}
+        for name in self.columns.costs:
+            low, high = self.limits[name]
+            costs[name] = rng.uniform(low, high, (n, len(space.actions)))
+        n_references = len(space.classes) + len(space.named_options)
+        chances = rng.normal(size=(len(space.actions), n))
+        space.to_probabilities(chances)
+        return self._sample(
+            WatchedRows(
+                chances.T,
+                rng.integers(max(len(space.classes), 1), size=n),
+                {name: rng.integers(len(values), size=n) for name, values in self.groups.items()},
+                {name: rng.integers(n_references, size=n) for name in self.columns.references},
+                costs,
+            )
+        )
+
+    def _sample(self, rows: WatchedRows) -> HeldOutSample:
+        return HeldOutSample(
+            self.columns.observe(rows),
+            rows.decisions,
+            self.policy.action_space,
+            labelled=True,
+            limits=self.limits,
+            arrived=True,
+        )
+
+    # Rows.
+
+    def update(
+        self,
+        evidence: Any = None,
+        *,
+        labels: Any = None,
+        groups: Any = None,
+        ids: Any = None,
+        decisions: Any = None,
+        outcomes: Mapping[str, Any] | None = None,
+        batch: str | None = None,
+    ) -> None:
+        """Count rows, in the order in which they came, or what was learned of earlier rows. Threads may share
+        a monitor: one waits for the other.
+
+        Groups are compared within rounds of a few rows. The rows of a named batch are first put into a random
+        order, which the name and the policy determine: a round is then about the whole batch, and rates that
+        swing within it, such as those of a day, do no harm. Rows without a name are taken in their order, and
+        into how many calls they are cut makes no difference. Where something is wrong with any row, nothing
+        is counted.
+
+        Parameters
+        ----------
+        evidence : Evidence, optional
+            new rows, as the policy sees them. Without it, `ids` are those of earlier rows, of which `labels`,
+            `groups` or `outcomes` have become known.
+        labels : array of shape (n_rows,), optional
+            the true labels; missing (None, NaN, NA, null) where they are not known yet. A rule counts a row
+            once it shows all that the rule refers to.
+        groups : dict or frame, optional
+            {name: one value per row}, the true groups, of attributes that the policy knows only as
+            probabilities or not at all; likewise.
+        ids : array of shape (n_rows,), optional
+            an id for each row. Rows whose labels come later need one, and none is counted twice: rows that
+            wait are completed, and others of the same id are refused. If all rows were counted before,
+            nothing happens.
+        decisions : array, optional
+            what was decided, as in `audit`; by default, the probabilities of the policy count.
+        outcomes : dict, optional
+            what costs in `custom(name)` turned out to be, as in `audit`.
+        batch : str, optional
+            a name of these rows, such as a date, within which they are compared. A batch of a name that was
+            counted before is not counted again.
+
+        Warns
+        -----
+        GuaranteeWarning
+            when rows without a name of their batch are sorted by a group, the label or the decision:
+            neighbours are compared.
+        """
+        with self._lock:
+            if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
+                return
+            self._check_names(outcomes)
+            given = {
+                "ids": ids,
+                "labels": labels,
+                "groups": groups,
+                "decisions": decisions,
+                "outcomes": outcomes,
+            }
+            check_alignment(given, None if evidence is None else as_evidence(evidence).index)
+            hashed = None if ids is None else self._hash(ids)
+            _, outcomes = add_changes(() if evidence is None else self.columns.costs, {}, outcomes)
+            if evidence is None:
+                if hashed is None:
+                    raise OptionError("update() takes evidence of new rows, or ids= of rows that were seen")
+                if decisions is not None:
+                    raise OptionError("decisions= goes with new rows: leave it out")
+                fresh = self.columns.read_late(len(hashed), labels, groups, outcomes)
+            else:
+                self._check_decided(decisions)
+                fresh = self.columns.read(evidence, labels, groups, decisions, outcomes)
+            self._check_limits(fresh)
+            if hashed is None:
+                self._count(fresh, fresh, np.full(len(fresh), UNKNOWN, np.int64), batch)
+            elif not self._add_known(fresh, hashed, batch, new=evidence is not None):
+                return
+            if evidence is not None:
+                self.decided = decisions is not None
+            if batch is not None:
+                self.batches = (*self.batches, batch)[-_MOST_BATCHES:]
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self.log = (*self.log, Update(now, self.rows, self.alarm))[-_MOST_LOOKS:]
+            if batch is None and self.unit == "rows":
+                warn_of_sorted_rows(fresh)
+
+    def _check_names(self, outcomes: Mapping[str, Any] | None) -> None:
+        if unknown := [name for name in outcomes or () if name not in self.columns.costs]:
+            raise OptionError(
+                f"outcomes[{unknown[0]!r}]: no rule that is watched refers to custom({unknown[0]!r}); there "
+                f"are {sorted(self.columns.costs)}"
+            )
+
+    def _check_decided(self, decisions: Any) -> None:
+        if self.decided is not None and self.decided != (decisions is not None):
+            earlier, now = ("decisions", "probabilities") if self.decided else ("probabilities", "decisions")
+            raise OptionError(
+                f"earlier rows counted by {earlier}, these would by {now}: pass decisions= always or never"
+            )
+
+    def _check_limits(self, rows: WatchedRows) -> None:
+        for name, cost in rows.costs.items():
+            low, high = self.limits[name]
+            if (cost < low).any() or (cost > high).any():
+                raise EvidenceError(
+                    f"outcomes[{name!r}] go from {np.nanmin(cost):g} to {np.nanmax(cost):g}, beyond "
+                    f"limits[{name!r}]={(low, high)!r}"
+                )
+
+    def _hash(self, ids: Any) -> Ids:
+        vector = as_vector(ids, "ids")
+        hashed = hash_ids(vector, f"{self.policy.digest}/", "")[:, 0]
+        _, first, counts = np.unique(hashed, return_index=True, return_counts=True)
+        if len(first) < len(hashed):
+            twice = vector[first[counts > 1][0]]
+            raise EvidenceError(f"the id {twice!r} is there twice; each row needs one of its own")
+        return hashed
+
+    def _add_known(self, fresh: WatchedRows, ids: Ids, batch: str | None, new: bool) -> bool:
+        """Count rows with ids; whether there was anything to count."""
+        if len(ids) != len(fresh):
+            raise EvidenceError(f"there are {len(ids):,} ids for {len(fresh):,} rows")
+        memory, places = self.memory, self.memory.find_waiting(ids)
+        late, seen = places != UNKNOWN, memory.find_seen(ids)
+        if not new and not seen.all():
+            first = int(np.flatnonzero(~seen)[0])
+            raise EvidenceError(
+                f"{int((~seen).sum()):,} ids were never seen, the first of them in row {first}: pass "
+                "evidence of these rows, before or with their labels"
+            )
+        if not new:
+            fresh, ids, places = fresh.take(np.flatnonzero(late)), ids[late], places[late]
+            late, seen = late[late], seen[late]
+        before = fresh
+        if late.any():
+            assert memory.waiting is not None
+            before = memory.waiting.take(places[late])
+            after = before.fill(fresh.take(np.flatnonzero(late)))
+            before, fresh = (_put(fresh, part, late) if new else part for part in (before, after))
+        told = late & self._tells_more(before, fresh)
+        stale = seen & ~told
+        if stale.all():
+            return False
+        if new and stale.any():
+            first = int(np.flatnonzero(stale)[0])
+            raise EvidenceError(
+                f"{int(stale.sum()):,} of {len(ids):,} rows were counted before, the first of them in row "
+                f"{first}, and bring nothing new: leave them out"
+            )
+        self._count(fresh, before, places, batch)
+        self._remember(fresh, ids, late, places)
+        return True
+
+    def _tells_more(self, before: WatchedRows, after: WatchedRows) -> NDArray[np.bool_]:
+        """(n_rows,): where something became known."""
+        more = np.zeros(len(after), dtype=bool)
+        for name in self._needs:
+            more |= after.find_shown(frozenset({name})) & ~before.find_shown(frozenset({name}))
+        return more
+
+    @property
+    def _needs(self) -> frozenset[str]:
+        """All that rows must show for all rules."""
+        return frozenset().union(*(rule.needs for rule in self.watched))
+
+    def _remember(self, rows: WatchedRows, ids: Ids, late: NDArray[np.bool_], places: Any) -> None:
+        memory = self.memory
+        memory.add_seen(ids)
+        complete = rows.find_shown(self._needs)
+        parts, names = [rows.take(np.flatnonzero(~complete))], [ids[~complete]]
+        if memory.waiting is not None:
+            kept = np.delete(np.arange(len(memory.waiting_ids)), places[late])
+            parts, names = [memory.waiting.take(kept), *parts], [memory.waiting_ids[kept], *names]
+        memory.waiting, memory.waiting_ids = join_rows(parts), np.concatenate(names)
+
+    def _count(
+        self, rows: WatchedRows, before: WatchedRows, places: NDArray[np.int64], batch: str | None
+    ) -> None:
+        """Bet on rows as far as they show what rules refer to, and did not `before`; `places` are those of
+        earlier rows, and `UNKNOWN` for new ones."""
+        order = np.arange(len(rows)) if batch is None else self._shuffle(len(rows), batch)
+        new = (places == UNKNOWN)[order]
+        numbers = self.rows + np.cumsum(new)
+        states = list(self.states)
+        for needs in dict.fromkeys(rule.needs for rule in self.watched):
+            due = rows.find_shown(needs)[order] & (new | ~before.find_shown(needs)[order])
+            chosen = np.flatnonzero(due)
+            if not len(chosen):
+                continue
+            in_order = batch is None and len(chosen) == len(rows)
+            sample = self._sample(rows if in_order else rows.take(order[chosen]))
+            for place, rule in enumerate(self.watched):
+                if rule.needs == needs:
+                    columns, inside = rule.read(sample)
+                    counted = numbers[chosen[inside]]
+                    states[place] = rule.advance(states[place], columns, counted, self.alarm_limits)
+        self.states = states
+        self.rows += int(new.sum())
+
+    def _shuffle(self, n_rows: int, batch: str) -> NDArray[np.int64]:
+        """Return a random order of the rows of a batch, the same whenever it is repeated."""
+        seed = hashlib.sha256(f"{self.policy.digest}/{batch}".encode()).digest()
+        return np.random.default_rng(int.from_bytes(seed, "big")).permutation(n_rows)
+
+    # What it tells.
+
+    @property
+    def alarm(self) -> bool:
+        """Whether a rule was found broken or changed."""
+        return any(state.broken_at is not None or state.changed_at is not None for state in self.states)
+
+    @property
+    def waiting(self) -> int:
+        """How many rows wait for labels, groups or outcomes."""
+        return len(self.memory.waiting_ids)
+
+    @property
+    def status(self) -> tuple[RuleWatch, ...]:
+        """Every single rule, in the order of the problem."""
+        with self._lock:
+            self.settle()
+            return tuple(self._describe(one) for one in self.expanded)
+
+    def settle(self) -> None:
+        """Compute what histories show of rates, once it is asked for."""
+        with self._lock:
+            pairs = zip(self.watched, self.states, strict=True)
+            self.states = [rule.settle(state, self.alarm_limits.level) for rule, state in pairs]
+
+    def _describe(self, one: ExpandedRule) -> RuleWatch:
+        place = next(i for i, rule in enumerate(self.watched) if str(one.rule) in rule.copies)
+        watched, state = self.watched[place], self.states[place]
+        sums = np.array([list(vars(state.sums).values())]).T
+        (estimate,), (lower,), (upper,) = watched.measure(sums, self.alarm_limits.level)
+        target, sign = one.rule.bound, 1.0 if one.rule.sense == "<=" else -1.0
+
+        def convert(excess: float, least: float, most: float) -> tuple[float, float, float]:
+            """To the rate, of which the rule states a bound."""
+            ends = sorted((target + sign * least, target + sign * most))
+            return target + sign * excess, ends[0], ends[1]
+
+        times = [time for time in (state.broken_at, state.changed_at) if time is not None]
+        status = Watch.QUIET if state.rows else Watch.UNSEEN
+        status = Watch.CHANGED if state.changed_at is not None else status
+        status = Watch.BROKEN if state.broken_at is not None else status
+        return RuleWatch(
+            str(one.rule),
+            str(one.statement),
+            one.rule.sense,
+            target,
+            *convert(float(estimate), float(lower), float(upper)),
+            state.rows,
+            math.exp(min(state.log_ever, _MOST_LOG)),
+            math.exp(min(state.log_change, _MOST_LOG)),
+            max(
+                state.log_ever / self.alarm_limits.log_ever,
+                state.log_change / self.alarm_limits.log_change,
+                0.0,
+            ),
+            status,
+            min(times, default=None),
+            "" if state.rows else self._explain_silence(watched),
+            tuple(
+                Point(at.row, *convert(at.estimate, at.lower, at.upper), at.ever, at.change)
+                for at in state.history
+                if isinstance(at, Point)
+            ),
+            1 - self.ever,
+        )
+
+    def _explain_silence(self, rule: WatchedRule) -> str:
+        hidden = [name for name in sorted(rule.needs) if name not in self._known_names]
+        if not self.rows:
+            return "no row has come yet"
+        if not hidden:
+            return "no row is of the groups that it compares"
+        return f"no row shows {' and '.join(hidden)} yet"
+
+    @property
+    def _known_names(self) -> set[str]:
+        """Attributes that every row shows."""
+        known = self.policy.feature_map.attributes
+        return {name for name in self.groups if name in known and known[name].known}
+
+    @property
+    def e_limit(self) -> float:
+        """The e-value from which on a rule is called broken."""
+        return math.exp(min(self.alarm_limits.log_ever, _MOST_LOG))
+
+    @property
+    def detector_limit(self) -> float:
+        """The value of the detector from which on a rule is called changed."""
+        return math.exp(min(self.alarm_limits.log_change, _MOST_LOG))
+
+    def restart(self) -> None:
+        """Forget alarms and evidence once they were dealt with; rates, history and ids stay.
+
+        The error probabilities count from here on anew: do so when the cause was found, not to silence an
+        alarm.
+        """
+        with self._lock:
+            self.states = [state.restart() for state in self.states]
+
+    def to_frame(self, like: Any = None) -> Any:
+        """One line per single rule, with the columns rule, target, estimate, lower, upper, rows, e_value,
+        detector, evidence, status and since.
+
+        Parameters
+        ----------
+        like : frame, optional
+            the result is a frame of the same library; by default, of the first installed of pandas, polars
+            and pyarrow.
+        """
+        names = (
+            "rule",
+            "target",
+            "estimate",
+            "lower",
+            "upper",
+            "rows",
+            "e_value",
+            "detector",
+            "evidence",
+            "status",
+        )
+        status = self.status
+        columns: dict[str, Any] = {name: [getattr(one, name) for one in status] for name in names}
+        columns["status"] = [str(one.status) for one in status]
+        columns["since"] = [UNKNOWN if one.since is None else one.since for one in status]
+        return make_frame(columns, like)
+
+    def count_cells(self) -> dict[Conditions, float]:
+        """Return how many rows were seen so far of each group that rules refer to."""
+        counts: dict[Conditions, float] = {}
+        for watched, state in zip(self.watched, self.states, strict=True):
+            events = watched.rule.excess.resolve(self.policy.action_space.classes).by_event()
+            sizes = state.totals.copy()
+            if state.waiting.size:
+                sizes += state.waiting.sum(axis=1)
+            for event, size in zip(events, sizes, strict=False):  # amounts follow the sizes
+                counts[event.conditions] = min(float(size), counts.get(event.conditions, math.inf))
+        return counts
+
+    def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
+        """Plain values for JSON; unknown numbers are None, and so are those about groups that were seen on
+        fewer than `min_cell` rows.
+
+        Parameters
+        ----------
+        min_cell : int
+            0 shows all groups.
+        """
+        with self._lock:
+            rules = []
+            for one in list_shown(self, min_cell):
+                line = {name: value for name, value in vars(one).items() if name != "history"}
+                line = {
+                    k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()
+                }
+                line |= {"rows": None, "evidence": None} if one.hidden else {}
+                rules.append({**line, "status": str(one.status)})
+            return {
+                "alarm": self.alarm,
+                "rows": self.rows,
+                "waiting": self.waiting,
+                "ever": self.ever,
+                "run_length": self.run_length,
+                "unit": self.unit,
+                "e_limit": self.e_limit,
+                "detector_limit": self.detector_limit,
+                "rules": rules,
+            }
+
+    def plot(self, rules: Sequence[str] | None = None, *, min_cell: int = MIN_CELL) -> Any:
+        """Rates with their confidence sequences, and the evidence against each rule, over the rows.
+
+        Parameters
+        ----------
+        rules : list of str, optional
+            the texts of the rules to draw; by default, those with the most evidence, four at most.
+        min_cell : int
+            rules about groups that were seen on fewer rows are not drawn; 0 draws all.
+
+        Returns
+        -------
+        matplotlib Figure
+        """
+        from bylaw.testing._plots import plot_monitor
+
+        return plot_monitor(self, rules, min_cell)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the state as JSON, whole or not at all; beside it, if rows have ids, a file with these."""
+        from bylaw.testing._state_files import save_state
+
+        with self._lock:
+            save_state(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], policy: Policy) -> Monitor:
+        """Read what `save` wrote for this policy.
+
+        Raises
+        ------
+        PolicyFileError
+            where the file is damaged, or is about another policy.
+        """
+        from bylaw.testing._state_files import load_state
+
+        return load_state(Path(path), policy)
+
+    def __repr__(self) -> str:
+        return format_text(self)
+
+    def _repr_html_(self) -> str:
+        return format_html(self)
+
+
+def _put(rows: WatchedRows, others: WatchedRows, where: NDArray[np.bool_]) -> WatchedRows:
+    """The rows, with the others in these places."""
+    places = np.arange(len(rows))
+    places[where] = len(rows) + np.arange(len(others))
+    return join_rows([rows, others]).take(places)
+
+
+def _make_blank(policy: Policy) -> Evidence:
+    """Evidence of no rows."""
+    space = policy.action_space
+    return Evidence.without_rows(space.classes, {}, options=space.named_options)
+
+
+def _state_problem(policy: Policy, rules: Any) -> Problem:
+    if rules is None:
+        return policy.problem
+    space = policy.action_space
+    return Problem(policy.problem.minimize, rules, None, space.decisions, space.reject)
+
+
+def _read_values(groups: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Value, ...]]:
+    """Values of groups that the policy does not know."""
+    if groups is None:
+        return {}
+    if not isinstance(groups, Mapping):
+        raise OptionError(f"groups takes a dict {{name: its values}}, not {groups!r}")
+    return {as_name(name, "a group"): _read_group(name, values) for name, values in groups.items()}
+
+
+def _read_group(name: str, values: Any) -> tuple[Value, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise OptionError(f"groups[{name!r}] must be a list of its values, not {values!r}")
+    found = tuple(as_scalar(value, f"a value of {name}") for value in values)
+    if not found or len(set(found)) < len(found):
+        raise OptionError(f"groups[{name!r}] must be different values, at least one, not {list(found)}")
+    return found

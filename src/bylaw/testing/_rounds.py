@@ -1,0 +1,248 @@
+"""Rounds: the few rows, or the batches, on which one bet about a rule is made.
+
+A rule is about a sum of conditional means m_e = E[a_e z_e] / E[a_e], where a_e is the weight of a row in an
+event (zero outside it) and z_e its value: it holds if sum_e m_e + c <= 0. Different rows are independent, so
+
+    E[a_e(i) a_f(j) (z_e(i) + z_f(j) + c)] = E[a_e] E[a_f] (m_e + m_f + c)    for rows i != j.
+
+The mean of this over all pairs of different rows of a round is a U-statistic. Its expectation is at most zero
+while the rule holds, whatever the frequencies of the events and their rates: nothing has to be estimated, and
+these may drift from round to round. Rounds are short, so that rows are compared with others of their time,
+and so that the most that a round can lose is small.
+
+There are three ways to bet on a round. Each returns factors of expectation at most one while the rule holds.
+
+- A rule about one mean bets on each row: 1 + s a (z + c).
+- Where no row is in two events and weights are 0 or 1, the numbers n_e of rows in each event are known before
+  the values. Each row of event e has the factor 1 + s h_e (z_e - t_e), with h_e proportional to 1 / n_e and
+  any numbers t_e that were guessed before the round with sum_e t_e = -c. The logarithm of the expected
+  product is at most s sum_e n_e h_e (m_e - t_e), which is proportional to sum_e m_e + c.
+- Elsewhere, and for batches, the factor is 1 + s x, with the U-statistic x over the most that it can lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw.testing._samples import Sample
+
+_ROWS = 8  # of a round on two events: fewer compare groups badly, more bring an alarm later
+_ROWS_PER_EVENT = 4  # of a round on three events or more
+_LEAST = 1e-6  # of the range of a rate: a bound at its end is broken by no less than this
+_BOLDEST = 0.95  # of the money is staked, at most
+_HALVES = 0.5 ** np.arange(7)  # stakes, each half of the one before: seven alternatives to the rule
+_STEEPEST = 6.0  # the boldest stake on a row, per unit of the range of its values
+_RECENT = 16  # rows of an event, of which the mean is the guess for the next ones
+
+
+class RoundSums(NamedTuple):
+    """The U-statistics of rounds, over the largest number of tuples; (n_rounds,) each."""
+
+    weights: Floats  # the sum of products of weights, at most one
+    amounts: Floats  # the sum of these products times the sum of the rows' values
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events that a rule compares, and the limits of the values in each."""
+
+    limits: tuple[tuple[float, float], ...]  # of the values in each event
+    disjoint: bool = True  # no row is in two of them
+    binary: bool = True  # a row is in an event or not: weights are 0 or 1
+    cancels: bool = False  # one of two is a part of the other, and its values have the opposite sign there
+    batched: bool = False  # a round is a batch
+
+    @classmethod
+    def of(
+        cls, samples: Sequence[Sample], *, disjoint: bool, binary: bool, cancels: bool, batched: bool
+    ) -> Events:
+        limits = tuple((sample.lowest, sample.highest) for sample in samples)
+        return cls(limits, disjoint, binary, cancels and not batched, batched)
+
+    @property
+    def number(self) -> int:
+        return len(self.limits)
+
+    @property
+    def lowest(self) -> float:
+        """The least sum of values, one for each event."""
+        return sum(low for low, _ in self.limits)
+
+    @property
+    def highest(self) -> float:
+        return sum(high for _, high in self.limits)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of a round that is no batch."""
+        if self.number == 1:
+            return 1
+        return _ROWS if self.number == 2 else _ROWS_PER_EVENT * self.number
+
+    @property
+    def blocks_per_deposit(self) -> int:
+        """The number of blocks of rounds from one deposit of the e-process to the next: some 256 rows."""
+        return 1 if self.batched else max(_ROWS // self.rows, 1)
+
+    @property
+    def fills_tuples(self) -> bool:
+        """Whether the number of tuples of a round is known before the values."""
+        return self.binary and (self.number == 1 or self.disjoint)
+
+    @property
+    def guesses(self) -> bool:
+        """Whether bets are on single rows, about guessed means."""
+        return not self.batched and self.number > 1 and self.fills_tuples
+
+    def sum_rounds(self, columns: Floats) -> RoundSums:
+        """Compute the U-statistic of each round from columns (2 * number, n_rounds * rows): weights in each
+        event, then these times the values. All columns are one round if rounds are batches."""
+        rows = columns.shape[1] if self.batched else self.rows
+        n = self.number
+        if n > 2 and not self.disjoint:  # each row is for one event, in turn, so that no row is in two
+            columns = columns * np.tile(np.eye(n)[:, np.arange(columns.shape[1]) % rows % n], (2, 1))
+        weights, amounts = np.split(self.sum_columns(columns), 2)
+        if n == 1:
+            sums = RoundSums(weights[0], amounts[0])
+        else:
+            others = np.stack([np.delete(weights, e, axis=0).prod(axis=0) for e in range(n)])
+            # Add one event after the other: a reduction may depend on the number of rounds.
+            sums = RoundSums(weights.prod(axis=0), np.add.accumulate(amounts * others)[-1])
+        if n == 2 and not self.disjoint:
+            a, b, y, z = columns  # a row is no pair with itself
+            own = self.sum_columns(np.stack([a * b, y * b + z * a]))
+            sums = RoundSums(sums.weights - own[0], sums.amounts - own[1])
+        most = sums.weights if self.batched and self.fills_tuples else self._count_tuples(rows)
+        most = np.broadcast_to(most, sums.weights.shape)
+        nothing = np.zeros(sums.weights.shape)
+        return RoundSums(*(np.divide(x, most, out=nothing.copy(), where=most > 0) for x in sums))
+
+    def sum_columns(self, columns: Floats) -> Floats:
+        """(n_columns, n_rounds): sums over the rows of each round, one after the other."""
+        if self.batched:
+            return columns.sum(axis=1, keepdims=True)
+        total = columns[:, :: self.rows].copy()
+        for place in range(1, self.rows):
+            total += columns[:, place :: self.rows]
+        return total
+
+    def _count_tuples(self, rows: int) -> float:
+        """Return the most that the products of weights in a round of so many rows can add up to."""
+        if self.number == 1:
+            return float(rows)
+        if self.number > 2 or self.disjoint:
+            return float(rows / self.number) ** self.number
+        return float(rows * (rows - 1))
+
+    def find_largest_loss(self, constant: Floats | float) -> Floats:
+        """Return how far the U-statistic of a round, with this constant added to each tuple, can be below
+        zero."""
+        return self._find_largest(-(self.lowest + np.asarray(constant)), -np.asarray(constant))
+
+    def find_largest_gain(self, constant: Floats | float) -> Floats:
+        """Return how far it can be above zero."""
+        return self._find_largest(self.highest + np.asarray(constant), np.asarray(constant))
+
+    def _find_largest(self, apart: Floats, within: Floats) -> Floats:
+        """With at most `apart` for a tuple; where both rows are in the part, values cancel, and `within` is
+        left."""
+        apart = np.maximum(apart, _LEAST * max(self.highest - self.lowest, _LEAST))
+        if not self.cancels:
+            return apart
+        inside = np.arange(self.rows + 1)
+        pairs = np.multiply.outer(apart, inside * (self.rows - inside))
+        sums = pairs + np.multiply.outer(np.maximum(within, 0.0), inside * (inside - 1))
+        return sums.max(axis=-1) / self._count_tuples(self.rows)
+
+    def find_factors(self, columns: Floats, sums: RoundSums, constant: float, guess: Floats) -> Floats:
+        """Compute by what the money on each alternative is multiplied, (n_alternatives, n_rounds).
+
+        Parameters
+        ----------
+        columns : (2 * number, n_rounds * rows)
+        sums : their U-statistics
+        constant : float
+            c of the rule.
+        guess : (number, n_rounds)
+            a mean for each event, from earlier rounds; read only where `guesses` is true.
+        """
+        if self.batched or not (self.number == 1 or self.guesses):
+            payments = (sums.amounts + constant * sums.weights) / self.find_largest_loss(constant)
+            return 1 + np.multiply.outer(_BOLDEST * _HALVES, payments)
+        if self.number == 1:
+            loss = self.find_largest_loss(constant)
+            payments = (columns[1] + constant * columns[0])[None] / loss
+        else:
+            weights, amounts = np.split(columns.reshape(2 * self.number, -1, self.rows), 2)
+            counts = weights.sum(axis=2)
+            # A row counts the more the fewer rows its event has in the round.
+            shares = np.divide(1.0, counts, out=np.zeros_like(counts), where=(counts > 0).all(axis=0))
+            total = shares.sum(axis=0)
+            shares = np.divide(shares, total, out=shares, where=total > 0)
+            # Move the guesses to where the rule just holds.
+            guess = guess - shares * (guess.sum(axis=0) + constant)
+            low = np.array([low for low, _ in self.limits])[:, None]
+            least = _LEAST * max(self.highest - self.lowest, _LEAST)
+            loss = np.maximum((shares * (guess - low)).max(axis=0), least)
+            scale = (shares / loss)[:, :, None]
+            # (rows, n_rounds): what each row pays, in units of the most that a row can lose.
+            payments = np.ascontiguousarray((scale * (amounts - guess[:, :, None] * weights)).sum(axis=0).T)
+        steepest = _STEEPEST / max(high - low for low, high in self.limits)
+        stakes = np.minimum(np.multiply.outer(steepest * _HALVES, np.atleast_1d(loss)), _BOLDEST)
+        factors = 1 + stakes * payments[0]
+        for row in payments[1:]:
+            factors *= 1 + stakes * row
+        return factors
+
+
+@dataclass(frozen=True)
+class RateSums:
+    """Sums over all rounds so far, from which the rate and its confidence sequence follow."""
+
+    weights: float = 0.0
+    amounts: float = 0.0
+    squared_amounts: float = 0.0
+    products: float = 0.0  # of amounts and weights
+    squared_weights: float = 0.0
+
+    def follow(self, sums: RoundSums) -> Floats:
+        """(5, 1 + n_rounds): these sums before the rounds and after each."""
+        w, u = sums
+        steps = np.stack([w, u, u * u, u * w, w * w])
+        return np.add.accumulate(np.column_stack([list(vars(self).values()), steps]), axis=1)
+
+
+@dataclass(frozen=True)
+class RecentMeans:
+    """The mean of the last rows of each event, which is the guess for the next round."""
+
+    guess: Floats  # (n_events,)
+    marks: Floats  # (2 * n_events,): totals of weights and amounts when the guess was made
+
+    @classmethod
+    def begin(cls, events: Events) -> RecentMeans:
+        """Return the middle of the range of each event."""
+        return cls(np.array([(low + high) / 2 for low, high in events.limits]), np.zeros(2 * events.number))
+
+    def follow(self, totals: Floats) -> tuple[Floats, RecentMeans]:
+        """Return the guesses before each round (n_events, n_rounds), and those after the last.
+
+        `totals` (2 * n_events, 1 + n_rounds) are of weights and amounts before the rounds and after each. A
+        guess is made anew whenever an event has had `_RECENT` more rows.
+        """
+        n, n_rounds = len(self.guess), totals.shape[1] - 1
+        before, guess, marks = np.empty((n, n_rounds)), self.guess.copy(), self.marks.copy()
+        for e in range(n):
+            blocks = totals[e] // _RECENT
+            ends = np.flatnonzero(blocks[1:] > blocks[:-1]) + 1
+            weights = np.concatenate([[marks[e]], totals[e, ends]])
+            amounts = np.concatenate([[marks[n + e]], totals[n + e, ends]])
+            values = np.concatenate([[guess[e]], np.diff(amounts) / np.diff(weights)])
+            before[e] = values[np.searchsorted(ends, np.arange(n_rounds), side="right")]
+            guess[e], marks[e], marks[n + e] = values[-1], weights[-1], amounts[-1]
+        return before, RecentMeans(guess, marks)

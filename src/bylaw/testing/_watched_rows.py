@@ -1,0 +1,255 @@
+"""Rows that were decided, what is known of them so far, which were seen, and whether they are sorted."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.callers import find_stack_level
+from bylaw._base.typing import Floats, Mask, Value
+from bylaw.data.evidence import Evidence, RowData, as_evidence
+from bylaw.data.groups import KnownGroup, Part
+from bylaw.data.outcomes import ObservedRows, PartlySeen, name_cost, read_seen
+from bylaw.errors import EvidenceError, GuaranteeWarning
+from bylaw.formulation.linear_form import admit_values, evaluate_cost
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import LABEL
+from bylaw.policy.policy import Policy
+from bylaw.testing._audit import encode_decisions
+
+Codes = NDArray[np.int64]
+Ids = NDArray[np.uint64]
+UNKNOWN = -1
+_FEWEST = 200  # rows that tell
+_FAR = -8.0  # standard deviations below the expected number of changes: more than a busy hour brings
+
+
+@dataclass(frozen=True)
+class WatchedRows:
+    """Columns of one set of rows; what is not known yet is `UNKNOWN`, and nan among costs."""
+
+    decisions: Floats  # (n_rows, n_actions): probabilities, or what was decided
+    labels: Codes  # (n_rows,)
+    groups: Mapping[str, Codes]
+    references: Mapping[str, NDArray[Any]]
+    costs: Mapping[str, Floats]  # (n_rows, n_actions) each
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    def take(self, part: Part) -> WatchedRows:
+        return WatchedRows(
+            self.decisions[part],
+            self.labels[part],
+            {name: codes[part] for name, codes in self.groups.items()},
+            {name: column[part] for name, column in self.references.items()},
+            {name: cost[part] for name, cost in self.costs.items()},
+        )
+
+    def find_shown(self, names: frozenset[str]) -> Mask:
+        """(n_rows,): the rows that show all of these attributes."""
+        shown = np.ones(len(self), dtype=bool)
+        for name, codes in {LABEL: self.labels, **self.groups}.items():
+            if name in names:
+                shown &= codes != UNKNOWN
+        for name, cost in self.costs.items():
+            if name_cost(name) in names:
+                shown &= ~np.isnan(cost).any(axis=1)
+        return shown
+
+    def fill(self, later: WatchedRows) -> WatchedRows:
+        """With what was learned later of the same rows. What was known before does not change."""
+        groups = {name: _fill(codes, later.groups[name], name) for name, codes in self.groups.items()}
+        costs = {name: _fill_costs(cost, later.costs[name], name) for name, cost in self.costs.items()}
+        labels = _fill(self.labels, later.labels, LABEL)
+        return WatchedRows(self.decisions, labels, groups, self.references, costs)
+
+
+def _fill(before: Codes, later: Codes, name: str) -> Codes:
+    _refuse_changes((before != UNKNOWN) & (later != UNKNOWN) & (before != later), name)
+    return np.where(before == UNKNOWN, later, before)
+
+
+def _fill_costs(before: Floats, later: Floats, name: str) -> Floats:
+    changed = ~np.isnan(before) & ~np.isnan(later) & (before != later)
+    _refuse_changes(changed.any(axis=1), name_cost(name))
+    return np.where(np.isnan(before), later, before)
+
+
+def _refuse_changes(changed: Mask, name: str) -> None:
+    if changed.any():
+        raise EvidenceError(
+            f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, which has been "
+            "counted. Correct the later table"
+        )
+
+
+def join_rows(parts: Sequence[WatchedRows]) -> WatchedRows:
+    first = parts[0]
+    return WatchedRows(
+        np.concatenate([part.decisions for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        {name: np.concatenate([part.groups[name] for part in parts]) for name in first.groups},
+        {name: np.concatenate([part.references[name] for part in parts]) for name in first.references},
+        {name: np.concatenate([part.costs[name] for part in parts]) for name in first.costs},
+    )
+
+
+@dataclass(frozen=True)
+class WatchedColumns:
+    """What the rules that are watched read of a row."""
+
+    policy: Policy
+    groups: Mapping[str, tuple[Value, ...]]  # with their values
+    references: tuple[str, ...]
+    costs: Mapping[str, Any]  # {name: its function, or None}
+
+    @property
+    def space(self) -> ActionSpace:
+        return self.policy.action_space
+
+    def read(
+        self, evidence: Any, labels: Any, groups: Any, decisions: Any, outcomes: Mapping[str, Any] | None
+    ) -> WatchedRows:
+        """New rows, checked."""
+        rows = as_evidence(evidence)
+        if rows.weights is not None:
+            raise EvidenceError("rows that arrive count alike: pass evidence without weights")
+        rows = self.policy.feature_map.admit(self.policy.calibrate(rows))
+        taken = None if decisions is None else encode_decisions(decisions, self.space, rows)
+        seen, turned_out = read_seen(rows, labels, groups, None, outcomes, taken)
+        if missing := [name for name in self.references if name not in rows.references]:
+            raise EvidenceError(f"a rule refers to the earlier model {missing[0]!r}: pass references=")
+        return WatchedRows(
+            self.policy.probabilities(rows) if taken is None else taken,
+            _read_labels(len(rows), seen),
+            {name: self._read_group(name, values, rows, seen) for name, values in self.groups.items()},
+            {name: rows.references[name] for name in self.references},
+            {name: self._read_cost(name, rows, seen, turned_out) for name in self.costs},
+        )
+
+    def read_late(self, n_rows: int, labels: Any, groups: Any, outcomes: Any) -> WatchedRows:
+        """What was learned later of rows that were seen before."""
+        blank = Evidence.without_rows(self.space.classes, {}, options=self.space.named_options)
+        rows = blank.with_columns(probabilities=np.zeros((n_rows, len(self.space.classes))))
+        seen, turned_out = read_seen(rows, labels, groups, None, outcomes)
+        return WatchedRows(
+            np.zeros((n_rows, len(self.space.actions))),
+            _read_labels(n_rows, seen),
+            {name: self._read_group(name, values, rows, seen) for name, values in self.groups.items()},
+            {},
+            {name: self._read_cost(name, rows, seen, turned_out) for name in self.costs},
+        )
+
+    def _read_group(self, name: str, values: tuple[Value, ...], rows: Evidence, seen: PartlySeen) -> Codes:
+        group = seen.groups.get(name, rows.known_groups.get(name))
+        if group is None:
+            return np.full(len(rows), UNKNOWN, np.int64)
+        return _hide(admit_values(name, group, values).codes, name, seen)
+
+    def _read_cost(
+        self, name: str, rows: Evidence, seen: PartlySeen, turned_out: Mapping[str, Any]
+    ) -> Floats:
+        shape = (len(rows), len(self.space.actions))
+        found = turned_out.get(name)
+        if found is None:
+            return np.full(shape, np.nan)
+        if isinstance(found, str):
+            return evaluate_cost(name, self.costs[name], rows, self.space)
+        if found.shape != shape:
+            raise EvidenceError(
+                f"outcomes[{name!r}] has {found.shape[1]} columns; it needs one per action, "
+                f"{list(self.space.actions)}"
+            )
+        shown = seen.seen.get(name_cost(name), np.ones(len(rows), dtype=bool))
+        return np.where(shown[:, None], found, np.nan)
+
+    def observe(self, rows: WatchedRows) -> ObservedRows:
+        """Rows that show all that is asked of them, as they turned out."""
+        classes = self.space.classes
+        blank = Evidence.without_rows(classes, {}, options=self.space.named_options)
+        known = {
+            name: KnownGroup(self.groups[name], np.maximum(codes, 0)) for name, codes in rows.groups.items()
+        }
+        evidence = blank.with_columns(
+            probabilities=(rows.labels[:, None] == np.arange(len(classes))).astype(np.float64),
+            groups=known,
+            references=dict(rows.references),
+            costs=dict(rows.costs),
+        )
+        columns = {f.name: getattr(evidence, f.name) for f in fields(RowData)}
+        names = frozenset({LABEL, *known, *map(name_cost, rows.costs)})
+        return ObservedRows(**columns, predicted=evidence, observed=names)
+
+
+def _read_labels(n_rows: int, seen: PartlySeen) -> Codes:
+    return np.full(n_rows, UNKNOWN, np.int64) if seen.codes is None else _hide(seen.codes, LABEL, seen)
+
+
+def _hide(codes: Codes, name: str, seen: PartlySeen) -> Codes:
+    """With `UNKNOWN` where the attribute was not seen."""
+    return np.where(seen.seen[name], codes, UNKNOWN) if name in seen.seen else codes
+
+
+@dataclass
+class RowMemory:
+    """Rows by the hashes of their ids: all that were seen, and those that wait for labels or groups."""
+
+    seen: Ids = field(default_factory=lambda: np.empty(0, np.uint64))  # sorted
+    waiting_ids: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
+    waiting: WatchedRows | None = None
+
+    def find_seen(self, ids: Ids) -> NDArray[np.bool_]:
+        """(n_rows,): which of these rows were seen."""
+        places = np.minimum(np.searchsorted(self.seen, ids), max(len(self.seen) - 1, 0))
+        return self.seen[places] == ids if len(self.seen) else np.zeros(len(ids), dtype=bool)
+
+    def add_seen(self, ids: Ids) -> None:
+        new = np.sort(ids[~self.find_seen(ids)])
+        self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
+
+    def find_waiting(self, ids: Ids) -> NDArray[np.int64]:
+        """The place of each id among the waiting ones, or `UNKNOWN`."""
+        if not len(self.waiting_ids):
+            return np.full(len(ids), UNKNOWN, np.int64)
+        order = np.argsort(self.waiting_ids, kind="stable")
+        ordered = self.waiting_ids[order]
+        places = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
+        return np.where(ordered[places] == ids, order[places], UNKNOWN)
+
+
+def warn_of_sorted_rows(rows: WatchedRows) -> None:
+    """Where neighbours are far more alike than rows at random are."""
+    likeliest = rows.decisions.argmax(axis=1)
+    for name, codes in {**rows.groups, "the label": rows.labels, "the decision": likeliest}.items():
+        known = codes[codes != UNKNOWN]
+        changes, expected, distance = count_changes(known)
+        if len(known) >= _FEWEST and distance < _FAR:
+            warnings.warn(
+                f"rows are sorted by {name}: it changes {changes:,} times from row to row, where "
+                f"{expected:,.0f} are expected. A monitor compares rows with their neighbours, and is blind "
+                "or wrong where these are alike: pass rows in the order in which they were decided, or "
+                "shuffle them by something that has nothing to do with them, such as a hash of their ids",
+                GuaranteeWarning,
+                stacklevel=find_stack_level(),
+            )
+            return
+
+
+def count_changes(codes: NDArray[np.int64]) -> tuple[int, float, float]:
+    """How often neighbours differ, how often they would at random, and by how many standard deviations fewer
+    that is (Wald and Wolfowitz, 1940)."""
+    n = len(codes)
+    if n < 2:
+        return 0, 0.0, 0.0
+    changes = int((codes[1:] != codes[:-1]).sum())
+    _, counts = np.unique(codes, return_counts=True)
+    differ = 1 - float((counts * (counts - 1.0)).sum()) / (n * (n - 1.0))
+    expected, deviation = (n - 1) * differ, math.sqrt((n - 1) * differ * (1 - differ))
+    return changes, expected, (changes - expected) / max(deviation, 1.0)
