@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bylaw.data.arrays import as_vector
 from bylaw.data.table_files import TableFile
 from bylaw.errors import OptionError
-from bylaw.policy.id_hashes import hash_ids
+from bylaw.policy.sampling import hash_ids
 
 _MOST_KEYS = 2**25  # in memory at once
 _HELP = "give each row an id of its own, or pass --repeated-ids if such rows shall share their draw"

@@ -23,8 +23,8 @@ from bylaw.formulation.linear_form import measure_wholes
 from bylaw.formulation.solution import Guarantee, Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import Fingerprint
 from bylaw.policy.policy import Policy
+from bylaw.policy.recognition import Fingerprint
 from bylaw.solvers.base import Solver
 
 _SHOWN = 5  # points at either end of a printed frontier

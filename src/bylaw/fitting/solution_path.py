@@ -32,7 +32,7 @@ from bylaw.formulation.solution import GroupRate, Guarantee, Solution, Status
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.policy.fingerprint import Fingerprint
+from bylaw.policy.recognition import Fingerprint
 from bylaw.solvers.base import Solver, gradient_mapping, resolve_beta
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.modified_newton import ModifiedNewton

@@ -37,8 +37,8 @@ from bylaw.monitoring.watched_rows import (
     warn_of_sorted_rows,
 )
 from bylaw.monitoring.watched_rule import AlarmLimits, Point, WatchedRule, merge_copies
-from bylaw.policy.id_hashes import hash_ids
 from bylaw.policy.policy import Policy
+from bylaw.policy.sampling import hash_ids
 
 RUN_LENGTHS = {"rows": 100_000.0, "batches": 1000.0}  # by default, in each unit
 _MOST_BATCHES = 400  # whose names are remembered
