@@ -7,7 +7,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Tests start many processes: compiled modules are kept, whatever the environment prefers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test quick runners style lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers privacy guarantee fuzz package lowest docs outputs clean
+.PHONY: help setup demo test quick runners style lint bench rates streams paper peers migration showcases observed partly-seen fairlearn certificates monitor monitor-peers guarantee fuzz package lowest docs outputs clean
 
 help:
 	@echo "make demo    real mortgage files: a policy, a plot, decisions, an audit, a report"
@@ -27,7 +27,6 @@ help:
 	@echo "make certificates  how often certificates are wrong, by simulation, also after several looks and in hard cases"
 	@echo "make monitor  how rare false alarms of a monitor are, how soon true ones come beside an oracle, widths, the cost"
 	@echo "make monitor-peers  what there is to watch a rule: false alarms, days until a breach is noticed"
-	@echo "make privacy  what fingerprints of rows recognise, and what they tell of a row"
 	@echo "make guarantee  whether certified rules hold on real rows, 100 splits, and how often they are certified"
 	@echo "make fuzz    12,000 random problems: a policy that is optimal, or a conflict that is proved;"
 	@echo "             with labels, rules that hold as observed, or a warning that states by how much not"
@@ -138,9 +137,6 @@ $(WATCH)/.installed: pyproject.toml experiments/monitoring/peers.txt
 
 monitor-peers: $(WATCH)/.installed
 	$(WATCH)/bin/python -m experiments.monitoring.peers
-
-privacy: $(VENV)/.installed-test
-	$(BIN)/python -m experiments.privacy.fingerprints
 
 guarantee: $(VENV)/.installed-test
 	$(BIN)/python -m experiments.certificates.guarantee

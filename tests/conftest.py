@@ -7,11 +7,9 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from bylaw.policy import fingerprint
 from helpers.absent import summarize_skips
 from helpers.generated_rows import Rows
 
-fingerprint._SECRET = bytes(32)  # the same noise in every run
 pytest_plugins = ["helpers.collection", "helpers.command_line"]
 
 # Machines are noisy, so no deadlines. A few examples are enough, since every run draws others: only those of

@@ -267,10 +267,3 @@ def test_the_experiments_on_certificates_run(name, needs, tmp_path):
             "mapie": 3,
         }[name]
     )
-
-
-@pytest.mark.experiment
-def test_the_experiment_on_fingerprints_runs(tmp_path):
-    shown = run("-m", "experiments.privacy.fingerprints", "--quick", "--out", tmp_path)
-    assert shown == (tmp_path / "fingerprints.md").read_text()
-    assert shown.count("\n| ") == 24

@@ -1,30 +1,28 @@
-"""Counts of rows with noise: the same for the same rows, and no more of a single row than epsilon allows."""
+"""The digest of a table of rows: the same in any order and in pieces, and all that a file keeps of the
+rows."""
 
 from __future__ import annotations
 
-import base64
+import copy
 import json
-import math
+import pickle
 
 import numpy as np
 import pytest
 
-from bylaw import Evidence, PolicyFileError, Problem, Stream, error, rejected, solve
-from bylaw._base.json_reader import Node
-from bylaw.policy import fingerprint
-from bylaw.policy.fingerprint import (
-    BUCKETS,
-    EPSILON,
-    NO_ROWS,
-    Fingerprint,
-    count_rows,
-    hash_features,
-    make_fingerprint,
-    noise_distribution,
-    noise_variance,
+from bylaw import (
+    Evidence,
+    EvidenceError,
+    Policy,
+    PolicyFileError,
+    Problem,
+    Stream,
+    audit,
+    error,
+    rejected,
+    solve,
 )
-from bylaw.policy.policy import Policy
-from bylaw.policy.recognition import hash_evidence, shares_rows
+from bylaw.policy.recognition import Fingerprint, TableSum, hash_evidence, hash_features, shares_rows
 
 ROWS = np.random.default_rng(0).random((3, 5000))
 PROBLEM = Problem(error(), [rejected() <= 0.1])
@@ -35,124 +33,60 @@ def evidence(seed, n=400, decimals=16):
     return Evidence(np.column_stack([chance, 1 - chance]))
 
 
-@pytest.fixture
-def other_noise(monkeypatch):
-    """As in another process, by its number."""
-    return lambda number: monkeypatch.setattr(fingerprint, "_SECRET", number.to_bytes(32, "little"))
+def digest(rows):
+    return TableSum.from_hashes(hash_features(rows)).make_fingerprint()
 
 
 def test_the_order_and_the_pieces_do_not_matter():
-    whole = make_fingerprint([ROWS])
+    whole = digest(ROWS)
     shuffled = ROWS[:, np.random.default_rng(1).permutation(5000)]
     pieces = [shuffled[:, :100], shuffled[:, 100:3000], shuffled[:, 3000:]]
-    assert make_fingerprint(pieces) == whole
-    assert sum((count_rows([piece]) for piece in pieces), NO_ROWS).release() == whole
-    assert hash(make_fingerprint(pieces)) == hash(whole)
-    assert (whole.rows, whole.draws) == (5000, 1)
-    assert count_rows([ROWS]).counts.sum() == 5000
+    assert digest(shuffled) == whole
+    total = sum((TableSum.from_hashes(hash_features(piece)) for piece in pieces), TableSum())
+    assert total.make_fingerprint() == whole
+    assert hash(total.make_fingerprint()) == hash(whole)
+    assert Fingerprint.from_hashes(hash_features(ROWS)) == whole
+    assert whole.rows == 5000
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ROWS[:, 1:],
+        np.hstack([ROWS, ROWS[:, :1]]),
+        np.hstack([ROWS[:, :1], ROWS[:, :-1]]),
+        ROWS[::-1],
+        ROWS + 1e-3,
+    ],
+    ids=["left out", "added", "exchanged", "columns swapped", "moved"],
+)
+def test_any_other_table_has_another_digest(other):
+    assert set(digest(ROWS).digests).isdisjoint(digest(other).digests)
 
 
 def test_minus_zero_is_zero():
-    assert make_fingerprint([np.array([[0.0]])]) == make_fingerprint([np.array([[-0.0]])])
+    assert digest(np.array([[0.0]])) == digest(np.array([[-0.0]]))
 
 
-def test_buckets_are_equally_likely():
-    counts = count_rows([np.arange(200_000.0)[None] / 7]).counts
-    squares = np.square(counts - 200_000 / BUCKETS).sum() / (200_000 / BUCKETS)
-    assert abs(squares - BUCKETS) < 5 * math.sqrt(2 * BUCKETS)
-
-
-def test_noise_is_that_of_the_discrete_laplace_distribution(other_noise):
-    found = []
-    for number in range(60):
-        other_noise(number)
-        found.append(NO_ROWS.release().counts)
-    noise = np.concatenate(found)
-    chances = noise_distribution(1)
-    for value in range(-6, 7):
-        expected = chances[len(chances) // 2 + value]
-        assert expected == pytest.approx(math.tanh(EPSILON / 2) * math.exp(-EPSILON * abs(value)), rel=1e-9)
-        assert (noise == value).mean() == pytest.approx(expected, abs=5 * math.sqrt(expected / len(noise)))
-    assert noise.var() == pytest.approx(noise_variance(), rel=0.03)
-    pairs = noise.reshape(-1, BUCKETS)
-    assert abs(np.corrcoef(pairs[0], pairs[1])[0, 1]) < 5 / math.sqrt(BUCKETS)
-
-
-@pytest.mark.parametrize("draws", [0, 1, 2, 5, 30, 31, 1000])
-def test_sums_of_noise_have_their_variance(draws):
-    chances = noise_distribution(draws)
-    values = np.arange(len(chances)) - len(chances) // 2
-    assert chances.sum() == pytest.approx(1)
-    assert chances @ np.square(values) == pytest.approx(draws * noise_variance(), rel=1e-6)
-
-
-def test_the_same_rows_have_other_noise_in_another_process(other_noise):
-    other_noise(1)
-    one = make_fingerprint([ROWS])
-    other_noise(2)
-    assert make_fingerprint([ROWS]) != one
-
-
-def test_the_secret_is_not_in_what_is_saved(tmp_path, monkeypatch):
-    secret = bytes(range(32))
-    monkeypatch.setattr(fingerprint, "_SECRET", secret)
-    solve(PROBLEM, evidence(0)).save(tmp_path / "p.json")
-    text = (tmp_path / "p.json").read_text()
-    assert secret.hex() not in text
-    assert base64.b64encode(secret).decode().rstrip("=") not in text
-
-
-def test_exact_counts_cannot_be_saved():
-    with pytest.raises(ValueError, match="release"):
-        count_rows([ROWS]).to_dict()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("exchanged", [False, True], ids=["left out", "exchanged"])
-def test_membership_of_a_row_is_told_no_better_than_epsilon_allows(tmp_path, other_noise, exchanged):
-    """The best attack: all other rows are known, and the row is guessed exactly. The likelihood ratio of the
-    two sets is bounded by exp(epsilon) in every file, and its test has the power that theory gives."""
-    most = EPSILON * (2 if exchanged else 1)
-    rng = np.random.default_rng(1)
-    rows = rng.random((2, 300))
-    row, without = rows[:, :1], rows[:, 1:]
-    other = np.hstack([without, rng.random((2, 1))]) if exchanged else without
-    sides = [count_rows([rows]), count_rows([other])]
-    assert np.abs(sides[0].counts - sides[1].counts).sum() == (2 if exchanged else 1)
-    assert count_rows([row]).counts.sum() == 1
-    guessed, draws = np.zeros(2), 800
-    for number in range(draws):
-        other_noise(number)
-        for truth, side in enumerate(sides):
-            seen = Fingerprint.from_node(Node(side.release().to_dict(), "part"))
-            apart = [np.abs(seen.counts - side.counts).sum() for side in sides]
-            log_ratio = EPSILON * (apart[1] - apart[0])
-            assert abs(log_ratio) <= most + 1e-9
-            guessed[truth] += log_ratio > 0 if truth == 0 else log_ratio <= 0
-    advantage = guessed.sum() / draws - 1
-    assert advantage <= math.tanh(most / 2) + 4 / math.sqrt(2 * draws)
-    if not exchanged:  # the bound is reached: there is no more noise than needed
-        assert advantage == pytest.approx(math.tanh(EPSILON / 2), abs=4 / math.sqrt(2 * draws))
-
-
-def test_rows_are_not_recovered_by_guessing(tmp_path):
-    """Scores with two decimals: every row that there can be is tried on the saved file. What could be told
-    of each is the count of its bucket, and that of rows in the set is hardly above that of the others."""
-    rows = evidence(0, 60, decimals=2)
-    policy = solve(PROBLEM, rows)
+def test_files_keep_one_digest_and_the_number_of_rows(tmp_path):
+    """It tells nothing of single rows to those who do not know all of them."""
+    policy = solve(PROBLEM, evidence(0, 60, decimals=2))
     policy.save(tmp_path / "p.json")
     (saved,) = json.loads((tmp_path / "p.json").read_text())["fingerprints"]
-    counts = Fingerprint.from_node(Node(saved, "part")).counts
-    grid = np.arange(101) / 100
-    guesses = Evidence(np.column_stack([grid, 1 - grid]))
-    features = policy.feature_map.columns(
-        policy.feature_map.admit(guesses), slice(0, 101), np.empty((len(policy.feature_map.features), 101))
-    )
-    buckets = hash_features(features) >> np.uint64(51)
-    present = np.isin(grid, rows.probabilities[:, 0])
-    found = counts[buckets.astype(int)] > 0
-    assert found[present].mean() < 0.9  # with hashes, all were found
-    assert found[~present].mean() > 0.1  # and no others
+    assert set(saved) == {"rows", "digests"}
+    assert saved["rows"] == 60
+    (text,) = saved["digests"]
+    assert len(text) == 64
+    assert f"{int(policy.fingerprints[0].hashes.sum()):x}" not in (tmp_path / "p.json").read_text()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+def test_hashes_of_rows_are_not_pickled(copied):
+    policy = solve(PROBLEM, evidence(0))
+    assert policy.fingerprints[0].hashes is not None
+    (kept,) = copied(policy).fingerprints
+    assert kept.hashes is None
+    assert kept == policy.fingerprints[0]
 
 
 def test_a_policy_knows_its_rows_also_from_a_file(tmp_path):
@@ -165,15 +99,42 @@ def test_a_policy_knows_its_rows_also_from_a_file(tmp_path):
             assert found is shared
 
 
+def test_a_part_is_refused_in_the_same_process_and_the_whole_table_from_a_file(tmp_path):
+    """As the page on audits states it."""
+    rows, rule = evidence(0), rejected() <= 0.4
+    policy = solve(PROBLEM, rows)
+    policy.save(tmp_path / "p.json")
+    loaded, part = Policy.load(tmp_path / "p.json"), rows.rows(np.arange(300))
+    for known, judged in ((policy, rows), (policy, part), (loaded, rows.rows(np.arange(400)[::-1]))):
+        with pytest.raises(EvidenceError, match="rows on which the policy was chosen"):
+            audit(known, judged, rules=rule)
+    assert audit(loaded, part, rules=rule).certificate
+
+
+def test_held_out_rows_are_refused_with_and_without_the_fitted_ones(tmp_path):
+    fit, held = evidence(0), evidence(1, 3000)
+    rules = Problem(error(), [rejected() <= 0.4])
+    policy = solve(rules, fit, guarantee="high_probability", held_out=held)
+    policy.save(tmp_path / "p.json")
+    whole = Evidence(np.vstack([held.probabilities, fit.probabilities]))
+    loaded = Policy.load(tmp_path / "p.json")
+    for judged in (fit, held, whole):
+        with pytest.raises(EvidenceError, match="rows on which the policy was chosen"):
+            audit(loaded, judged)
+    assert audit(loaded, evidence(2, 3000)).certificate
+
+
+DIGEST = "0" * 64
+
+
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"rows": 400, "draws": 1, "counts": "zz!"}, "base64"),
-        ({"rows": 400, "draws": 1, "counts": "AAAA"}, "8,192 counts"),
-        ({"rows": 400, "draws": 0, "counts": ""}, "draws must be from 1"),
-        ({"rows": 400, "draws": 1}, "no 'counts'"),
-        ({"rows": 4, "draws": 1, "counts": base64.b64encode(b"\x7f" * BUCKETS).decode()}, "counts of 4 rows"),
-        ({"rows": 2, "total": "00", "sketch": "00"}, "2 smallest hashes"),
+        ({"rows": 400}, "no 'digests'"),
+        ({"rows": 400, "digests": DIGEST}, "a list"),
+        ({"rows": 400, "digests": ["zz"]}, "hexadecimal numbers of 64 digits"),
+        ({"rows": 400, "digests": [DIGEST, DIGEST.replace("0", "X")]}, "hexadecimal numbers of 64 digits"),
+        ({"rows": -4, "digests": [DIGEST]}, "whole number"),
     ],
 )
 def test_a_damaged_fingerprint_is_refused(tmp_path, part, message):
@@ -184,30 +145,17 @@ def test_a_damaged_fingerprint_is_refused(tmp_path, part, message):
         Policy.load(path)
 
 
-@pytest.mark.parametrize("rows", [3, 100_000, 10_000_000])
-def test_counts_of_any_size_are_saved(rows):
-    counts = np.full(BUCKETS, rows // BUCKETS)
-    counts[0] = rows
-    found = Fingerprint(2 * rows, counts, 1)
-    assert Fingerprint.from_node(Node(json.loads(json.dumps(found.to_dict())), "part")) == found
-
-
-def test_streams_add_up(tmp_path):
-    """Without a break, to the last bit; rows before and after a break have noise of their own."""
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_streams_add_up(tmp_path, interrupted):
     whole = evidence(3, 1200)
-    batches = [whole.rows(slice(start, start + 300)) for start in range(0, 1200, 300)]
     stream = Stream(PROBLEM, 1200, warm_up=100)
-    for batch in batches:
-        stream.partial_fit(batch)
+    for start in range(0, 1200, 300):
+        stream.partial_fit(whole.rows(slice(start, start + 300)))
+        if interrupted:
+            stream.save(tmp_path / "s.json")
+            stream = Stream.load(tmp_path / "s.json")
     policy = stream.policy()
     hashed = hash_evidence(policy.feature_map, whole)
-    assert policy.fingerprints == (hashed.make_fingerprint(),)
-    stream = Stream(PROBLEM, 1200, warm_up=100)
-    for batch in batches:
-        stream.partial_fit(batch)
-        stream.save(tmp_path / "s.json")
-        stream = Stream.load(tmp_path / "s.json")
-    (found,) = stream.policy().fingerprints
-    assert (found.rows, found.draws) == (1200, 4)
-    assert shares_rows(hashed, (found,))
-    assert not shares_rows(hash_evidence(policy.feature_map, evidence(4, 1200)), (found,))
+    assert policy.fingerprints == (hashed,)
+    assert shares_rows(hashed, policy.fingerprints)
+    assert not shares_rows(hash_evidence(policy.feature_map, evidence(4, 1200)), policy.fingerprints)

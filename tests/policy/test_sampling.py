@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -10,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bylaw import EvidenceError
-from bylaw.policy import id_hashes
-from bylaw.policy.id_hashes import _spell as spell
-from bylaw.policy.id_hashes import hash_ids
-from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal, uniforms_by_id
+from bylaw.policy.sampling import hash_ids, sample_actions, sample_by_id, sample_pivotal, uniforms_by_id
 
 LAW = np.random.default_rng(0).dirichlet(np.full(4, 0.4), size=20_000).T  # (4, 20000)
 
@@ -86,12 +81,15 @@ WHOLE = [0, 1, 9, 10, 99, 100, 12_345_678, 10**15, 10**17 + 1, 2**53 + 1]
         np.array([5, -5, 0]),
         np.array([7], dtype=np.int8),
         np.array([], dtype=np.int64),
-        np.array(["a", "ä", "12"], dtype=object),
+        np.array(["a", "ä", "12", "zero at the end\0", ""], dtype=object),
     ],
     ids=str,
 )
 def test_ids_are_spelled_as_python_spells_them(ids, ending):
-    assert spell(ids, ending) == [f"{name}{ending}".encode() for name in ids.tolist()]
+    digests = [hashlib.sha256(f"k/{name}{ending}".encode()).digest() for name in ids.tolist()]
+    hashes = hash_ids(ids, "k/", ending)
+    assert hashes.dtype == np.uint64
+    np.testing.assert_array_equal(hashes, np.frombuffer(b"".join(digests), ">u8").reshape(-1, 4))
 
 
 @pytest.mark.parametrize("count", [1, 7])
@@ -141,69 +139,6 @@ def test_ids_of_another_length_are_refused():
         next(uniforms_by_id([1, 2, 3], "k", 2))
 
 
-def hash_compiled(ids, prefix, ending, monkeypatch):
-    monkeypatch.setattr(id_hashes._done, "ids", 2**21 + 1)
-    assert id_hashes._load_kernel() is not None
-    monkeypatch.setattr(id_hashes, "_hash_each", None)  # not this way
-    return hash_ids(ids, prefix, ending)
-
-
-def hash_plainly(ids, prefix, ending):
-    digests = [hashlib.sha256(f"{prefix}{name}{ending}".encode()).digest() for name in ids.tolist()]
-    return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("before", "ending"), [(0, ""), (55, "/3"), (64, ""), (200, "/3")])
-def test_the_compiled_hash_is_that_of_hashlib(before, ending, monkeypatch):
-    """Around the ends of blocks, of 64 bytes with nine for the length, and where rows need unlike numbers."""
-    pytest.importorskip("numba")
-    rng = np.random.default_rng(before)
-    lengths = [*range(140), *rng.integers(0, 300, 61)]
-    texts = ["".join(map(chr, rng.integers(1, 0xD7FF, int(length) // 2))) for length in lengths]
-    for ids in (
-        np.array(
-            [f"{'x' * (length % 2)}{text}" for length, text in zip(lengths, texts, strict=True)], object
-        ),
-        np.array([*WHOLE, *(10 ** rng.uniform(0, 18, 90)).astype(int)]),
-        np.array([2**64 - 1, 3], dtype=np.uint64),
-        np.array([-5]),
-        np.array(["zero at the end\0", ""], object),
-    ):
-        compiled = hash_compiled(ids, "k" * before, ending, monkeypatch)
-        np.testing.assert_array_equal(compiled, hash_plainly(ids, "k" * before, ending))
-        assert compiled.dtype == np.uint64
-
-
-@pytest.mark.slow
-def test_half_a_character_is_refused_by_the_compiled_hash_too(monkeypatch):
-    pytest.importorskip("numba")
+def test_half_a_character_is_refused():
     with pytest.raises(EvidenceError, match="half of a character"):
-        hash_compiled(np.array(["a\ud800"], object), "k/", "", monkeypatch)
-
-
-@pytest.mark.parametrize("trouble", [ImportError, RuntimeError])
-def test_without_the_compiled_hash_draws_are_the_same(trouble, monkeypatch):
-    def fail(*_):
-        raise trouble
-
-    wanted = hash_plainly(np.arange(50), "k/", "")
-    monkeypatch.setattr(id_hashes._done, "ids", 2**21 + 1)
-    monkeypatch.setitem(sys.modules, "bylaw.policy.sha256_kernel", Failing("kernel", fail))
-    id_hashes._load_kernel.cache_clear()
-    try:
-        np.testing.assert_array_equal(hash_ids(np.arange(50), "k/", ""), wanted)
-        assert id_hashes._load_kernel() is None
-    finally:
-        id_hashes._load_kernel.cache_clear()
-
-
-class Failing(types.ModuleType):
-    """A module that cannot be used."""
-
-    def __init__(self, name, fail):
-        super().__init__(name)
-        self.fail = fail
-
-    def __getattr__(self, name):
-        return self.fail()
+        hash_ids(np.array(["a\ud800"], object), "k/", "")

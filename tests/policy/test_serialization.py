@@ -57,7 +57,7 @@ def changed(content, path, value):
     ("path", "value", "message"),
     [
         (["format"], "pickle", "policy.format must be one of"),
-        (["version"], 3, "schema version 3, .*upgrade bylaw"),
+        (["version"], 4, "schema version 4, .*upgrade bylaw"),
         (["version"], "1", "schema version '1'"),
         (["beta"], -1, "policy.beta must be a positive number"),
         (["beta"], "hot", "policy.beta must be a number"),

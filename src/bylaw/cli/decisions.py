@@ -24,9 +24,9 @@ from bylaw.data.column_roles import Roles
 from bylaw.data.table_files import TableFile, check_unchanged, look_at
 from bylaw.data.text_values import match_value
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.policy.id_hashes import hash_ids
 from bylaw.policy.policy import Policy
 from bylaw.policy.row_maps import as_one_type
+from bylaw.policy.sampling import hash_ids
 
 _BETWEEN = ";"  # labels of a set, where a table has no lists
 MAX_KEYS = 2**25  # hashes of ids in memory at once: a quarter of a gigabyte, and as much to sort them

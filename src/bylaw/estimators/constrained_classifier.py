@@ -449,7 +449,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if not self.correction:
             self._warn_about_small_groups(policy, training)
         prints = training.fingerprint_rows(trained, policy, known)
-        return trained, replace(policy, fingerprints=(*policy.fingerprints, *prints)), fitted
+        return trained, replace(policy, fingerprints=prints), fitted
 
     def _state_outcomes(self, rows: FittedRows) -> dict[str, Any]:
         """What a fit makes of labels and groups, as arguments of `solve` and `frontier`."""

@@ -28,9 +28,8 @@ from bylaw.estimators.cross_fitting import (
 from bylaw.estimators.group_models import HiddenGroup
 from bylaw.estimators.score_calibration import Calibration, calibrate
 from bylaw.language.expressions import LABEL
-from bylaw.policy.fingerprint import Fingerprints
 from bylaw.policy.policy import Policy
-from bylaw.policy.recognition import hash_evidence
+from bylaw.policy.recognition import Fingerprints, hash_evidence
 
 Params = Mapping[str, Any]
 
@@ -144,11 +143,12 @@ class Training:
     def fingerprint_rows(
         self, trained: TrainedModels, policy: Policy, references: Mapping[str, NDArray[Any]]
     ) -> Fingerprints:
-        """Of all rows, with the probabilities that the models in use give them now."""
+        """Return the policy's fingerprints, and that of all rows with the probabilities that the models in
+        use give."""
         if not self.splits:
-            return ()
+            return policy.fingerprints
         evidence = trained.make_evidence(self.X, self.groups, references)
-        return (hash_evidence(policy.feature_map, policy.calibrate(evidence)).make_fingerprint(),)
+        return hash_evidence(policy.feature_map, policy.calibrate(evidence)).join(policy.fingerprints)
 
     def make_evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
         """Of the policy's rows, from out-of-fold predictions."""

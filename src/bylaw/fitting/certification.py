@@ -99,9 +99,7 @@ def certify(correction: Correction, held_out: HeldOut, confidence: float, finish
     if accepted is not None:
         candidate, certificate = accepted
         policy = make_corrected_policy(candidate.correction, candidate.found)
-        return replace(
-            policy, certificate=certificate, fingerprints=(*policy.fingerprints, hashed.make_fingerprint())
-        )
+        return replace(policy, certificate=certificate, fingerprints=hashed.join(policy.fingerprints))
     assert failure is not None
     raise _explain(correction, failure, len(outcome), confidence)
 

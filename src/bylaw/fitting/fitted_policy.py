@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.callers import find_stack_level
+from bylaw._base.hashing import Hashes
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
 from bylaw.data.evidence import Evidence
@@ -26,8 +27,8 @@ from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, HardD
 from bylaw.language.expressions import LABEL, format_conditions
 from bylaw.language.families import FamilyAtLevels
 from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.policy.fingerprint import Fingerprint, count_rows, count_unseen
 from bylaw.policy.policy import Policy, compute_probabilities
+from bylaw.policy.recognition import Fingerprint, TableSum, hash_features
 
 _TILE = 2**19  # values of features at a time
 _LISTED = 10  # rules in a warning
@@ -85,20 +86,29 @@ def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = No
 
 
 def fingerprint_rows(dual: Dual) -> Fingerprint:
-    """Of all rows of a dual; it may be saved. Of rows that never leave where they are, their number."""
+    """Return the fingerprint of all rows of a dual, with the hashes of rows that are in memory. Of rows in
+    a database, only the number is known."""
     if isinstance(dual.source, UnseenRows):
-        return count_unseen(dual.n_rows)
-    return dual.total(count_block)[0].release()
+        return Fingerprint(dual.n_rows)
+    if dual.source is not None:
+        return dual.total(sum_hashes)[0].make_fingerprint()
+    return Fingerprint.from_hashes(np.concatenate([hash_block(block) for block in dual.blocks]))
 
 
-def count_block(block: Block) -> Fingerprint:
-    """The rows of a block, without noise: a pass. With many groups, a block has many rows and features."""
+def sum_hashes(block: Block) -> TableSum:
+    """Add up the hashes of the rows of a block. This is a pass."""
+    return TableSum.from_hashes(hash_block(block))
+
+
+def hash_block(block: Block) -> Hashes:
+    """Return one hash per row, (n_rows,). With many groups, a block has many rows and features, and is
+    cut."""
     n_features = len(block.columns) if block.cells is None else block.cells.layout.n_features
     if block.n_rows * n_features <= _TILE:
-        return count_rows([block.features])
+        return hash_features(block.features)
     width = max(_TILE // n_features, 1)
     parts = range(0, block.n_rows, width)
-    return count_rows(block.rows(slice(first, first + width)).features for first in parts)
+    return np.concatenate([hash_features(block.rows(slice(i, i + width)).features) for i in parts])
 
 
 def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:

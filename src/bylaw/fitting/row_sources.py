@@ -6,7 +6,7 @@ from bylaw._base.typing import Floats
 from bylaw.backends.databases import SurveyedTable
 from bylaw.backends.scan import SurveyedRows
 from bylaw.data.evidence import Evidence
-from bylaw.fitting.fitted_policy import count_block
+from bylaw.fitting.fitted_policy import sum_hashes
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
@@ -35,7 +35,7 @@ def make_dual(
     if dual.n_rules and surveyed.observed is None:
         near = _solve_sample(dual.sample(dual.blocks, 1.0), dual.n_rows, beta)
         plan = dual.source.plan(form.score_matrix(near[1].multipliers), near[0].beta)
-    *_, sums = dual.measure_constants(count_block, *([] if plan is None else [plan]))
+    *_, sums = dual.measure_constants(sum_hashes, *([] if plan is None else [plan]))
     if plan is not None:
         dual.source.keep(plan, sums)
     return dual, None

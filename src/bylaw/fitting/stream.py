@@ -26,8 +26,8 @@ from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import count_rows
 from bylaw.policy.policy import Policy
+from bylaw.policy.recognition import TableSum, hash_features
 from bylaw.solvers.base import resolve_beta
 from bylaw.solvers.stochastic import OPTIMIZERS, theory_beta
 
@@ -184,7 +184,7 @@ class Stream:
         solution = fit.solution()
         if fit.excesses is not None:
             warn_of_missed_rules(fit.form, solution, fit.excesses)
-        terms, rows = fit.guarantee, (fit.make_fingerprint(),)
+        terms, rows = fit.guarantee, (fit.table.make_fingerprint(),)
         return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=rows)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -248,7 +248,7 @@ class Stream:
     def _advance(self, fit: StreamState, evidence: Evidence) -> None:
         form = replace(fit.form, feature_map=fit.feature_map)
         block = make_block(form, form.feature_map.admit(evidence))
-        fit.recent += count_rows([block.features[: len(fit.form.feature_map.features)]])
+        fit.table += TableSum.from_hashes(hash_features(block.features[: len(fit.form.feature_map.features)]))
         fit.add(block)
 
 

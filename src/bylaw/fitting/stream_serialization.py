@@ -16,7 +16,7 @@ from bylaw.formulation.linear_form import FeatureMap, LinearForm
 from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
-from bylaw.policy.fingerprint import NO_ROWS, Fingerprint
+from bylaw.policy.recognition import TableSum
 from bylaw.policy.serialization import (
     compute_digest,
     feature_map_to_dict,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bylaw.fitting.stream_state import StreamState
 
 FORMAT = "bylaw-stream"
-VERSION = 2
+VERSION = 3
 _LEAST_WEIGHT = 1e-100  # far below what the mean of any rows can be
 
 
@@ -61,7 +61,7 @@ def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
         "measured": [_excesses_to_dict(found) for found in fit.measured],
         "value": fit.value,
         "conflicting": fit.conflicting,
-        "fingerprint": fit.make_fingerprint().to_dict(),
+        "table": fit.table.to_dict(),
         "guarantee": guarantee_to_dict(fit.guarantee),
         "walk": fit.optimizer_state.state(),
     }
@@ -118,7 +118,7 @@ def _fields(root: Node) -> dict[str, Any]:
     )
     if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
         raise BadValueError("its rows, the rows it has seen and its warm-up contradict each other")
-    fingerprint = Fingerprint.from_node(root["fingerprint"])
+    table = TableSum.from_node(root["table" if "table" in root.value else "fingerprint"])
     walk, n_places = optimizer.resume(root["walk"], len(form.bounds)), len(np.unique(form.couplings.indices))
     if isinstance(walk, NewtonState) and len(walk.slope) != (n_places if walk.mass else 0):
         raise BadValueError("its walk does not fit its rules")
@@ -132,9 +132,8 @@ def _fields(root: Node) -> dict[str, Any]:
         "form": form,
         "mean_weight": _read_weight(root["mean_weight"]),
         "value": root["value"].number(),
-        "earlier": fingerprint,
-        "recent": NO_ROWS,
-        "guarantee": read_guarantee(root["guarantee"], beta, (fingerprint,)),
+        "table": table,
+        "guarantee": read_guarantee(root["guarantee"], beta, table.rows),
         "conflicting": bool(root.value.get("conflicting", False)),
         "optimizer_state": walk,
         **(_read_tiles(root, form) if tiled else _begin_tiles(form)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
@@ -25,7 +25,7 @@ from bylaw.formulation.linear_form import (
 from bylaw.formulation.rule_excesses import RuleExcesses, measure_excesses
 from bylaw.formulation.solution import Guarantee, Solution, Status
 from bylaw.language.expressions import Conditions
-from bylaw.policy.fingerprint import NO_ROWS, Fingerprint
+from bylaw.policy.recognition import TableSum
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.oracle import SampledRows
 from bylaw.solvers.stochastic_newton import TILE_ROWS
@@ -51,13 +51,7 @@ class StreamState:
     measured: tuple[RuleExcesses, ...] = ()  # of about the last half of the tiles, in two parts
     value: float = 0.0
     conflicting: bool = False  # the rows of the last tile prove that no policy satisfies the rules on them
-    earlier: Fingerprint = NO_ROWS  # of the rows before it was loaded
-    recent: Fingerprint = NO_ROWS  # of those since then, without noise
-
-    def make_fingerprint(self) -> Fingerprint:
-        """Of all rows so far, with noise for those that had none."""
-        known = self.earlier.draws and not self.recent.rows
-        return self.earlier if known else self.earlier + self.recent.release()
+    table: TableSum = field(default_factory=TableSum)  # of all rows so far
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -142,6 +136,6 @@ class StreamState:
             self.guarantee,
             gradient_mapping=float(np.linalg.norm(mapping)),
             multiplier_norm=float(np.linalg.norm(answer)),
-            rows=float(self.earlier.rows + self.recent.rows),
+            rows=float(self.table.rows),
             most_slack=math.nan if answer.any() else math.inf,
         )

@@ -41,9 +41,9 @@ from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy import serialization
-from bylaw.policy.fingerprint import Fingerprints
 from bylaw.policy.formatting import format_html, format_text
 from bylaw.policy.provenance import Card
+from bylaw.policy.recognition import Fingerprints
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that

@@ -11,7 +11,7 @@ from typing import Any
 
 from bylaw._base.json_reader import Node
 from bylaw._base.show_versions import find_version
-from bylaw.policy.fingerprint import Fingerprint
+from bylaw.policy.recognition import Fingerprint
 
 _LIBRARIES = ("bylaw", "numpy", "scipy")
 
@@ -28,36 +28,34 @@ class Look:
         on all rules together.
     question : str
         a hash of the rules and options of the audit.
-    saved : dict
-        the fingerprint of the rows, as in a file, which takes less room.
+    fingerprint : Fingerprint
+        of the rows.
     """
 
     date: str
     verdict: str
     question: str
-    saved: Mapping[str, Any]
+    fingerprint: Fingerprint
 
     @classmethod
     def now(cls, verdict: str, question: str, fingerprint: Fingerprint) -> Look:
-        return cls(_now(), verdict, question, fingerprint.to_dict())
+        """Return a look of this moment."""
+        return cls(_now(), verdict, question, fingerprint)
 
     @property
     def rows(self) -> int:
-        return self.saved["rows"]
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return Fingerprint.from_node(Node(self.saved, "look"))
+        """The number of rows."""
+        return self.fingerprint.rows
 
     def to_dict(self) -> dict[str, Any]:
-        facts = {"date": self.date, "verdict": self.verdict, "question": self.question}
-        return {**facts, "fingerprint": dict(self.saved)}
+        """Return what a file keeps."""
+        return {**vars(self), "fingerprint": self.fingerprint.to_dict()}
 
     @classmethod
     def from_node(cls, node: Node) -> Look:
-        Fingerprint.from_node(node["fingerprint"])
-        stated = (_read_date(node["date"]), node["verdict"].text(), node["question"].text())
-        return cls(*stated, node["fingerprint"].value)
+        """Read a look, and check it."""
+        texts = (_read_date(node["date"]), node["verdict"].text(), node["question"].text())
+        return cls(*texts, Fingerprint.from_node(node["fingerprint"]))
 
 
 class Looks:
@@ -65,7 +63,6 @@ class Looks:
 
     def __init__(self, looks: Iterable[Look] = ()) -> None:
         self._looks = list(looks)
-        self.earlier = len(self._looks)  # from a file, and perhaps from another process
 
     def add(self, look: Look) -> None:
         self._looks.append(look)

@@ -1,233 +1,228 @@
-"""Whether rows are those of a fingerprint: two tests on counts, each wrong for unrelated rows less than once
-in a million times, by theory.
+"""Recognition of rows on which a policy was chosen.
 
-Unrelated rows may look alike by accident, all the more where scores are coarse. What matters is whether more
-look alike than two independent samples of one population would show.
-
-- Shared rows. Rows that occur once among those at hand meet fuller buckets of the fingerprint if they are in
-  it, too: the sum of the scores log P(count - 1) / P(count) of their buckets is compared with its
-  distribution for any other buckets (Chernoff's bound). Accidental twins raise that sum as well. How many
-  there can be is seen in how many rows at hand occur twice (Good and Turing), and in how unequal the counts
-  of the fingerprint are; the number that explains all three best is granted.
-- The very same rows. If their number is the same, counts differ by noise alone, where those of another
-  sample of the population differ by twice their size in variance: a likelihood ratio over full buckets.
+Each row is hashed as the policy reads it: all features, rounded to about six digits. A policy file keeps a
+digest of the whole table, which does not depend on the order of the rows. The hashes of single rows stay in
+the memory of the process that fitted the policy.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import reduce
-from operator import add
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import gammaincinv, pdtrc
 
-from bylaw._base.hashing import Hashes
+from bylaw._base.hashing import Hashes, hash_rows
+from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.formulation.blocks import BLOCK_ROWS
 from bylaw.formulation.linear_form import FeatureMap
-from bylaw.policy.fingerprint import (
-    BUCKETS,
-    Counts,
-    Fingerprint,
-    Fingerprints,
-    count_buckets,
-    hash_features,
-    noise_distribution,
-    noise_variance,
-)
 
-_SHARED = 15.0  # -log of a bound on the probability by accident
-_SAME = 12.0  # log likelihood ratio; it is reached by accident with a tenth of the probability exp(-12)
-_MOST_PARTS = 4  # whose combinations are all compared
-_WIDEST = 4.0  # standard deviations of a count, beyond which it counts no more
-_TRIMMED = 0.05  # of the buckets at either end, for the level of the others
-_MANY = 1000.0  # variance of a count that is normal
-_FULL = 2  # rows in a bucket, from which its count says something of the very same rows
-_ROUGH = 0.07  # log of the most that the mean of a bucket's likelihood ratio exceeds one, Poisson for normal
-_SEVERAL = 30  # different rows, below which their number tells nothing
-_TWINS = np.linspace(0, 1, 101)  # of the apparent number of shared rows
-_TILTS = np.geomspace(0.02, 2.5, 60)  # of the one that is best for a normal distribution
+# Features keep 20 of the 52 binary digits of a floating-point number, so that last digits do not matter.
+_HALF_STEP = np.uint64(1 << 31)
+_KEPT_DIGITS = np.uint64(0xFFFFFFFF00000000)
+
+_FALSE_ALARM = 1e-6  # the probability that rows which were not fitted are taken for fitted ones
+
+# A row occurs as often in another sample with probability 0.31 at most (two Poisson numbers of mean 1), so
+# that two samples agree in 12 different rows with probability 0.31^12 < 1e-6.
+_MIN_DIFFERENT_ROWS = 12
+
+_MIN_REPEATED_ROWS = 30  # different rows, below which their number says nothing about copies
 
 
 @dataclass(frozen=True)
-class RowsAtHand:
-    """What is compared of rows in memory; exact, and not to be saved.
+class TableSum:
+    """A hash of a set of rows in any order. Those of different sets of rows add up.
 
     Attributes
     ----------
     rows : int
-    counts : array of shape (n_buckets,)
-    singles : array of shape (n_buckets,)
-        counts of the rows that occur once.
-    doubles : int
-        how many different rows occur twice.
-    different : array of shape (n_buckets,)
-        counts of different rows.
-    copied : bool
-        rows repeat each other in a way that no sample of independent rows does.
+    sums : tuple of int or None
+        the sums of the hashes of the rows and of their squares, modulo 2^64; None if they are unknown.
+    """
+
+    rows: int = 0
+    sums: tuple[int, int] | None = (0, 0)
+
+    @classmethod
+    def from_hashes(cls, hashes: Hashes) -> TableSum:
+        """Add up the hashes of rows, (n_rows,)."""
+        return cls(len(hashes), (int(hashes.sum()), int((hashes * hashes).sum())))
+
+    def __add__(self, other: TableSum) -> TableSum:
+        sums = None
+        if self.sums is not None and other.sums is not None:
+            sums = ((self.sums[0] + other.sums[0]) % 2**64, (self.sums[1] + other.sums[1]) % 2**64)
+        return TableSum(self.rows + other.rows, sums)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the file of a stream keeps."""
+        sums = None if self.sums is None else [f"{one:016x}" for one in self.sums]
+        return {"rows": self.rows, "sums": sums}
+
+    @classmethod
+    def from_node(cls, node: Node) -> TableSum:
+        """Read a sum. Of files before version 3, which held noisy counts, only the number of rows is kept."""
+        if "sums" not in node.value or node["sums"].value is None:
+            return cls(node["rows"].count(), None)
+        first, second = (int(text, 16) for text in _read_hexadecimals(node["sums"], 16, count=2))
+        return cls(node["rows"].count(), (first, second))
+
+    def make_fingerprint(self) -> Fingerprint:
+        """Return the number of rows and the digest, which may be saved."""
+        if self.sums is None:
+            return Fingerprint(self.rows)
+        return Fingerprint(self.rows, (hashlib.sha256(f"{self.rows} {self.sums}".encode()).hexdigest(),))
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """A set of rows, by which an audit recognizes them.
+
+    Attributes
+    ----------
+    rows : int
+    digests : tuple of str
+        SHA-256 of the whole table; for held-out rows that had a part in choosing a policy, also of these rows
+        together with the other parts. Empty if the rows could not be hashed.
+    hashes : array of shape (n_rows,) or None
+        of the single rows, in memory only.
     """
 
     rows: int
-    counts: Counts
-    singles: Counts
-    doubles: int
-    different: Counts
-    copied: bool = False
+    digests: tuple[str, ...] = ()
+    hashes: Hashes | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def from_hashes(cls, hashes: Hashes) -> RowsAtHand:
-        different, times = np.unique(hashes, return_counts=True)
-        return cls(
-            len(hashes),
-            count_buckets(hashes),
-            count_buckets(different[times == 1]),
-            int((times == 2).sum()),
-            count_buckets(different),
-            _are_copied(np.bincount(times)),
-        )
+    def from_hashes(cls, hashes: Hashes) -> Fingerprint:
+        """Return the fingerprint of rows in memory, given their hashes (n_rows,)."""
+        digests = TableSum.from_hashes(hashes).make_fingerprint().digests
+        return cls(len(hashes), digests, hashes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the hashes of single rows out of pickled policies."""
+        return Fingerprint, (self.rows, self.digests)
+
+    @cached_property
+    def _repeats(self) -> tuple[Hashes, NDArray[np.int64]]:
+        """The different rows, in order, and how often each occurs."""
+        assert self.hashes is not None
+        return np.unique(self.hashes, return_counts=True)
 
     @property
     def n_different(self) -> int:
-        return int(self.different.sum())
+        """The number of different rows."""
+        return len(self._repeats[0])
 
-    def drop_copies(self) -> RowsAtHand:
-        """Each different row once."""
-        return RowsAtHand(self.n_different, self.different, self.different, 0, self.different)
+    @property
+    def copied(self) -> bool:
+        """True if rows repeat each other in a way that no sample of independent rows does.
 
-    def make_fingerprint(self) -> Fingerprint:
-        """Their fingerprint, which may be saved."""
-        return Fingerprint(self.rows, self.counts.copy()).release()
+        If f_j different rows occur j times, independent rows are a mixture of Poisson distributions, for
+        which (j! f_j)^2 <= (j-1)! f_{j-1} (j+1)! f_{j+1}.
+        """
+        counts = np.append(np.bincount(self._repeats[1]), 0).astype(float)
+        for times in np.flatnonzero(counts[2:] >= _MIN_REPEATED_ROWS) + 2:
+            expected = counts[times] ** 2 / max(counts[times - 1] * (times + 1) / times, 1.0)
+            if expected >= _MIN_REPEATED_ROWS and counts[times + 1] < expected / 4:
+                return True
+        return False
+
+    def join(self, earlier: Sequence[Fingerprint]) -> tuple[Fingerprint, ...]:
+        """Return the earlier parts and this one, which also has the digests of its rows together with
+        theirs."""
+        known = [part.hashes for part in earlier if part.hashes is not None]
+        if self.hashes is None:
+            return (*earlier, self)
+        together = [
+            digest
+            for n in range(1, len(known) + 1)
+            for parts in itertools.combinations(known, n)
+            for digest in Fingerprint.from_hashes(np.concatenate([*parts, self.hashes])).digests
+        ]
+        return (*earlier, Fingerprint(self.rows, (*self.digests, *together), self.hashes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a file keeps."""
+        return {"rows": self.rows, "digests": list(self.digests)}
+
+    @classmethod
+    def from_node(cls, node: Node) -> Fingerprint:
+        """Read a fingerprint. Of files before version 3, which recognized rows by noisy counts, only the
+        number of rows is kept."""
+        rows = node["rows"].count()
+        if "digests" not in node.value and ("counts" in node.value or "sketch" in node.value):
+            return cls(rows)
+        return cls(rows, tuple(_read_hexadecimals(node["digests"], 64)))
 
 
-def hash_evidence(feature_map: FeatureMap, evidence: Evidence) -> RowsAtHand:
-    """Evidence as a policy with this feature map sees it."""
+def _read_hexadecimals(node: Node, digits: int, count: int | None = None) -> list[str]:
+    """Read a list of numbers with so many digits each."""
+    texts = [one.text() for one in node.list()]
+    valid = all(re.fullmatch(f"[0-9a-f]{{{digits}}}", text) for text in texts)
+    if not valid or len(texts) != (count or len(texts)):
+        node.fail(f"hexadecimal numbers of {digits} digits")
+    return texts
+
+
+Fingerprints = tuple[Fingerprint, ...]  # of rows that had different parts in a policy
+
+
+def hash_features(features: Floats) -> Hashes:
+    """Return one hash per row, (n_rows,), of rounded features (n_features, n_rows)."""
+    rounded = np.add(features, 0.0, order="C")  # -0.0 is 0.0
+    bits = rounded.view(np.uint64)
+    bits += _HALF_STEP
+    bits &= _KEPT_DIGITS
+    return hash_rows(rounded)
+
+
+def hash_evidence(feature_map: FeatureMap, evidence: Evidence) -> Fingerprint:
+    """Return the fingerprint of evidence as a policy with this feature map reads it."""
     evidence = feature_map.admit(evidence)
     slices = (slice(i, min(i + BLOCK_ROWS, len(evidence))) for i in range(0, len(evidence), BLOCK_ROWS))
     height = len(feature_map.features)
     pieces = [
         hash_features(feature_map.columns(evidence, s, np.empty((height, s.stop - s.start)))) for s in slices
     ]
-    return RowsAtHand.from_hashes(np.concatenate([np.empty(0, np.uint64), *pieces]))
+    return Fingerprint.from_hashes(np.concatenate([np.empty(0, np.uint64), *pieces]))
 
 
-def shares_rows(rows: RowsAtHand, among: Fingerprints) -> bool:
-    """Whether these rows share some with any part, or with several parts together; also where some of them
-    are repeated."""
-    together = list(_combine([part for part in among if part.rows]))
-    if not rows.rows or not together:
-        return False
-    alike = [part for part in together if part.rows == rows.rows]
-    once = rows.drop_copies()
-    repeated = once.rows < rows.rows
-    limit = _SHARED + math.log(len(together) * (2 if repeated else 1))
-    return (
-        any(measure_shared(rows, part) >= limit for part in together)
-        or any(measure_sameness(rows, part) >= _SAME + math.log(len(alike)) for part in alike)
-        or (repeated and any(measure_shared(once, part, rows.copied) >= limit for part in together))
-    )
+def shares_rows(rows: Fingerprint, among: Sequence[Fingerprint]) -> bool:
+    """Return whether rows in memory are among the fitted ones: as a whole table, or in part, where the
+    hashes of fitted rows are in memory, too.
 
-
-def _are_copied(repeats: NDArray[np.int64]) -> bool:
-    """Whether f_j = repeats[j], the number of different rows that occur j times, is none of independent rows.
-    Theirs is a mixture of Poisson distributions, for which (j! f_j)^2 <= (j-1)! f_{j-1} (j+1)! f_{j+1}."""
-    found = np.append(repeats, 0).astype(float)
-    for times in np.flatnonzero(found >= _SEVERAL):
-        if times < 2:
-            continue
-        fewer = max(found[times - 1] * (times + 1) / times, 1e-300)
-        expected = found[times] ** 2 / fewer
-        if expected >= _SEVERAL and found[times + 1] < expected / 4:
-            return True
-    return False
-
-
-def _combine(parts: list[Fingerprint]) -> Iterator[Fingerprint]:
-    """Parts by themselves and all together; of few parts, every combination."""
-    few = len(parts) <= _MOST_PARTS
-    for n in range(1, len(parts) + 1) if few else sorted({1, len(parts)}):
-        for chosen in itertools.combinations(parts, n):
-            yield reduce(add, chosen)
-
-
-def measure_shared(rows: RowsAtHand, part: Fingerprint, independent: bool = True) -> float:
-    """Evidence that some rows are in the fingerprint: -log of the chance that unrelated ones seem so.
-
-    Where rows at hand are not `independent`, how often they occur tells nothing of accidental twins.
+    Parameters
+    ----------
+    rows : Fingerprint
+        with the hashes of its rows.
+    among : sequence of Fingerprint
+        the parts of the fitted rows.
     """
-    scores, rise = _score_counts(part)
-    excess = float(rows.singles @ scores)
-    if excess <= 0 or rise <= 0 or scores.std() < 1e-9:
-        return 0.0
-    twins = _TWINS * excess / rise
-    by_chance = _bound_tail(rows.singles, scores, excess - twins * rise)
-    doubles = _deviate(rows.doubles, twins * rows.rows / (2 * part.rows)) if independent else 0.0
-    spread = np.square(part.counts - part.counts.mean())
-    surplus = max(spread.mean() - part.rows / BUCKETS - part.draws * noise_variance(), 0.0)
-    error = spread.std() / math.sqrt(BUCKETS)
-    unequal = np.maximum(twins * part.rows / (rows.rows * BUCKETS) - surplus, 0) / max(error, 1e-300)
-    return float((by_chance + doubles + np.square(unequal) / 2).min())
+    known = {digest for part in among for digest in part.digests}
+    if rows.n_different >= _MIN_DIFFERENT_ROWS and not known.isdisjoint(rows.digests):
+        return True
+    return any(_has_common_rows(rows, part) for part in among if part.hashes is not None and part.rows)
 
 
-def _score_counts(part: Fingerprint) -> tuple[Floats, float]:
-    """The score of each bucket, centred, (n_buckets,), and by how much one more row raises it on average."""
-    cut = int(_TRIMMED * BUCKETS)
-    level = max(float(np.sort(part.counts)[cut:-cut].mean()), 1e-3)
-    variance = level + part.draws * noise_variance()
-    reach = math.ceil(_WIDEST * math.sqrt(variance))
-    least = math.floor(level) - reach
-    found = np.clip(part.counts - least, 0, 2 * reach + 1)
-    if variance > _MANY:  # counts are normal, and scores proportional to them
-        table = np.arange(-reach, reach + 3) / variance
-    else:
-        noise = noise_distribution(part.draws)
-        sizes = np.arange(reach + math.ceil(level) + len(noise))
-        poisson = np.exp(sizes * math.log(level) - level - gammaln(sizes + 1))
-        chances = np.log(np.maximum(np.convolve(noise, poisson), 1e-300))  # from the least noise on
-        places = np.arange(least, least + 2 * reach + 3) + len(noise) // 2
-        table = chances[places - 1] - chances[places]
-    scores = table[found]
-    return scores - scores.mean(), float((table[found + 1] - scores).mean())
+def _has_common_rows(rows: Fingerprint, fitted: Fingerprint) -> bool:
+    """Return whether more different rows were fitted than two independent samples have in common.
 
-
-def _bound_tail(singles: Counts, scores: Floats, sums: Floats) -> Floats:
-    """-log of Chernoff's bound on the chance that the scores of random buckets reach each sum."""
-    values, frequencies = np.unique(scores, return_counts=True)
-    sizes, buckets = np.unique(singles - singles.mean(), return_counts=True)  # the scores have mean zero
-    variance = float((np.square(sizes) * buckets).sum() * scores.var())
-    tilts = _TILTS * sums.max() / max(variance, 1e-300)
-    with np.errstate(over="ignore", invalid="ignore"):
-        moments = np.exp(np.multiply.outer(np.multiply.outer(tilts, sizes), values)) @ frequencies / BUCKETS
-        cumulants = np.log(moments) @ buckets  # (n_tilts,)
-    exponents = np.multiply.outer(sums, tilts) - cumulants
-    return np.maximum(np.nan_to_num(exponents, nan=0.0, neginf=0.0).max(axis=1), 0.0)
-
-
-def _deviate(seen: int, expected: Floats) -> Floats:
-    """-log of Chernoff's bound on the chance of so few where more are expected (Poisson)."""
-    more = np.maximum(expected, max(seen, 1e-300))
-    return more - seen + (seen * np.log(seen / more) if seen else 0.0)
-
-
-def measure_sameness(rows: RowsAtHand, part: Fingerprint) -> float:
-    """Log likelihood ratio of the very same rows against another sample, as large, of their population."""
-    full = np.flatnonzero(rows.counts >= _FULL)
-    full = np.delete(full, np.argmax(rows.counts[full])) if len(full) else full  # it follows from the others
-    noise = noise_distribution(part.draws)
-    reach, total = len(noise) // 2, -_ROUGH * len(full)
-    for size in np.unique(rows.counts[full]):
-        same = rows.counts == size
-        apart = part.counts[full[same[full]]] - size
-        variance = 2 * size * (1 - size / rows.rows)
-        most = math.ceil(6 * math.sqrt(variance))
-        sampling = np.exp(-np.square(np.arange(-most, most + 1)) / (2 * variance))
-        other = np.convolve(noise, sampling / sampling.sum())
-        places = np.clip(apart, -reach, reach)
-        total += float(np.log(np.maximum(noise[places + reach], 1e-300)).sum())
-        total -= float(np.log(np.maximum(other[places + reach + most], 1e-300)).sum())
-    return total
+    Scores with few digits agree by accident. If `twice` of n fitted rows occur twice, a new row agrees with
+    one that occurs once with probability 2 twice / n (Good and Turing).
+    """
+    different, times = fitted._repeats
+    most_twice = gammaincinv((times == 2).sum() + 1, 1 - _FALSE_ALARM)  # an upper bound of its mean
+    n_rows = rows.n_different if rows.copied else rows.rows
+    expected = n_rows * min(2 * most_twice / fitted.rows, 1.0)
+    common = len(np.intersect1d(rows._repeats[0], different[times == 1], assume_unique=True))
+    return bool(pdtrc(common - 1, expected) < _FALSE_ALARM)

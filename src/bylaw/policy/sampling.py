@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +14,6 @@ from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
 from bylaw._base.typing import Floats
 from bylaw.data.arrays import as_vector
 from bylaw.errors import EvidenceError
-from bylaw.policy.id_hashes import hash_ids
 
 _BITS = 4 * HEX_DIGITS
 
@@ -66,6 +66,17 @@ def uniforms_by_id(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str 
     for first in range(0, count, PER_DIGEST):
         ending = suffix.format(first // PER_DIGEST)
         yield from _uniforms(checked, key, ending, min(PER_DIGEST, count - first))
+
+
+def hash_ids(ids: NDArray[Any], prefix: str, ending: str) -> NDArray[np.uint64]:
+    """Return the SHA-256 of prefix, id and ending, (n_rows, 4) words of 64 bits, for ids (n_rows,)."""
+    copy = hashlib.sha256(prefix.encode()).copy  # the prefix is hashed once
+    try:
+        texts = [f"{name}{ending}".encode() for name in ids.tolist()]
+    except UnicodeEncodeError as problem:
+        raise EvidenceError(f"the id {problem.object!r} has half of a character (a lone surrogate)") from None
+    digests = b"".join([hashed.digest() for text in texts if (hashed := copy()).update(text) is None])
+    return np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
 
 
 def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:

@@ -33,14 +33,14 @@ from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Sourc
 from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Worst
-from bylaw.policy.fingerprint import Fingerprint, Fingerprints
 from bylaw.policy.provenance import Card
+from bylaw.policy.recognition import Fingerprint, Fingerprints
 
 if TYPE_CHECKING:
     from bylaw.policy.policy import Policy
 
 FORMAT = "bylaw-policy"
-VERSION = 2
+VERSION = 3
 _SOURCE_KINDS: dict[type[Source], str] = {ReferenceColumn: "reference", CostColumn: "cost"}
 
 
@@ -280,7 +280,9 @@ def _fields(root: Node) -> dict[str, Any]:
         "score_matrix": score_matrix,
         "rule_prices": tuple(prices),
         "solution": _solution(root["solution"], np.array([price.multiplier for price in prices])),
-        "guarantee": read_guarantee(root["guarantee"], root["beta"].positive(), fingerprints),
+        "guarantee": read_guarantee(
+            root["guarantee"], root["beta"].positive(), fingerprints[0].rows if fingerprints else math.nan
+        ),
         "frequencies": frequencies,
         "rounded": all(rounding.round_share(share) == share for share in frequencies.values()),
         "fingerprints": fingerprints,
@@ -439,20 +441,20 @@ def _fitted_rates(node: Node) -> FittedRates:
 
 
 def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
-    """Without the number of rows, which the fingerprint has, and without a slack that is not known."""
+    """Return the terms without the number of rows, which the file has elsewhere, and without an unknown
+    slack."""
     terms = asdict(guarantee)
     left_out = ["rows"] if math.isfinite(guarantee.most_slack) else ["rows", "most_slack"]
     left_out += [] if guarantee.chance else ["chance"]
     return {name: value for name, value in terms.items() if name not in left_out}
 
 
-def read_guarantee(node: Node, beta: float, fingerprints: Fingerprints) -> Guarantee:
-    """The first fingerprint is that of the fitted rows."""
+def read_guarantee(node: Node, beta: float, rows: float) -> Guarantee:
+    """Read the terms of the bounds for a number of fitted rows."""
     names = [f.name for f in fields(Guarantee) if f.name not in ("beta", "rows", "most_slack", "chance")]
     terms = {name: node[name].positive(zero=True) for name in names}
     slack = math.nan if terms["multiplier_norm"] else math.inf
     if "most_slack" in node.value:
         slack = node["most_slack"].positive(zero=True)
-    rows = float(fingerprints[0].rows) if fingerprints else math.nan
     chance = node["chance"].positive(zero=True) if "chance" in node.value else 0.0
-    return Guarantee(**terms, beta=beta, rows=rows, most_slack=slack, chance=chance)
+    return Guarantee(**terms, beta=beta, rows=float(rows), most_slack=slack, chance=chance)

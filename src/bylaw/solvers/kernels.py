@@ -1,6 +1,6 @@
 """The inner loops of the stochastic optimisers, compiled by numba on first use and cached.
 
-Only this file and `policy/sha256_kernel.py` import numba. Arrays: features (n_rows, n_features); point,
+Only this file imports numba. Arrays: features (n_rows, n_features); point,
 average, anchor (n_rules,). `problem` is a tuple: base (n_features, n_actions); couplings as a CSR matrix
 (indptr, indices, data) over the flattened features x actions; bounds (n_rules,); beta; sets or not.
 """

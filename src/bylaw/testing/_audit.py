@@ -23,7 +23,7 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.policy.recognition import RowsAtHand, hash_evidence, shares_rows
+from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
 from bylaw.testing._audit_formatting import format_html, format_text
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
@@ -387,7 +387,7 @@ def _check_options(policy: Any, confidence: float, method: str) -> float:
 
 def _check_held_out(
     policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str
-) -> tuple[RowsAtHand, bool]:
+) -> tuple[Fingerprint, bool]:
     """The first rows as they are recognised, and whether no rows had a part in choosing the policy."""
     if fitted_rows not in ("refuse", "estimate"):
         raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")

@@ -16,7 +16,7 @@ from bylaw._base.callers import find_stack_level
 from bylaw.errors import GuaranteeWarning, Remedy
 from bylaw.policy.policy import Policy
 from bylaw.policy.provenance import Look
-from bylaw.policy.recognition import RowsAtHand, shares_rows
+from bylaw.policy.recognition import Fingerprint, shares_rows
 from bylaw.testing._verdicts import Verdict
 
 _COMPARED = 3  # of the last looks are enough to say whether rows were seen before
@@ -28,13 +28,13 @@ def name_question(rules: Iterable[Any], *options: Any) -> str:
     return hashlib.sha256(json.dumps(stated, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def record_look(policy: Policy, rows: RowsAtHand, verdict: Verdict, question: str, confidence: float) -> int:
+def record_look(policy: Policy, rows: Fingerprint, verdict: Verdict, question: str, confidence: float) -> int:
     """Note that these rows judged the policy; returns the number of looks so far.
 
     The same rows with the same question and the same verdict are the same look. A further one warns.
     """
-    looks, new = policy.card.looks, Look.now(str(verdict), question, rows.make_fingerprint())
-    if any(_is_same(new, look, rows, read=i < looks.earlier) for i, look in enumerate(looks)):
+    looks, new = policy.card.looks, Look.now(str(verdict), question, rows)
+    if any(_is_same(new, look) for look in looks):
         return len(looks)
     seen = any(shares_rows(rows, (look.fingerprint,)) for look in list(looks)[-_COMPARED:])
     looks.add(new)
@@ -52,7 +52,7 @@ def record_look(policy: Policy, rows: RowsAtHand, verdict: Verdict, question: st
     return len(looks)
 
 
-def warn_of_copies(rows: RowsAtHand) -> None:
+def warn_of_copies(rows: Fingerprint) -> None:
     """Where rows repeat each other in a way that no sample of independent rows does."""
     if rows.copied:
         warnings.warn(
@@ -65,7 +65,8 @@ def warn_of_copies(rows: RowsAtHand) -> None:
         )
 
 
-def _is_same(new: Look, look: Look, rows: RowsAtHand, read: bool) -> bool:
-    """In one process the same rows have the same fingerprint; those that were read may have other noise."""
-    asked = (look.question, look.verdict, look.rows) == (new.question, new.verdict, new.rows)
-    return asked and (look.saved == new.saved or (read and shares_rows(rows, (look.fingerprint,))))
+def _is_same(new: Look, look: Look) -> bool:
+    """Return whether two looks asked the same question of the same rows, in any order, and had the same
+    verdict."""
+    asked = (look.question, look.verdict) == (new.question, new.verdict)
+    return asked and bool(new.fingerprint.digests) and look.fingerprint == new.fingerprint

@@ -23,8 +23,8 @@ from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import Conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.policy.id_hashes import hash_ids
 from bylaw.policy.policy import Policy
+from bylaw.policy.sampling import hash_ids
 from bylaw.testing._costs import add_changes
 from bylaw.testing._hypotheses import HeldOutSample, check_limits
 from bylaw.testing._monitor_formatting import format_html, format_text, list_shown
