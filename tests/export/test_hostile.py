@@ -11,7 +11,7 @@ import pytest
 from bylaw import Columns, Evidence, OptionError, Problem, error, miscoverage, rejected, size, solve
 from bylaw.export import onnx_model, to_python, to_sql
 from bylaw.export.python_module import _write_comment
-from bylaw.sql.dialects import write_comment
+from bylaw.scoring import write_comment
 from helpers.databases import in_duckdb, in_postgres, postgres_server
 from helpers.hostile import CONTROLS, DIRECTIONS, HIDDEN, SURROGATES, UNSEEN, hostile_policy, hostile_rows
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bylaw.export.onnx_graph import onnx_model, to_onnx
     from bylaw.export.python_module import to_python
-    from bylaw.sql.statement import to_sql
+    from bylaw.scoring import to_sql
 
 __all__ = ["onnx_model", "to_onnx", "to_python", "to_sql"]
 
@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
     elif name == "to_python":
         from bylaw.export import python_module as module
     elif name == "to_sql":
-        from bylaw.sql import statement as module
+        from bylaw import scoring as module
     else:
         raise AttributeError(f"module 'bylaw.export' has no attribute {name!r}")
     return getattr(module, name)
