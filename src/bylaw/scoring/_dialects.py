@@ -10,7 +10,6 @@ from typing import Literal
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import check_choice, check_text
-from bylaw._base.visible_text import make_visible
 from bylaw.errors import OptionError
 
 DialectName = Literal["duckdb", "postgres", "bigquery", "snowflake", "spark"]
@@ -65,12 +64,6 @@ class Dialect:
 
     def cast(self, expression: str, to: str) -> str:
         return f"CAST({expression} AS {to})"
-
-
-def write_comment(text: str) -> str:
-    """One line of comment, whatever is in the text."""
-    line = make_visible(" ".join(text.replace("\0", " ").split())).replace("${", "$ {")
-    return f"-- {line}".rstrip(" \\")  # Spark reads on after a backslash
 
 
 def _make_quoter(mark: str) -> Callable[[str], str]:

@@ -76,7 +76,7 @@ class Cell(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A condition on each row, and the cells that it reads."""
+    """Conditions on each row: one on each cell, or one on the sum of all."""
 
     kind: Literal["probability", "sum", "value", "number"]
     cells: tuple[Cell, ...]
@@ -164,15 +164,18 @@ class Features:
     def check_row(self) -> Iterator[Check]:
         """Yield what a row must satisfy."""
         for cells in self.distributions:
-            for cell in cells:
-                condition = between(self.given[cell], -ROUNDING, 1 + SUM_TOLERANCE)
-                yield Check("probability", (cell,), condition)
-            distance = absolute(join(self.given[cell] for cell in cells).sum() - 1.0)
-            yield Check("sum", cells, distance <= SUM_TOLERANCE)
+            given = join(self.given[cell] for cell in cells)
+            yield Check("probability", cells, between(given, -ROUNDING, 1 + SUM_TOLERANCE))
+            yield Check("sum", cells, absolute(given.sum() - 1.0) <= SUM_TOLERANCE)
         for cell, values in self.known.items():
             yield Check("value", (cell,), self.given[cell].is_in(values))
-        for cell in self.numbers:
-            yield Check("number", (cell,), absolute(self.given[cell]) <= _LARGEST)
+        if self.numbers:
+            sizes = absolute(join(self.given[cell] for cell in self.numbers))
+            yield Check("number", self.numbers, sizes <= _LARGEST)
+
+    def is_valid(self) -> Vector:
+        """Return whether a row satisfies all checks."""
+        return join(check.condition for check in self.check_row()).all().named("valid")
 
     def compute(self, feature: Feature) -> Vector:
         """Return a feature, the product of its source and the chance of its event."""

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from bylaw.data.evidence import REJECTED
 from bylaw.formulation.layout import get_column, is_complement
-from bylaw.scoring._dialects import Dialect, write_comment
+from bylaw.scoring._dialects import Dialect
 from bylaw.scoring._program import Cell, Features
-from bylaw.scoring._text import TextPrinter, join_lines
-from bylaw.scoring._vectors import Vector, sort_steps
+from bylaw.scoring._text import TextPrinter, join_lines, write_comment
+from bylaw.scoring._vectors import Vector
 
 
 class Layer(NamedTuple):
@@ -55,19 +55,13 @@ class SqlPrinter(TextPrinter):
 
     def __init__(self, dialect: Dialect, sources: Mapping[Any, str], texts: Collection[Any] = ()) -> None:
         self.dialect, self.sources, self.texts = dialect, sources, texts
-        self._names: dict[Vector, str] = {}
-        self._users: dict[tuple[Vector, int], set[Vector | None]] = {}  # of each entry of a step
-        self._writing: Vector | None = None
+        super().__init__()
 
     def write_constant(self, value: Any) -> str:
         return self.dialect.write_literal(value)
 
     def write_column(self, key: Any) -> str:
         return self.sources[key]
-
-    def write_step(self, step: Vector, i: int) -> str:
-        self._users.setdefault((step, i), set()).add(self._writing)
-        return self._name(step, i)
 
     def write_case(self, conditions: list[str], values: list[str]) -> str:
         cases = [f"WHEN {c} THEN {value}" for c, value in zip(conditions, values, strict=False)]
@@ -86,35 +80,21 @@ class SqlPrinter(TextPrinter):
         texts = ", ".join(map(self.dialect.write_literal, values))
         return f"{self.write(vector.arguments[0], i)} IN ({texts})"
 
-    def _name(self, step: Vector, i: int) -> str:
-        name = self._names[step]
-        return f"{name}_{i}" if step.width > 1 else name
-
     def lay_out(self, results: Sequence[Vector]) -> tuple[list[str], list[Layer]]:
         """Return the expressions of all entries of the results, and the layers that define the steps that
         these refer to: each column is computed once, as early as it can be, and kept as long as it is
         used."""
-        steps = sorted(sort_steps(results), key=lambda step: bool(step.arguments))
-        for step in steps:
-            name, same = step.detail[0], sum(other.detail[0] == step.detail[0] for other in self._names)
-            self._names[step] = f"{name}{same + 1}" if same and step.arguments else name
-        texts = [self.write(vector, i) for vector in results for i in range(vector.width)]
-        written: dict[tuple[Vector, int], str] = {}
-        for step in reversed(steps):
-            self._writing = step
-            for i in range(step.width if step.arguments else 0):
-                if (step, i) in self._users:
-                    written[step, i] = self.write(step.arguments[0], i)
-        entries = sorted(self._users, key=lambda entry: (steps.index(entry[0]), entry[1]))
-        depths: dict[Vector | None, int] = {}
-        for step in steps:
-            inner = [depths[other] for other, i in entries if step in self._users[other, i]]
-            depths[step] = max(inner, default=0) + 1 if step.arguments else 0
-        depths[None] = max((depths[step] for step, _ in entries), default=0) + 1
+        texts, written = self.write_steps(results)
+        depths: dict[Vector | None, int] = {step: 0 for step, _ in self._users if not step.arguments}
+        for step in dict.fromkeys(step for step, _ in written):
+            inner = [depths[other] for (other, _), users in self._users.items() if step in users]
+            depths[step] = max(inner, default=0) + 1
+        depths[None] = max(depths.values(), default=0) + 1
         ends = {entry: max(depths[user] for user in users) for entry, users in self._users.items()}
+        entries = [*(entry for entry in self._users if entry not in written), *written]
         layers = []
         for depth in range(1, depths[None]):
-            kept = [self._name(*entry) for entry in entries if depths[entry[0]] < depth < ends[entry]]
+            kept = [self.name_entry(*e) for e in entries if depths[e[0]] < depth < ends[e]]
             new = [entry for entry in entries if depths[entry[0]] == depth]
             columns = [self._define(*entry, written[entry]) for entry in new]
             layers.append(Layer(f"bylaw_{self._names[new[0][0]]}", [*kept, *columns]))
@@ -123,7 +103,7 @@ class SqlPrinter(TextPrinter):
     def _define(self, step: Vector, i: int, text: str) -> str:
         """Write the definition of an entry, under a comment if it has a note."""
         notes = step.detail[1]
-        line = f"{text} AS {self._name(step, i)}"
+        line = f"{text} AS {self.name_entry(step, i)}"
         return join_lines(write_comment(notes[i]), line, indent="") if notes else line
 
     def write_statement(self, results: Sequence[Vector], names: Sequence[str], source: str) -> str:

@@ -12,9 +12,10 @@ from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
 from bylaw._base.validation import check_key
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.scoring._dialects import Dialect, DialectName, get_dialect, write_comment
+from bylaw.scoring._dialects import Dialect, DialectName, get_dialect
 from bylaw.scoring._program import DecisionRule, Features, compute_probabilities, describe_policy
 from bylaw.scoring._sql import SqlPrinter, read_cell
+from bylaw.scoring._text import write_comment
 from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
 
 _PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)
@@ -96,8 +97,7 @@ def to_sql(
     language = get_dialect(dialect)
     carried = [column for column in dict.fromkeys([id_column, *keep]) if column is not None]
     features = Features(policy.feature_map, columns, policy.calibration)
-    valid = join(check.condition for check in features.check_row()).all().named("valid")
-    chances = compute_probabilities(policy, features, valid)
+    chances = compute_probabilities(policy, features, features.is_valid())
     kept = read(*carried).named("kept")
     results = [kept, *([chances] if probabilities else [])]
     if id_column is not None:

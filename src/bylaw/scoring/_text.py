@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bylaw.scoring._vectors import Vector
+from bylaw._base.visible_text import make_visible
+from bylaw.scoring._vectors import Vector, sort_steps
 
 _PER_SUM = 100  # terms; databases and Python limit how deep an expression may be nested
 _PER_LINE = 4
@@ -36,6 +37,11 @@ class TextPrinter(ABC):
     templates: ClassVar[Mapping[str, str]]  # of operations, with {} for the entry of each argument
     joiners: ClassVar[Mapping[str, str]]  # of "greatest", "least" and "all", between entries
 
+    def __init__(self) -> None:
+        self._names: dict[Vector, str] = {}
+        self._users: dict[tuple[Vector, int], set[Vector | None]] = {}  # of each entry of a step
+        self._writing: Vector | None = None
+
     @abstractmethod
     def write_constant(self, value: Any) -> str:
         """Write a value."""
@@ -43,10 +49,6 @@ class TextPrinter(ABC):
     @abstractmethod
     def write_column(self, key: Any) -> str:
         """Write a column of the table."""
-
-    @abstractmethod
-    def write_step(self, step: Vector, i: int) -> str:
-        """Write the name of an entry of a step."""
 
     @abstractmethod
     def write_case(self, conditions: list[str], values: list[str]) -> str:
@@ -67,7 +69,8 @@ class TextPrinter(ABC):
             case "read":
                 text = self.write_column(vector.detail[i])
             case "step":
-                text = self.write_step(vector, i)
+                self._users.setdefault((vector, i), set()).add(self._writing)
+                text = self.name_entry(vector, i)
             case "in":
                 text = self.write_membership(vector, i)
             case "linear":
@@ -92,6 +95,26 @@ class TextPrinter(ABC):
                 entries = [self.write(argument, i, inner[j > 0]) for j, argument in enumerate(arguments)]
                 text = self.templates.get(operator, operator).format(*entries)
         return f"({text})" if own < level else text
+
+    def name_entry(self, step: Vector, i: int) -> str:
+        """Return the name of an entry of a step."""
+        return f"{self._names[step]}_{i}" if step.width > 1 else self._names[step]
+
+    def write_steps(self, results: Sequence[Vector]) -> tuple[list[str], dict[tuple[Vector, int], str]]:
+        """Return the expressions of all entries of the results, and of all entries of steps that these lead
+        to, each after those that it refers to."""
+        steps = sorted(sort_steps(results), key=lambda step: bool(step.arguments))
+        for step in steps:
+            name, same = step.detail[0], sum(other.detail[0] == step.detail[0] for other in self._names)
+            self._names[step] = f"{name}{same + 1}" if same and step.arguments else name
+        texts = [self.write(vector, i) for vector in results for i in range(vector.width)]
+        written = {}
+        for step in reversed(steps):
+            self._writing = step
+            for i in reversed(range(step.width if step.arguments else 0)):
+                if (step, i) in self._users:
+                    written[step, i] = self.write(step.arguments[0], i)
+        return texts, dict(reversed(written.items()))
 
     def _list_terms(self, vector: Vector, i: int) -> list[str]:
         """Write the terms of a sum that are not zero."""
@@ -121,6 +144,12 @@ def write_sum(terms: Sequence[str]) -> str:
         return write_sum([f"({write_sum(part)})" for part in parts])
     lines = [" + ".join(terms[i : i + _PER_LINE]) for i in range(0, len(terms), _PER_LINE)]
     return join_lines(lines[0], *(f"+ {line}" for line in lines[1:])) if lines else ""
+
+
+def write_comment(text: str, mark: str = "--") -> str:
+    """Write one line of comment, whatever is in the text."""
+    line = make_visible(" ".join(text.replace("\0", " ").split())).replace("${", "$ {")
+    return f"{mark} {line}".rstrip(" \\")  # Spark reads on after a backslash
 
 
 def join_lines(*lines: str, indent: str = "  ") -> str:

@@ -164,7 +164,7 @@ def maximum(one: Operand, other: Operand) -> Vector:
 
 def join(parts: Iterable[Vector]) -> Vector:
     """Return the entries of all parts, in their order."""
-    vectors = tuple(parts)
+    vectors = tuple(part for part in parts if part.width)
     if len(vectors) == 1:
         return vectors[0]
     taken = [(part.arguments[0], part.detail) for part in vectors if part.operator == "take"]
