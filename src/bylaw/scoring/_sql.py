@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from bylaw.data.evidence import REJECTED
@@ -26,10 +26,10 @@ class SqlPrinter(TextPrinter):
     Parameters
     ----------
     dialect : Dialect
-    sources : dict
-        the expression of each column that is read, by its key.
-    texts : set, default=()
-        keys of columns that hold values as text.
+    features : Features, optional
+        cells to read from a table, and "weight" if its columns have weights.
+    sources : dict, optional
+        the expressions of other columns, by their keys.
     """
 
     templates: ClassVar[Mapping[str, str]] = {
@@ -47,15 +47,38 @@ class SqlPrinter(TextPrinter):
         "abs": "ABS({})",
         "exp": "EXP({})",
         "log": "LN({})",
+        "sqrt": "SQRT({})",
         "greatest": "GREATEST({})",
         "least": "LEAST({})",
         "all": "{}",
     }
     joiners: ClassVar[Mapping[str, str]] = {"greatest": ", ", "least": ", ", "all": "\n      AND "}
 
-    def __init__(self, dialect: Dialect, sources: Mapping[Any, str], texts: Collection[Any] = ()) -> None:
-        self.dialect, self.sources, self.texts = dialect, sources, texts
+    def __init__(
+        self, dialect: Dialect, features: Features | None = None, sources: Mapping[Any, str] | None = None
+    ) -> None:
         super().__init__()
+        self.dialect, self.sources = dialect, dict(sources or {})
+        self.texts = set() if features is None else features.texts
+        if features is not None:
+            self.sources |= {cell: self._read_cell(features, cell) for cell in features.cells}
+            if features.columns.weights is not None:
+                self.sources["weight"] = self._read_number(features.columns.weights)
+
+    def _read_cell(self, features: Features, cell: Cell) -> str:
+        name = get_column(features.columns, *cell)
+        if cell in features.known:
+            column = self.dialect.quote_name(name)
+            return self.dialect.cast(column, self.dialect.text) if cell in features.texts else column
+        complement = is_complement(features.columns, cell.part, cell.place)
+        return (
+            f"{self.write_constant(1.0)} - {self._read_number(name)}"
+            if complement
+            else self._read_number(name)
+        )
+
+    def _read_number(self, name: str) -> str:
+        return self.dialect.cast(self.dialect.quote_name(name), self.dialect.double)
 
     def write_constant(self, value: Any) -> str:
         return self.dialect.write_literal(value)
@@ -120,21 +143,19 @@ class SqlPrinter(TextPrinter):
         ]
         return f"WITH {', '.join(parts)}\n{_write_select(columns, source)}"
 
+    def nest(self, results: Iterable[Vector], source: str) -> tuple[list[str], str]:
+        """Return the expressions of results, and the subselect that these are over."""
+        texts, layers = self.lay_out(list(results))
+        for layer in layers:
+            source = f"({_write_select(layer.columns, source, '', self.dialect.fence)}) AS {layer.name}"
+        return texts, source
+
+    def sum_up(self, text: str) -> str:
+        """Write the sum of an expression over rows."""
+        return "COUNT(*)" if text == self.write_constant(1.0) else f"SUM({text})"
+
 
 def _write_select(columns: Sequence[str], source: str, indent: str = "", fence: str = "") -> str:
     inner = f",\n{indent}  ".join(columns)
     end = f"\n{indent}{fence}" if fence else ""
     return f"{indent}SELECT\n{indent}  {inner}\n{indent}FROM {source}{end}"
-
-
-def read_cell(features: Features, cell: Cell, dialect: Dialect) -> str:
-    """Write a column of the table: numbers as 64-bit floats, and values as text if they are compared so."""
-    column = dialect.quote_name(get_column(features.columns, *cell))
-    if cell in features.texts:
-        return dialect.cast(column, dialect.text)
-    if cell in features.known:
-        return column
-    number = dialect.cast(column, dialect.double)
-    if is_complement(features.columns, cell.part, cell.place):
-        return f"{dialect.write_float(1.0)} - {number}"
-    return number

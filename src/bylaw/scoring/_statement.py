@@ -14,7 +14,7 @@ from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
 from bylaw.scoring._dialects import Dialect, DialectName, get_dialect
 from bylaw.scoring._program import DecisionRule, Features, compute_probabilities, describe_policy
-from bylaw.scoring._sql import SqlPrinter, read_cell
+from bylaw.scoring._sql import SqlPrinter
 from bylaw.scoring._text import write_comment
 from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
 
@@ -111,10 +111,9 @@ def to_sql(
         decisions=id_column is not None,
         alias=language.make_alias,
     )
-    sources = {cell: read_cell(features, cell, language) for cell in features.cells}
-    sources |= {column: language.quote_name(column) for column in carried}
+    sources = {column: language.quote_name(column) for column in carried}
     sources |= {_HERE: language.cast(_HERE, language.text)}
-    printer = SqlPrinter(language, sources, features.texts)
+    printer = SqlPrinter(language, features, sources)
     parts = table.split(".") if isinstance(table, str) else list(table)
     source = ".".join(language.quote_name(part) for part in parts)
     header = _write_header(policy, language, None if id_column is None else (key, key_parameter))

@@ -1,1 +1,0 @@
-from bylaw.scoring._dialects import *

@@ -1,1 +1,0 @@
-from bylaw.scoring._text import write_sum, join_lines
