@@ -14,7 +14,7 @@ import pytest
 
 from bylaw import Columns, Problem, demographic_parity, error, scan, selected, solve
 from bylaw.backends.outcomes import sum_column
-from bylaw.backends.sql_rows import SummedRows
+from bylaw.backends._sql_sums import SummedRows
 from bylaw.errors import EvidenceError
 from helpers.databases import fill_postgres, postgres_server
 

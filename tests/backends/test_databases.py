@@ -35,7 +35,7 @@ from bylaw import (
     solve,
 )
 from bylaw.backends.scan import scan
-from bylaw.backends.sql_rows import SummedRows
+from bylaw.backends._sql_sums import SummedRows
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
@@ -229,7 +229,7 @@ def test_most_groups_are_columns_where_cells_are_many(connect, monkeypatch):
 
 def test_a_sample_leads_near_the_answer(connect, monkeypatch):
     """Of more rows than a sample holds."""
-    monkeypatch.setattr("bylaw.backends.sql_rows.SAMPLE_ROWS", 1500)
+    monkeypatch.setattr("bylaw.backends._sql_sums.SAMPLE_ROWS", 1500)
     problem, frame = PROBLEMS["known groups"], make_frame()
     rows = read(connection := connect(frame))
     found, wanted = solve(problem, rows, tol=1e-8), solve(problem, COLUMNS.evidence(frame), tol=1e-8)

@@ -81,7 +81,8 @@ def trace(connection: psycopg.Connection, run: Callable[[], None]) -> list[list[
         run()
         connection.pgconn.untrace()
         file.seek(0)
-        messages = [line.split("\t")[3:] for line in file.read().decode().splitlines()]
+        lines = file.read().decode().splitlines()
+        messages = [line.split("\t")[3:] for line in lines if "\t" in line]  # else a statement goes on
     answers: list[list[tuple[str, ...]]] = [[]]
     for kind, *content in messages:
         if kind == "DataRow":

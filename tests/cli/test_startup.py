@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bylaw
-from bylaw.sql.dialects import DIALECTS
+from bylaw.scoring import DIALECTS
 
 PACKAGE = Path(bylaw.__file__).parent
 HEAVY = ("numpy", "scipy", "pyarrow", "matplotlib", "pandas", "narwhals", "sklearn")

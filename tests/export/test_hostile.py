@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pandas
@@ -10,8 +11,7 @@ import pytest
 
 from bylaw import Columns, Evidence, OptionError, Problem, error, miscoverage, rejected, size, solve
 from bylaw.export import onnx_model, to_python, to_sql
-from bylaw.export.python_module import _write_comment
-from bylaw.sql.dialects import write_comment
+from bylaw.scoring import write_comment
 from helpers.databases import in_duckdb, in_postgres, postgres_server
 from helpers.hostile import CONTROLS, DIRECTIONS, HIDDEN, SURROGATES, UNSEEN, hostile_policy, hostile_rows
 
@@ -41,7 +41,7 @@ def test_comments_of_sql_hold_nothing_that_reorders_them(dialect):
     assert not any(HIDDEN.search(line) for line in comments)
 
 
-@pytest.mark.parametrize("write", [write_comment, _write_comment])
+@pytest.mark.parametrize("write", [write_comment, partial(write_comment, mark="#")])
 @pytest.mark.parametrize("text", [*DIRECTIONS, *CONTROLS, *UNSEEN])
 def test_a_comment_is_one_line_of_what_can_be_seen(write, text):
     line = write(f"before {text} after")

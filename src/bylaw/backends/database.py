@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from bylaw.backends.engine import Engine
 from bylaw.data.columns import Columns, list_names
 from bylaw.errors import EvidenceError, InfeasibleRulesError
-from bylaw.sql.dialects import Dialect
+from bylaw.scoring import Dialect
 
 PULL = "pass pull=True to scan, so that the rows are streamed to this process in batches"
 
@@ -19,7 +19,6 @@ class Database(Engine):
     """A table of a database."""
 
     dialect: ClassVar[Dialect]
-    fence: ClassVar[str] = ""  # ends a subselect whose columns are to be computed once
 
     @property
     @abstractmethod
@@ -80,13 +79,6 @@ class Database(Engine):
 
     def describe(self, partition: int) -> str:
         return str(self)
-
-    def nest(self, source: str, *selects: Sequence[str]) -> str:
-        """SELECT statements, each of the one before, the first of a source. Each column is computed once."""
-        for i, lines in enumerate(selects):
-            select = f"SELECT {', '.join(lines)} FROM {source}{self.fence}"
-            source = f"({select}) AS bylaw_{i}"
-        return source
 
 
 def write_table(table: str, dialect: Dialect) -> str:

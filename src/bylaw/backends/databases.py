@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 
+from bylaw.backends._sql_sums import SummedRows, select_columns
+from bylaw.backends._sql_survey import SqlSurvey, survey_table
 from bylaw.backends.database import PULL, Database
 from bylaw.backends.engine import Progress
 from bylaw.backends.scan import Scan
-from bylaw.backends.sql_rows import SummedRows, write_columns
-from bylaw.backends.sql_survey import SqlSurvey, survey_table
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
@@ -99,7 +99,7 @@ class SurveyedTable:
         assert evidence.margins is not None
         cells = Cells.find(form.feature_map, evidence, min(n_rows, _MOST_CELLS * CELL_ROWS))
         layout = cells.lay_out(form.feature_map, evidence)
-        select, sheet = write_columns(engine, self.columns, form, layout, evidence)
+        select, sheet = select_columns(engine, self.columns, form, layout, evidence)
         watch = partial(self.scan.count_pass, n_rows)
         mass, count = evidence.margins.mass, lambda: self.scan.passes - self.begun
         rows = SummedRows(engine, select, sheet, n_rows, mass, watch, count=count)

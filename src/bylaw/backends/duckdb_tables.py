@@ -16,7 +16,7 @@ from bylaw.backends.reading import BatchReader
 from bylaw.backends.scan import Scan
 from bylaw.data.columns import Columns
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.sql.dialects import DIALECTS
+from bylaw.scoring import DIALECTS
 
 _VIEW = "bylaw_relation"  # what statements call a relation
 _BATCH = 2**17  # rows that are pulled at a time

@@ -19,7 +19,7 @@ from bylaw.backends.reading import BatchReader
 from bylaw.backends.scan import Scan
 from bylaw.data.columns import Columns
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.sql.dialects import DIALECTS
+from bylaw.scoring import DIALECTS
 
 _BATCH = 2**16  # rows that are pulled at a time
 _REPEATABLE = "ISOLATION LEVEL REPEATABLE READ"
@@ -59,7 +59,6 @@ class PostgresTable(Database):
     snapshots: list[str] = field(default_factory=list, repr=False, compare=False)  # of the first walk
 
     dialect = DIALECTS["postgres"]
-    fence = " OFFSET 0"
 
     def __str__(self) -> str:
         return self.title

@@ -58,7 +58,7 @@ def run_sql(
     """
     from bylaw.export import to_sql
     from bylaw.policy.policy import Policy
-    from bylaw.sql.dialects import DIALECTS, DialectName, get_dialect
+    from bylaw.scoring import DIALECTS, DialectName, get_dialect
 
     check_outputs(output, [policy])
     if dialect is None:

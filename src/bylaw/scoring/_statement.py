@@ -6,13 +6,17 @@ import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
+import numpy as np
+
+from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
 from bylaw._base.validation import check_key
 from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.formulation.formulas import DecisionRule, describe_policy, make_terms
-from bylaw.sql.dialects import Dialect, DialectName, get_dialect, write_comment
-from bylaw.sql.steps import SetStepBuilder, StepBuilder
-from bylaw.sql.text import SelectStep
+from bylaw.scoring._dialects import Dialect, DialectName, get_dialect
+from bylaw.scoring._program import DecisionRule, Features, compute_probabilities, describe_policy
+from bylaw.scoring._sql import SqlPrinter
+from bylaw.scoring._text import write_comment
+from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
 
 _PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)
 _HERE = "\0"  # where the parameter goes: no name and no text can have it
@@ -87,30 +91,33 @@ def to_sql(
     """
     _check_key(key, key_parameter, id_column)
     if isinstance(keep, str):
-        raise OptionError(f"keep takes a list of columns: keep=[{keep!r}]")
+        raise OptionError(f"keep must be a list of columns, got a text: pass keep=[{keep!r}]")
     if not probabilities and id_column is None:
         raise OptionError("without probabilities there are decisions alone, which need id_column=")
     language = get_dialect(dialect)
     carried = [column for column in dict.fromkeys([id_column, *keep]) if column is not None]
-    builder = StepBuilder if policy.action_space.exclusive else SetStepBuilder
-    steps = builder(policy, columns, make_terms(policy, columns), language, carried)
-    prefix = _write_prefix(policy, language, key, key_parameter)
-    parts = table.split(".") if isinstance(table, str) else list(table)
-    source = ".".join(language.quote_name(part) for part in parts)
-    chain = steps.build_probabilities() + ([] if id_column is None else steps.build_draws(prefix))
-    written = [f"kept_{i}" for i in range(len(carried))]
-    written += [f"probability_{a}" for a in steps.actions] if probabilities else []
-    written += [] if id_column is None else steps.write_decisions()
-    named = name_results(
+    features = Features(policy.feature_map, columns, policy.calibration)
+    chances = compute_probabilities(policy, features, features.is_valid())
+    kept = read(*carried).named("kept")
+    results = [kept, *([chances] if probabilities else [])]
+    if id_column is not None:
+        literal = constant(f"{policy.digest if key is None else key}/")
+        prefix = literal if key_parameter is None else apply("{} || {}", read(_HERE), constant("/"))
+        results.append(_draw_decisions(policy, chances, kept.take([0]), prefix, language))
+    names = name_results(
         policy,
         carried,
         probabilities=probabilities,
         decisions=id_column is not None,
         alias=language.make_alias,
     )
-    result = [f"{what} AS {language.quote_name(name)}" for what, name in zip(written, named, strict=True)]
+    sources = {column: language.quote_name(column) for column in carried}
+    sources |= {_HERE: language.cast(_HERE, language.text)}
+    printer = SqlPrinter(language, features, sources)
+    parts = table.split(".") if isinstance(table, str) else list(table)
+    source = ".".join(language.quote_name(part) for part in parts)
     header = _write_header(policy, language, None if id_column is None else (key, key_parameter))
-    statement = f"{header}\n{_write_statement(chain, result, source, language)}\n"
+    statement = f"{header}\n{printer.write_statement(results, names, source)}\n"
     return statement if key_parameter is None else _set_parameter(statement, key_parameter)
 
 
@@ -128,34 +135,39 @@ def _check_key(key: str | None, key_parameter: str | None, id_column: str | None
         )
 
 
-def _write_prefix(policy: DecisionRule, language: Dialect, key: str | None, key_parameter: str | None) -> str:
-    """The key and a slash, as an expression."""
-    if key_parameter is None:
-        return language.write_literal(f"{policy.digest if key is None else key}/")
-    return f"{language.cast(_HERE, language.text)} || {language.write_literal('/')}"
+def _draw_decisions(
+    policy: DecisionRule, chances: Vector, ids: Vector, prefix: Vector, language: Dialect
+) -> Vector:
+    """Return the decisions by id: of sets, whether each label is in."""
+    text = apply(language.cast("{}", language.text), ids)
+    message = apply("{} || {}", prefix, text).named("message")
+    exclusive, n_actions = policy.action_space.exclusive, len(policy.actions)
+    count = 1 if exclusive else -(-n_actions // PER_DIGEST)
+    suffixed = (
+        [message] if exclusive else [apply("{} || {}", message, constant(f"/{i}")) for i in range(count)]
+    )
+    hashes = join(apply(language.sha256, one) for one in suffixed).named("hash")
+    uniforms = []
+    for position in range(1 if exclusive else n_actions):
+        start = HEX_DIGITS * (position % PER_DIGEST) + 1
+        digits = apply(f"SUBSTR({{}}, {start}, {HEX_DIGITS})", hashes.take([position // PER_DIGEST]))
+        uniforms.append(apply(language.integer, digits) / 16.0**HEX_DIGITS)
+    uniform = join(uniforms).named("uniform")
+    if not exclusive:
+        return uniform * (chances + (constant(1) - chances)) < chances
+    threshold = (uniform * chances.sum()).named("threshold")
+    heights = linear(chances, np.triu(np.ones((n_actions, n_actions))))
+    same = len({type(action) for action in policy.actions}) == 1
+    actions = [constant(action if same else str(action)) for action in policy.actions]
+    reached = [threshold < heights.take([a]) for a in range(n_actions - 1)]
+    reached.append(threshold <= heights.take([n_actions - 1]))
+    return case(*zip(reached, actions, strict=True), otherwise=None)
 
 
 def _set_parameter(statement: str, key_parameter: str) -> str:
     """Drivers that write parameters with % read every other one as %%."""
     plain = statement.replace("%", "%%") if key_parameter.startswith("%") else statement
     return plain.replace(_HERE, key_parameter)
-
-
-def _write_statement(chain: list[SelectStep], result: list[str], source: str, language: Dialect) -> str:
-    """Each step selects from the one before, the first from the table."""
-    written = []
-    for step in chain:
-        written.append(
-            f"bylaw_{step.name} AS {language.with_hint}(\n{_write_select(step.columns, source, '  ')}\n)"
-        )
-        source = f"bylaw_{step.name}"
-    return f"WITH {', '.join(written)}\n{_write_select(result, source, '')}"
-
-
-def _write_select(lines: list[str], source: str, indent: str) -> str:
-    inner = indent + "  "
-    body = f",\n{inner}".join(lines)
-    return f"{indent}SELECT\n{inner}{body}\n{indent}FROM {source}"
 
 
 def name_results(

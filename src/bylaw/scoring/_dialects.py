@@ -10,7 +10,6 @@ from typing import Literal
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import check_choice, check_text
-from bylaw._base.visible_text import make_visible
 from bylaw.errors import OptionError
 
 DialectName = Literal["duckdb", "postgres", "bigquery", "snowflake", "spark"]
@@ -35,7 +34,7 @@ class Dialect:
     escape_text: Callable[[str], str]  # a text, with its quotes
     make_alias: Callable[[str], str] = str  # a name that a column of the result may have
     longest_name: int | None = None  # in bytes
-    with_hint: str = ""  # between AS and (: each step is computed once
+    fence: str = ""  # ends a subselect whose columns are to be computed once
 
     def quote_name(self, text: str) -> str:
         """A quoted identifier."""
@@ -65,12 +64,6 @@ class Dialect:
 
     def cast(self, expression: str, to: str) -> str:
         return f"CAST({expression} AS {to})"
-
-
-def write_comment(text: str) -> str:
-    """One line of comment, whatever is in the text."""
-    line = make_visible(" ".join(text.replace("\0", " ").split())).replace("${", "$ {")
-    return f"-- {line}".rstrip(" \\")  # Spark reads on after a backslash
 
 
 def _make_quoter(mark: str) -> Callable[[str], str]:
@@ -122,7 +115,7 @@ DIALECTS: Mapping[str, Dialect] = {
         escape_name=_make_quoter('"'),
         escape_text=_escape_postgres_text,
         longest_name=63,
-        with_hint="MATERIALIZED ",
+        fence="OFFSET 0",
     ),
     "bigquery": Dialect(
         title="BigQuery",
@@ -162,5 +155,5 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def get_dialect(name: str) -> Dialect:
-    """By its name; an `OptionError` lists those that there are."""
+    """Return a dialect by its name; raise an `OptionError` that lists all, if there is none."""
     return DIALECTS[check_choice(name, "dialect", DIALECTS)]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from bylaw import Columns, Evidence, OptionError, Policy, Problem, custom, error, solve
 from bylaw.export import to_sql
-from bylaw.formulation.formulas import make_terms
-from bylaw.sql.dialects import DIALECTS
-from bylaw.sql.text import write_sum
+from bylaw.language.expressions import LABEL, CostColumn
+from bylaw.scoring import DIALECTS
+from bylaw.scoring._text import write_sum
 from helpers.databases import in_duckdb, in_postgres, postgres_server
 from helpers.export_cases import AWKWARD, AWKWARD_CASES, REAL_CASES, TOLERANCE, Case, check
 from helpers.export_cases import awkward as awkward_case
@@ -90,16 +90,31 @@ def test_decisions_alone():
         to_sql(case.policy, case.columns, **options)
 
 
+def list_parts(case, feature):
+    """The kinds of columns that a feature is computed from."""
+    attributes, event = case.policy.feature_map.attributes, dict(feature.event)
+    label = event.pop(LABEL, None) is not None
+    hidden = any(not attributes[name].known for name in event)
+    if any(attributes[name].known for name in event):
+        yield "a known group"
+    if hidden or label:
+        yield "joint" if hidden and label else "groups" if hidden else "probabilities"
+    if isinstance(feature.source, CostColumn):
+        yield "costs"
+    elif feature.source is not None:
+        roles = case.columns.references[feature.source.name]
+        yield "an earlier label" if isinstance(roles, str) else "references"
+
+
 def test_the_cases_weigh_every_kind_of_column():
     seen = set()
     for build in AWKWARD_CASES.values():
-        terms = make_terms(build().policy, build().columns)
-        for k in terms.weighted:
-            seen |= {(type(f).__name__, getattr(f, "cells", f[:1])[0].part) for f in terms.features[k]}
-    assert seen == {
-        *(("Total", part) for part in ("probabilities", "groups", "joint", "references", "costs")),
-        *(("Equals", part) for part in ("groups", "references")),
-    }
+        features = zip(build().policy.feature_map.features, build().policy.score_matrix, strict=True)
+        seen |= {
+            part for feature, weights in features if weights.any() for part in list_parts(build(), feature)
+        }
+    numbers = {"probabilities", "groups", "joint", "references", "costs"}
+    assert seen == {*numbers, "a known group", "an earlier label"}
 
 
 @pytest.mark.slow

@@ -16,13 +16,12 @@ KNOWN: dict[str, tuple[Any, ...]] = {}  # columns of values, and the values that
 TEXT_VALUES: dict[str, dict[str, Any]] = {}  # of columns of numbers that may be text, as beside "reject"
 DISTRIBUTIONS: list[list[str]] = []  # columns that together are probabilities and sum to one
 NUMBERS: list[str] = []  # columns of other numbers
-# Columns, results, floor, the column that chooses a map, the maps of its values, and the map of other rows:
-# for each cell its bias, its weights by position, and its (knot, bend) pairs.
-MAPS: list[tuple[list[str], list[str], float, str | None, dict[Any, Any], list[Any]]] = []
-# Columns by value and label, results, and the columns of the labels that they add up to.
-JOINTS: list[tuple[list[list[str]], list[list[str]], list[str]]] = []
-# Products of (column, value), one if they agree, and of [sums of columns]; the weight for each action.
-FEATURES: list[tuple[list[Any], dict[Any, float]]] = []
+
+
+def _compute(cells: dict[str, Any]) -> list[Any]:
+    """Return the probability of each of ACTIONS, of the cells of a row that may be decided."""
+    raise NotImplementedError
+
 
 # ----------------------------------------------------------------------------------------------------
 
@@ -30,22 +29,8 @@ FEATURES: list[tuple[list[Any], dict[Any, float]]] = []
 def probabilities(row: dict[str, Any]) -> list[float]:
     """The probability of each of ACTIONS on a row, a dict from columns to values; for sets, the probability
     that each label is in. A `ValueError` names what is missing, or what the policy was not fitted on."""
-    cells = _calibrate(_check_row(row))
-    totals = dict.fromkeys(ACTIONS, 0.0)
-    for product, weights in FEATURES:
-        feature = math.prod(_compute_factor(cells, factor) for factor in product)
-        for action, weight in weights.items():
-            totals[action] += feature * weight
-    scores = list(totals.values())
-    if SETS:
-        small = [_exp(-abs(score)) for score in scores]
-        distribution = [(1.0 if s > 0 else e) / (1.0 + e) for s, e in zip(scores, small, strict=True)]
-    else:
-        peak = max(scores)
-        weights = [_exp(score - peak) for score in scores]
-        total = sum(weights)
-        distribution = [weight / total for weight in weights]
-    if not all(map(math.isfinite, distribution)):
+    distribution = _compute(_check_row(row))
+    if None in distribution:
         raise ValueError("the scores overflow: check the costs")
     return distribution
 
@@ -81,33 +66,10 @@ def _check_row(row: dict[str, Any]) -> dict[str, Any]:
             number = _get_number(row, column)
             if not -1e-9 <= number <= 1.0001:
                 raise ValueError(f"{column!r} is {number!r}, which is not a probability")
-            cells[column] = max(number, 0.0)
+            cells[column] = number
         total = sum(cells[column] for column in columns)
         if abs(total - 1) > 1e-4:
             raise ValueError(f"the probabilities {columns} sum to {total!r}, not to one")
-    return cells
-
-
-def _calibrate(cells: dict[str, Any]) -> dict[str, Any]:
-    for columns, results, floor, by, maps, otherwise in MAPS:
-        logs = [math.log(max(cells[column], floor)) for column in columns]
-        chosen = otherwise if by is None else maps.get(cells[by], otherwise)
-        scores = [
-            bias
-            + sum(weight * logs[j] for j, weight in weights.items())
-            + sum(bend * max(logs[k] - knot, 0.0) for knot, bend in bends)
-            for k, (bias, weights, bends) in enumerate(chosen)
-        ]
-        peak = max(scores)
-        powers = [math.exp(max(score - peak, -30.0)) for score in scores]
-        total = sum(powers)
-        cells.update((result, power / total) for result, power in zip(results, powers, strict=True))
-    for columns, results, labels in JOINTS:
-        for k, label in enumerate(labels):
-            total = sum(cells[row[k]] for row in columns)
-            for row, named in zip(columns, results, strict=True):
-                share = cells[row[k]] / total if total > 0 else 1 / len(columns)
-                cells[named[k]] = share * cells[label]
     return cells
 
 
@@ -128,17 +90,6 @@ def _get_number(row: dict[str, Any], column: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{column!r} is {value!r}, which is not a finite number")
     return number
-
-
-def _compute_factor(cells: dict[str, Any], factor: Any) -> float:
-    if isinstance(factor, tuple):
-        column, value = factor
-        return 1.0 if cells[column] == value else 0.0
-    return sum(cells[column] for column in factor)
-
-
-def _exp(score: float) -> float:
-    return 0.0 if score <= -40 else math.exp(score)
 
 
 def _hash_to_uniform(message: str, place: int) -> float:

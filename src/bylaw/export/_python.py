@@ -1,0 +1,198 @@
+"""A policy as one Python file that needs only the standard library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+from bylaw._base.typing import Value
+from bylaw.data.columns import Columns
+from bylaw.errors import OptionError
+from bylaw.formulation.layout import default_columns, get_column, is_complement
+from bylaw.policy.policy import Policy
+from bylaw.scoring import (
+    Cell,
+    Features,
+    TextPrinter,
+    Vector,
+    compute_probabilities,
+    describe_policy,
+    write_comment,
+)
+
+_LINE = f"# {'-' * 100}\n"  # in _python_runtime.py, above what is copied
+_IMPORTS = """
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from typing import Any
+
+"""
+
+
+def to_python(policy: Policy, columns: Columns | None = None) -> str:
+    """A policy as the source of a Python module that needs only the standard library.
+
+    The module has `ACTIONS`, `probabilities(row)` and `decide(row, row_id)`, where a row is a dict from
+    columns to values. Decisions are those of `policy.decide(evidence, ids=...)`. A row that the policy
+    would refuse raises `ValueError`.
+
+    Parameters
+    ----------
+    policy : Policy
+        without Python functions in its rules.
+    columns : Columns, optional
+        the keys of a row. By default a probability is under the label, a known attribute or an earlier
+        model's label under its name, and an unknown attribute's probability under "name=value"; `COLUMNS`
+        in the module lists them all.
+
+    Returns
+    -------
+    str
+        the source, for Python 3.10 or later.
+
+    Raises
+    ------
+    OptionError
+        if the columns lack something that the policy reads, or two of them would have the same name.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> from bylaw.export import to_python
+    >>> evidence = Evidence([[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]], classes=["no", "yes"])
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), evidence)
+    >>> module = {}
+    >>> exec(to_python(policy), module)
+    >>> module["ACTIONS"]
+    ('no', 'yes', 'reject')
+    >>> module["decide"]({"no": 0.9, "yes": 0.1}, "row 17")
+    'no'
+    """
+    roles = columns or default_columns(policy.feature_map)
+    features = Features(policy.feature_map, roles, policy.calibration)
+    names = {cell: get_column(roles, *cell) for cell in features.cells}
+    others = {names[cell]: cell for cell in names if is_complement(roles, cell.part, cell.place)}
+    names |= {cell: f"1 - {column}" for column, cell in others.items()}
+    complements = {names[cell]: column for column, cell in others.items()}
+    if columns is None and len(set(names.values())) < len(names):
+        raise OptionError(
+            f"several columns would have the same name: {_find_duplicates(names.values())}; pass columns="
+        )
+    parts = [
+        '"""A policy: how to decide on a row, with only the standard library."""',
+        *(
+            write_comment(line, "#")
+            for line in [f"Written by bylaw {version('bylaw')}.", *describe_policy(policy)]
+        ),
+        _IMPORTS.rstrip("\n") + "\n",
+        *_write_tables(policy, features, names, complements),
+        "",
+        "",
+        PythonPrinter(names).write_function("_compute", compute_probabilities(policy, features)),
+        "",
+        _read_runtime(),
+    ]
+    return "\n".join(parts)
+
+
+class PythonPrinter(TextPrinter):
+    """Writes vectors in Python.
+
+    Parameters
+    ----------
+    names : dict
+        the column of each cell.
+    """
+
+    templates: ClassVar[Mapping[str, str]] = {
+        "+": "{} + {}",
+        "-": "{} - {}",
+        "*": "{} * {}",
+        "/": "{} / {}",
+        "<": "{} < {}",
+        "<=": "{} <= {}",
+        "between": "{1} <= {0} <= {2}",
+        "and": "{} and {}",
+        "max": "max({}, {})",
+        "abs": "abs({})",
+        "exp": "math.exp({})",
+        "log": "math.log({})",
+        "greatest": "max({})",
+        "all": "{}",
+    }
+    joiners: ClassVar[Mapping[str, str]] = {"greatest": ", ", "all": " and "}
+
+    def __init__(self, names: Mapping[Cell, str]) -> None:
+        self.names = names
+        super().__init__()
+
+    def write_constant(self, value: Any) -> str:
+        return repr(value)
+
+    def write_column(self, key: Any) -> str:
+        return f"cells[{self.names[key]!r}]"
+
+    def write_case(self, conditions: list[str], values: list[str]) -> str:
+        rest = values[-1] if len(values) > len(conditions) else "None"
+        choices = [f"{value} if {c} else " for c, value in zip(conditions, values, strict=False)]
+        return f"{''.join(choices)}{rest}"
+
+    def write_membership(self, vector: Vector, i: int) -> str:
+        found, values = self.write(vector.arguments[0], i), vector.detail
+        return f"{found} == {values[0]!r}" if len(values) == 1 else f"{found} in {values!r}"
+
+    def write_function(self, name: str, result: Vector) -> str:
+        """Return the source of a function of a row's cells that returns the entries of a vector."""
+        texts, steps = self.write_steps([result])
+        lines = [f"def {name}(cells: dict[str, Any]) -> list[Any]:"]
+        for (step, i), text in steps.items():
+            lines += [f"    {write_comment(note, '#')}" for note in step.detail[1][i : i + 1]]
+            lines.append(f"    {self.name_entry(step, i)} = {f'({text})' if chr(10) in text else text}")
+        return "\n".join([*lines, f"    return [{', '.join(texts)}]", ""])
+
+
+def _write_tables(
+    policy: Policy, features: Features, names: dict[Cell, str], complements: dict[str, str]
+) -> list[str]:
+    """Return what the policy reads of a row, and what a row must satisfy, one table after the other."""
+    read = dict.fromkeys(complements.get(name, name) for name in names.values())
+    known: dict[str, tuple[Value, ...]] = {}  # of a column in two roles, the values that both have
+    for cell, values in features.known.items():
+        known[names[cell]] = tuple(v for v in values if v in known.get(names[cell], values))
+    text_values = {  # as in Evidence: a column that has "reject" has numbers as text
+        names[cell]: {str(value): value for value in features.known[cell] if isinstance(value, int)}
+        for cell in features.known
+        if cell.part == "references" and any(isinstance(value, int) for value in features.known[cell])
+    }
+    lines = [f"    {column!r}: {values!r}," for column, values in known.items()]
+    distributions = [[names[cell] for cell in cells] for cells in features.distributions]
+    return [
+        f"DIGEST = {policy.digest!r}",
+        f"ACTIONS = {policy.actions!r}",
+        f"SETS = {not policy.action_space.exclusive}  # decisions are sets of labels",
+        _write_table("COLUMNS", "what a row must have", read),
+        f"COMPLEMENTS = {complements!r}  # what is one less a column",
+        "\n".join(["KNOWN = {  # columns of values, and the values of the fit", *lines, "}"]),
+        f"TEXT_VALUES = {text_values!r}  # of columns of numbers that may be text",
+        _write_table("DISTRIBUTIONS", "probabilities that together sum to one", distributions),
+        _write_table("NUMBERS", "columns of other numbers", [names[cell] for cell in features.numbers]),
+    ]
+
+
+def _write_table(name: str, meaning: str, rows: Iterable[Any]) -> str:
+    return "\n".join([f"{name} = [  # {meaning}", *(f"    {row!r}," for row in rows), "]"])
+
+
+def _read_runtime() -> str:
+    source = resources.files("bylaw.export").joinpath("_python_runtime.py").read_text(encoding="utf-8")
+    return source.partition(_LINE)[2].lstrip("\n")
+
+
+def _find_duplicates(names: Iterable[str]) -> list[str]:
+    seen = list(names)
+    return sorted({name for name in seen if seen.count(name) > 1})

@@ -1,0 +1,354 @@
+"""The scoring program: from the columns of a row through checks, calibration and features to probabilities.
+
+A policy decides by softmax(beta * features(x)' score_matrix). Here this becomes an expression over the
+columns of a table, so that every export computes the same, in its own language.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import mul
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from bylaw._base.softmax import NEGLIGIBLE
+from bylaw._base.typing import Floats, Value
+from bylaw.calibration.calibration import Calibration
+from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
+from bylaw.data.columns import Columns
+from bylaw.data.evidence import REJECTED
+from bylaw.data.probabilities import ROUNDING, SUM_TOLERANCE
+from bylaw.errors import OptionError
+from bylaw.formulation.layout import Layout
+from bylaw.formulation.linear_form import Feature, FeatureMap
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import LABEL, Conditions, CostColumn, Source, format_conditions
+from bylaw.language.problem import Problem
+from bylaw.scoring._vectors import (
+    Vector,
+    absolute,
+    between,
+    case,
+    constant,
+    exp,
+    join,
+    linear,
+    log,
+    maximum,
+    read,
+)
+
+UNDERFLOW = 1e-100  # smaller numbers count as zero: PostgreSQL refuses products that underflow
+_LARGEST = sys.float_info.max
+
+
+class DecisionRule(Protocol):
+    """What an export reads of a policy."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def feature_map(self) -> FeatureMap: ...
+    @property
+    def score_matrix(self) -> Floats: ...
+    @property
+    def beta(self) -> float: ...
+    @property
+    def calibration(self) -> Calibration | None: ...
+    @property
+    def action_space(self) -> ActionSpace: ...
+    @property
+    def actions(self) -> tuple[Value, ...]: ...
+    @property
+    def digest(self) -> str: ...
+
+
+class Cell(NamedTuple):
+    """One column of the evidence: its part, the name there, and its place in the matrix of that name."""
+
+    part: Literal["probabilities", "groups", "joint", "references", "costs"]
+    name: Any  # of the attribute (a tuple for several together), the earlier model or the cost
+    place: tuple[int, ...] = ()  # none where there is one value per row
+
+
+class Check(NamedTuple):
+    """Conditions on each row: one on each cell, or one on the sum of all."""
+
+    kind: Literal["probability", "sum", "value", "number"]
+    cells: tuple[Cell, ...]
+    condition: Vector
+
+
+class Features:
+    """Features of a row as expressions over the columns of a table.
+
+    Parameters
+    ----------
+    feature_map : FeatureMap
+    columns : Columns
+        which column of the table holds what.
+    calibration : Calibration, optional
+        calibrates the probabilities.
+
+    Attributes
+    ----------
+    known : dict
+        {cell: values}, of cells of values, such as a group's.
+    distributions : list of tuple of Cell
+        cells that together are probabilities and sum to one.
+    numbers : tuple of Cell
+        cells of finite numbers.
+    texts : set of Cell
+        cells of values that a table may hold as text: whole numbers of an earlier model that may reject.
+
+    Raises
+    ------
+    OptionError
+        if the columns lack something that the features read.
+    """
+
+    def __init__(
+        self, feature_map: FeatureMap, columns: Columns, calibration: Calibration | None = None
+    ) -> None:
+        if feature_map.functions:
+            raise OptionError(
+                f"custom({next(iter(feature_map.functions))!r}) is a Python function, which cannot leave "
+                "Python: compute it beforehand, state the rule with the name of the array, and pass its "
+                "columns as costs"
+            )
+        self.feature_map, self.columns, self.calibration = feature_map, columns, calibration
+        self.layout, space = Layout(feature_map, columns), feature_map.action_space
+        self.labels = tuple(Cell("probabilities", "", (k,)) for k in range(len(space.classes)))
+        self.known: dict[Cell, tuple[Value, ...]] = {
+            Cell("groups", name): attribute.values
+            for name, attribute in feature_map.attributes.items()
+            if attribute.known
+        }
+        answers = tuple(dict.fromkeys((*space.reference_actions, REJECTED)))
+        labelled = [name for name in self.layout.references if self.layout.has_labels(name)]
+        self.known |= {Cell("references", name): answers for name in labelled}
+        kinds = {type(label) for label in space.reference_actions}
+        self.texts = {cell for cell in self.known if cell.part == "references"}
+        self.texts = self.texts if int in kinds or len(kinds) > 1 else set()
+        self.distributions = list(dict.fromkeys(self._find_distributions()))
+        self.numbers = tuple(
+            Cell("costs", name, (a,)) for name in self.layout.costs for a in range(len(space.actions))
+        )
+        self._make_cells()
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Everything that is read of a row."""
+        return (*self._chances, *self.known, *self.numbers)
+
+    def _make_cells(self) -> None:
+        """Read all cells once; numbers that are tiny, or that no row may have, count as zero."""
+        self._chances = tuple(dict.fromkeys(cell for cells in self.distributions for cell in cells))
+        numbers = (*self._chances, *self.numbers)
+        given = read(*numbers).named("given")
+        chances = given.take(range(len(self._chances)))
+        sizes = absolute(given.take(range(len(self._chances), len(numbers))))
+        admitted = join([between(chances, UNDERFLOW, 1 + SUM_TOLERANCE), between(sizes, UNDERFLOW, _LARGEST)])
+        clean = case((admitted, given), otherwise=0.0).named("clean")
+        values = read(*self.known).named("value")
+        self.given = {cell: given.take([i]) for i, cell in enumerate(numbers)}
+        self.given |= {cell: values.take([i]) for i, cell in enumerate(self.known)}
+        self._clean = {cell: clean.take([i]) for i, cell in enumerate(numbers)}
+        if self.calibration is not None:
+            self._calibrate(self.calibration)
+
+    def check_row(self) -> Iterator[Check]:
+        """Yield what a row must satisfy."""
+        for cells in self.distributions:
+            given = join(self.given[cell] for cell in cells)
+            yield Check("probability", cells, between(given, -ROUNDING, 1 + SUM_TOLERANCE))
+            yield Check("sum", cells, absolute(given.sum() - 1.0) <= SUM_TOLERANCE)
+        for cell, values in self.known.items():
+            yield Check("value", (cell,), self.given[cell].is_in(values))
+        if self.numbers:
+            sizes = absolute(join(self.given[cell] for cell in self.numbers))
+            yield Check("number", self.numbers, sizes <= _LARGEST)
+
+    def is_valid(self) -> Vector:
+        """Return whether a row satisfies all checks."""
+        return join(check.condition for check in self.check_row()).all().named("valid")
+
+    def compute(self, feature: Feature) -> Vector:
+        """Return a feature, the product of its source and the chance of its event."""
+        known, hidden, label = self._split_event(feature.event)
+        factors = [] if feature.source is None else [self._read_source(feature.source)]
+        factors += [self.indicate(Cell("groups", name), value) for name, value in known.items()]
+        if hidden:
+            factors.append(self._read_hidden(hidden, label))
+        elif label is not None:
+            factors.append(self._clean[self.labels[self.feature_map.action_space.classes.index(label)]])
+        return reduce(mul, factors) if factors else constant(1.0)
+
+    def indicate(self, cell: Cell, value: Value) -> Vector:
+        """Return one where a cell holds a value, zero elsewhere."""
+        return case((self.given[cell].is_in([value]), 1.0), otherwise=0.0)
+
+    def _find_distributions(self) -> Iterator[tuple[Cell, ...]]:
+        if self.labels:
+            yield self.labels
+        for name, attribute in self.feature_map.attributes.items():
+            if not attribute.known:
+                yield self._list_group_cells(self.layout.find_model(name))
+        for feature in self.feature_map.features:
+            _, hidden, label = self._split_event(feature.event)
+            if hidden and label is None:
+                yield self._list_group_cells(self.layout.find_model(self.layout.find_combined(hidden)[0]))
+            elif hidden:
+                name = self.layout.find_combined(hidden)[0]
+                places = itertools.product(range(len(self.layout.list_values(name))), range(len(self.labels)))
+                yield tuple(Cell("joint", name, place) for place in places)
+        for name in self.layout.references:
+            if not self.layout.has_labels(name):
+                answers = range(len(self.layout.reference_columns))
+                yield tuple(Cell("references", name, (k,)) for k in answers)
+
+    def _split_event(self, event: Conditions) -> tuple[dict[str, Value], dict[str, Value], Value | None]:
+        """Return the values of known groups, those of other groups, and the label of an event."""
+        conditions = dict(event)
+        label = conditions.pop(LABEL, None)
+        known = {n: v for n, v in conditions.items() if self.feature_map.attributes[n].known}
+        return known, {n: v for n, v in conditions.items() if n not in known}, label
+
+    def _list_group_cells(self, name: Any) -> tuple[Cell, ...]:
+        return tuple(Cell("groups", name, (s,)) for s in range(len(self.layout.list_values(name))))
+
+    def _read_hidden(self, hidden: dict[str, Value], label: Value | None) -> Vector:
+        """Return the probability of values of groups that are not known, alone or together with a label."""
+        name, value = self.layout.find_combined(hidden)
+        if label is not None:
+            self.layout.check_joint(name)
+            classes = self.feature_map.action_space.classes
+            place = (self.layout.list_values(name).index(value), classes.index(label))
+            return self._clean[Cell("joint", name, place)]
+        model = self.layout.find_model(name)
+        values = self.layout.list_values(model)
+        if model != name:  # known only together with others: their values add up
+            values = [together[model.index(name)] for together in values]
+        cells = [self._clean[Cell("groups", model, (s,))] for s, v in enumerate(values) if v == value]
+        return cells[0] if len(cells) == 1 else join(cells).sum()
+
+    def _read_source(self, source: Source) -> Vector:
+        if isinstance(source, CostColumn):
+            return self._clean[Cell("costs", source.name, (source.item,))]
+        if self.layout.has_labels(source.name):
+            return self.indicate(Cell("references", source.name), source.item)
+        place = self.layout.reference_columns.index(source.item)
+        return self._clean[Cell("references", source.name, (place,))]
+
+    def _calibrate(self, found: Calibration) -> None:
+        """Put calibrated probabilities in the place of the given ones."""
+        labels = range(len(self.labels))
+        if found.labels is not None:
+            maps = []
+            if found.by is not None:
+                by = self.given[Cell("groups", found.by)]
+                maps = [(by.is_in([value]), one) for value, one in found.by_value.items()]
+            self._apply_map(self.labels, found.labels, maps)
+        for part, name in dict.fromkeys(cells[0][:2] for cells in self.distributions):
+            maps = {"groups": found.groups, "joint": found.joint}.get(part, {})
+            if name in maps:
+                places = [self.layout.list_values(name).index(value) for value in maps[name].values]
+                pairs = (
+                    [(s,) for s in places] if part == "groups" else [(s, k) for s in places for k in labels]
+                )
+                self._apply_map([Cell(part, name, place) for place in pairs], maps[name].map)
+        for cells in self.distributions:
+            part, name = cells[0][:2]
+            if part == "joint" and (found.labels is not None or name in found.joint):
+                self._rescale(cells)
+
+    def _apply_map(
+        self,
+        cells: Sequence[Cell],
+        otherwise: CalibrationMap,
+        maps: Sequence[tuple[Vector, CalibrationMap]] = (),
+    ) -> None:
+        """Calibrate cells that together are probabilities, by the map of the first condition that is true."""
+        given = join(self._clean[cell] for cell in cells)
+        logs = log(maximum(given, otherwise.floor)).named("log")
+        choices = [(condition, _compute_scores(one, logs)) for condition, one in maps]
+        scores = case(*choices, otherwise=_compute_scores(otherwise, logs)).named("map")
+        below = scores - scores.greatest().named("map_peak")
+        powers = exp(maximum(below, LOWEST_LOG)).named("power")
+        calibrated = (powers / powers.sum().named("power_total")).named("calibrated")
+        self._clean |= {cell: calibrated.take([i]) for i, cell in enumerate(cells)}
+
+    def _rescale(self, cells: Sequence[Cell]) -> None:
+        """Make the probabilities of values and labels add up to the calibrated ones of the labels."""
+        n_labels, n_values = len(self.labels), len(cells) // len(self.labels)
+        joint, labels = (join(self._clean[cell] for cell in part) for part in (cells, self.labels))
+        totals = linear(joint, np.tile(np.eye(n_labels), (n_values, 1))).named("joint_total")
+        repeated = [*range(n_labels)] * n_values
+        total = totals.take(repeated)
+        shares = case((total > 0.0, joint / total), otherwise=1 / n_values)
+        rescaled = (shares * labels.take(repeated)).named("rescaled")
+        self._clean |= {cell: rescaled.take([i]) for i, cell in enumerate(cells)}
+
+
+def _compute_scores(one: CalibrationMap, logs: Vector) -> Vector:
+    """Return the scores of a calibration map: sums of logarithms and of hinges."""
+    hinges = [maximum(logs - constant(knots), 0.0) for knots in one.knots.T]
+    weights = np.vstack([one.weights.T, *(np.diag(bends) for bends in one.bends.T)])
+    return linear(join([logs, *hinges]), weights, one.bias)
+
+
+def compute_probabilities(policy: DecisionRule, features: Features, valid: Vector | None = None) -> Vector:
+    """Return the probabilities of the actions; missing where scores overflow, or a row is not valid."""
+    scale = policy.beta * policy.score_matrix
+    products = [features.compute(feature) for feature in policy.feature_map.features]
+    plain = [k for k, product in enumerate(products) if product.operator == "constant"]
+    weighted = [k for k in range(len(products)) if scale[k].any() and k not in plain]
+    names = [_describe_feature(policy.feature_map.features[k], policy.actions) for k in weighted]
+    found = join(products[k] for k in weighted).named("feature", names)
+    scores = linear(found, scale[weighted], scale[plain].sum(axis=0)).named("score")
+    finite = (absolute(scores) <= _LARGEST).all()
+    decided = (finite if valid is None else valid & finite).named("decided")
+    probabilities, _ = normalize(scores, exclusive=policy.action_space.exclusive)
+    return case((decided, probabilities), otherwise=None).named("probability")
+
+
+def normalize(scores: Vector, *, exclusive: bool) -> tuple[Vector, Vector]:
+    """Return the probabilities of actions with these scores, and their potential: by a softmax, or for sets
+    by a sigmoid for each label."""
+    if exclusive:
+        peak = scores.greatest().named("peak")
+        below = scores - peak
+        weights = case((below > NEGLIGIBLE, exp(below)), otherwise=0.0).named("weight")
+        total = weights.sum().named("total")
+        return weights / total, peak + log(total)
+    sizes = absolute(scores)
+    weights = case((sizes < -NEGLIGIBLE, exp(sizes * -1.0)), otherwise=0.0).named("weight")
+    chances = case((scores > 0.0, 1.0), otherwise=weights) / (weights + 1.0)
+    return chances, (maximum(scores, 0.0) + log(weights + 1.0)).sum()
+
+
+def _describe_feature(feature: Feature, actions: Sequence[Value]) -> str:
+    """Describe a feature in a comment, such as P(label='yes', sex='F')."""
+    words = []
+    if isinstance(feature.source, CostColumn):
+        words.append(f"cost {feature.source.name!r} of {actions[feature.source.item]!r}")
+    elif feature.source is not None:
+        words.append(f"whether {feature.source.name!r} predicts {feature.source.item!r}")
+    if feature.event:
+        words.append(f"P({format_conditions(feature.event)})")
+    return " times ".join(words) or "one"
+
+
+def describe_policy(policy: DecisionRule) -> list[str]:
+    """Return the policy's digest and rules, one line each."""
+    problem = policy.problem
+    return [
+        f"digest {policy.digest}",
+        f"minimize {problem.minimize}",
+        *(f"subject to {rule}" for rule in problem.rules),
+        *([] if policy.calibration is None else [f"calibrated: {policy.calibration.describe()}"]),
+    ]

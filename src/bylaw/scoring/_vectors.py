@@ -1,0 +1,220 @@
+"""Expressions over the columns of a row, which printers translate to SQL, Python and ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bylaw._base.typing import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Vector:
+    """An expression with `width` entries on each row, which are numbers, truths or texts.
+
+    Operators compute entry by entry; an operand with one entry is combined with all entries of the other.
+
+    Attributes
+    ----------
+    operator : str
+        "read" (columns, by the keys in `detail`), "constant" (the values in `detail`), "step" (a named
+        intermediate result, see `named`), "take" (the entries at the places in `detail`), "join" (the
+        entries of all arguments), "linear" (see `linear`), "case" (see `case`), "in" (whether the argument
+        is one of the values in `detail`), "greatest", "least" or "all" (over the entries), or an operation
+        on each entry: "+", "-", "*", "/", "<", "<=", "=", "between", "and", "max", "min", "abs", "exp",
+        "log", or a template such as "SHA2({}, 256)".
+    arguments : tuple of Vector
+    width : int
+    detail : object
+    """
+
+    operator: str
+    arguments: tuple[Vector, ...]
+    width: int
+    detail: Any = None
+
+    def __add__(self, other: Operand) -> Vector:
+        return apply("+", self, other)
+
+    def __sub__(self, other: Operand) -> Vector:
+        return apply("-", self, other)
+
+    def __mul__(self, other: Operand) -> Vector:
+        return apply("*", self, other)
+
+    def __truediv__(self, other: Operand) -> Vector:
+        return apply("/", self, other)
+
+    def __lt__(self, other: Operand) -> Vector:
+        return apply("<", self, other)
+
+    def __le__(self, other: Operand) -> Vector:
+        return apply("<=", self, other)
+
+    def __gt__(self, other: Operand) -> Vector:
+        return apply("<", other, self)
+
+    def __ge__(self, other: Operand) -> Vector:
+        return apply("<=", other, self)
+
+    def __and__(self, other: Operand) -> Vector:
+        return apply("and", self, other)
+
+    def is_in(self, values: Iterable[Any]) -> Vector:
+        """Return whether the entry is one of these values."""
+        return Vector("in", (self,), 1, tuple(values))
+
+    def greatest(self) -> Vector:
+        """Return the largest entry."""
+        return Vector("greatest", (self,), 1)
+
+    def least(self) -> Vector:
+        """Return the smallest entry."""
+        return Vector("least", (self,), 1)
+
+    def all(self) -> Vector:
+        """Return whether all entries are true."""
+        return Vector("all", (self,), 1)
+
+    def sum(self) -> Vector:
+        """Return the sum of the entries."""
+        return linear(self, np.ones((self.width, 1)))
+
+    def take(self, places: Iterable[int]) -> Vector:
+        """Return the entries at some places."""
+        chosen = tuple(map(int, places))
+        if self.operator == "take":
+            return self.arguments[0].take(self.detail[i] for i in chosen)
+        return self if chosen == tuple(range(self.width)) else Vector("take", (self,), len(chosen), chosen)
+
+    def named(self, name: str, notes: Sequence[str] = ()) -> Vector:
+        """Return the vector as a step: printers compute it once, under this name, with a comment on each
+        entry."""
+        return Vector("step", (self,), self.width, (name, tuple(notes)))
+
+    def find_entry(self, i: int) -> tuple[Vector, int]:
+        """Return the vector that computes an entry, and the place of the entry there."""
+        vector, place = self, i if self.width > 1 else 0
+        while vector.operator in ("take", "join"):
+            if vector.operator == "take":
+                vector, place = vector.arguments[0], vector.detail[place]
+                continue
+            for part in vector.arguments:
+                if place < part.width:
+                    vector = part
+                    break
+                place -= part.width
+        return vector, place
+
+
+Operand: TypeAlias = Vector | float
+
+
+def read(*keys: Any) -> Vector:
+    """Return columns of the table; the printer knows each by its key."""
+    return Vector("read", (), len(keys), keys)
+
+
+def columns_of(name: str, width: int = 1) -> Vector:
+    """Return columns of the rows that a statement selects from, which have the names of a step's entries."""
+    return Vector("step", (), width, (name, ()))
+
+
+def constant(values: Any) -> Vector:
+    """Return the same values on each row."""
+    entries = tuple(np.atleast_1d(values).tolist())
+    return Vector("constant", (), len(entries), entries)
+
+
+def apply(operator: str, *arguments: Operand) -> Vector:
+    """Return the result of an operation on each entry."""
+    vectors = tuple(x if isinstance(x, Vector) else constant(x) for x in arguments)
+    widths = [vector.width for vector in vectors]
+    return Vector(operator, vectors, max(widths) if all(widths) else 0)
+
+
+def exp(vector: Vector) -> Vector:
+    """Return the exponential."""
+    return apply("exp", vector)
+
+
+def log(vector: Vector) -> Vector:
+    """Return the natural logarithm."""
+    return apply("log", vector)
+
+
+def absolute(vector: Vector) -> Vector:
+    """Return the absolute value."""
+    return apply("abs", vector)
+
+
+def between(vector: Vector, low: float, high: float) -> Vector:
+    """Return whether the entry is from `low` to `high`."""
+    return apply("between", vector, low, high)
+
+
+def maximum(one: Operand, other: Operand) -> Vector:
+    """Return the larger of two."""
+    return apply("max", one, other)
+
+
+def join(parts: Iterable[Vector]) -> Vector:
+    """Return the entries of all parts, in their order."""
+    vectors = tuple(part for part in parts if part.width)
+    if len(vectors) == 1:
+        return vectors[0]
+    taken = [(part.arguments[0], part.detail) for part in vectors if part.operator == "take"]
+    if len(taken) == len(vectors) > 0 and len({source for source, _ in taken}) == 1:
+        return taken[0][0].take(place for _, places in taken for place in places)
+    return Vector("join", vectors, sum(part.width for part in vectors))
+
+
+def linear(vector: Vector, weights: Floats, bias: ArrayLike = 0.0) -> Vector:
+    """Return bias + weights' vector, of weights (n, m) and a bias (m,)."""
+    width = weights.shape[1]
+    offsets = np.broadcast_to(np.asarray(bias, dtype=np.float64), (width,))
+    return Vector("linear", (vector,), width, (weights, offsets)) if vector.width else constant(offsets)
+
+
+def case(*choices: tuple[Vector, Operand], otherwise: Operand | None) -> Vector:
+    """Return the value of the first condition that is true, of pairs (condition, value); where none is,
+    `otherwise`, or no value."""
+    rest = [] if otherwise is None else [otherwise]
+    return apply("case", *(part for pair in choices for part in pair), *rest)
+
+
+def find_steps(vector: Vector) -> list[Vector]:
+    """Return the steps that an expression refers to itself, each once."""
+    found: dict[Vector, None] = {}
+    seen: set[Vector] = set()
+
+    def visit(part: Vector) -> None:
+        if part.operator == "step":
+            found[part] = None
+        elif part not in seen:
+            seen.add(part)
+            for argument in part.arguments:
+                visit(argument)
+
+    visit(vector)
+    return list(found)
+
+
+def sort_steps(vectors: Iterable[Vector]) -> list[Vector]:
+    """Return all steps that lead to these vectors, each after those that it refers to."""
+    found: dict[Vector, None] = {}
+
+    def visit(vector: Vector) -> None:
+        for step in find_steps(vector):
+            if step not in found:
+                for argument in step.arguments:
+                    visit(argument)
+                found[step] = None
+
+    for vector in vectors:
+        visit(vector)
+    return list(found)

@@ -1,1 +1,0 @@
-"""Decisions as SQL: the statement, its steps, and how each database spells them."""
