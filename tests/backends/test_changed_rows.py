@@ -13,8 +13,8 @@ import pyarrow
 import pytest
 
 from bylaw import Columns, Problem, demographic_parity, error, scan, selected, solve
-from bylaw.backends.outcomes import sum_column
 from bylaw.backends._sql_sums import SummedRows
+from bylaw.backends.outcomes import sum_column
 from bylaw.errors import EvidenceError
 from helpers.databases import fill_postgres, postgres_server
 

@@ -34,8 +34,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.backends.scan import scan
 from bylaw.backends._sql_sums import SummedRows
+from bylaw.backends.scan import scan
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem

@@ -46,18 +46,21 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> SqlS
     space = problem.action_space(described.classes, described.options)
     known, events = list(described.known_groups), dict(_list_events(described))
     sources = (
-        *(Feature(ReferenceColumn(n, y), ()) for n in columns.references for y in space.reference_actions),
-        *(Feature(CostColumn(n, a), ()) for n in columns.costs for a in range(len(space.actions))),
+        *(ReferenceColumn(name, y) for name in columns.references for y in space.reference_actions),
+        *(CostColumn(name, a) for name in columns.costs for a in range(len(space.actions))),
     )
+    listed = (*events.values(), *(Feature(source, ()) for source in sources))
     groups = {name: group for name, group in described.groups.items() if isinstance(name, str)}
     attributes = {name: Attribute(group.values, group.known) for name, group in groups.items()}
-    features = Features(FeatureMap(space, (*events.values(), *sources), attributes), columns)
+    features = Features(FeatureMap(space, listed, attributes), columns)
     chances = join(map(features.compute, events.values())).named("event")
-    sizes = join(apply("abs", features.compute(source)) for source in sources)
+    sizes = join(apply("abs", features.compute(feature)) for feature in listed[len(events) :])
     one = constant(1.0)
     weight = one if columns.weights is None else read("weight").named("weight")
     checks = list(_list_checks(features, described, weight))
-    distances = list(_list_distances(columns, described, dict(zip(events, range(len(events)), strict=True)), chances))
+    distances = list(
+        _list_distances(columns, described, dict(zip(events, range(len(events)), strict=True)), chances)
+    )
     asked = [
         one,
         one if columns.weights is None else case((weight > 0.0, one), otherwise=0.0),
@@ -103,7 +106,7 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> SqlS
     mass = Margins(tuple(known), keys, by_cell).mass
     if not mass > 0:
         raise EvidenceError("all weights are zero; there is nothing to learn from")
-    means = {source.source: size / mass for source, size in zip(sources, totals[6].tolist(), strict=True)}
+    means = {source: size / mass for source, size in zip(sources, totals[6].tolist(), strict=True)}
     margins = Margins(tuple(known), keys, by_cell, means)
     values = {name: margins.list_values(name) for name in known}
     return SqlSurvey(int(totals[1][0]), describe_columns(columns, values, margins=margins))

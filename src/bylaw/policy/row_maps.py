@@ -16,8 +16,7 @@ from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
-from bylaw.scoring import DialectName
-from bylaw.scoring import name_results, to_sql
+from bylaw.scoring import DialectName, name_results, to_sql
 
 
 def answer_rows(policy: Policy, rows: Any, columns: Columns | None, **options: Any) -> Any:
