@@ -82,10 +82,10 @@ def test_late_labels_are_counted_by_id(policy, bylaw):
     at_once = Monitor(chosen, rules=[*LOOSE[1::2]])
 
     from bylaw.cli.inputs import list_group_values, read_rows
-    from bylaw.cli.policy_columns import find_policy_roles
+    from bylaw.cli.table_columns import find_policy_columns
 
     parquet.write_table(whole, "whole.parquet")
-    roles = find_policy_roles(chosen, "whole.parquet", {})
+    roles = find_policy_columns(chosen, "whole.parquet", {})
     rows = read_rows("whole.parquet", roles, list_group_values(chosen))
     at_once.update(rows.evidence, labels=rows.labels)
     (same,) = [rule for rule in at_once.status if rule.rule == "error() <= 0.4"]

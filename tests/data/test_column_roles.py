@@ -8,14 +8,18 @@ import pyarrow
 import pytest
 
 from bylaw import Columns, Problem
-from bylaw.data.column_roles import Roles, find_roles
+from bylaw.data.column_roles import find_columns
 from bylaw.errors import EvidenceError, Remedy
 
 NAMES = ["id", "p_no", "p_yes", "sex", "race_black", "race_white", "old", "w", "y"]
 
 
 def roles(rules, stated=None, names=NAMES, minimize="error()"):
-    return find_roles(stated or {}, names, Problem(minimize, rules))
+    return find_columns(stated or {}, names, Problem(minimize, rules))[0]
+
+
+def guesses(rules, stated=None, names=NAMES):
+    return find_columns(stated or {}, names, Problem("error()", rules))[1]
 
 
 def refuse(*arguments, **options):
@@ -26,22 +30,25 @@ def refuse(*arguments, **options):
 
 
 def test_what_is_obvious_is_guessed_and_reported():
-    found = roles(
-        [
-            "demographic_parity('sex', tol=.1)",
-            "demographic_parity('race', tol=.1)",
-            "disagreement('old') <= .1",
-        ]
-    )
-    assert found.columns.probabilities == ["p_no", "p_yes"]
-    assert found.columns.classes == ["no", "yes"]
-    assert found.columns.groups == {"sex": "sex", "race": {"black": "race_black", "white": "race_white"}}
-    assert found.columns.references == {"old": "old"}
-    assert (found.label, found.id, found.columns.weights) == ("y", "id", None)
-    assert len(found.guessed) == 6
+    rules = [
+        "demographic_parity('sex', tol=.1)",
+        "demographic_parity('race', tol=.1)",
+        "disagreement('old') <= .1",
+    ]
+    found = roles(rules)
+    assert found.probabilities == ["p_no", "p_yes"]
+    assert found.classes == ["no", "yes"]
+    assert found.groups == {"sex": "sex", "race": {"black": "race_black", "white": "race_white"}}
+    assert found.references == {"old": "old"}
+    assert (found.label, found.id, found.weights) == ("y", "id", None)
+    assert len(guesses(rules)) == 6
     assert set(found.needed) == {*NAMES} - {"id", "w", "y"}
     assert set(found.numbers) == {"p_no", "p_yes", "race_black", "race_white"}
-    assert found.values({"sex": ("F", "M")}) == {"sex": ("F", "M"), "old": ["no", "yes"], "y": ["no", "yes"]}
+    assert found.list_values({"sex": ("F", "M")}) == {
+        "sex": ("F", "M"),
+        "old": ["no", "yes"],
+        "y": ["no", "yes"],
+    }
 
 
 def test_what_could_be_two_things_is_asked_for():
@@ -56,7 +63,7 @@ def test_what_could_be_two_things_is_asked_for():
         roles([], names=[*NAMES, "outcome"])
     with pytest.raises(EvidenceError, match="which column is the weight"):
         roles([], names=[*NAMES, "weight", "sample_weight"])
-    assert find_roles({}, [*NAMES, "outcome"], Problem("error()"), without=("label",)).label is None
+    assert find_columns({}, [*NAMES, "outcome"], Problem("error()"), without=("label",))[0].label is None
     with pytest.raises(EvidenceError, match="is in groups and in group_probabilities"):
         roles(["demographic_parity('race', tol=.1)"], {**stated, "groups": ["race"]}, [*NAMES, "race"])
 
@@ -71,15 +78,15 @@ def test_what_is_stated_goes_first():
         "id": "y",
     }
     found = roles(["demographic_parity('sex', tol=.1)"], stated)
-    assert (found.columns.probabilities, found.columns.classes) == (["p_yes", "p_no"], ["si", "non"])
-    assert found.columns.groups == {"sex": "old"}
-    assert (found.label, found.id, found.columns.weights) == ("old", "y", "w")
-    assert found.guessed == ()
+    assert (found.probabilities, found.classes) == (["p_yes", "p_no"], ["si", "non"])
+    assert found.groups == {"sex": "old"}
+    assert (found.label, found.id, found.weights) == ("old", "y", "w")
+    assert guesses(["demographic_parity('sex', tol=.1)"], stated) == []
 
 
 def test_classes_and_a_pattern_go_by_name():
     stated = {"probabilities": "p_*", "classes": ["yes", "no"]}
-    assert roles([], stated).columns.probabilities == ["p_yes", "p_no"]
+    assert roles([], stated).probabilities == ["p_yes", "p_no"]
     with pytest.raises(EvidenceError, match="give the columns as a list"):
         roles([], {"probabilities": "p_*", "classes": ["si", "non"]})
 
@@ -93,17 +100,17 @@ def test_what_no_rule_refers_to_is_refused():
 
 
 def test_classes_are_numbers_where_all_are():
-    assert roles([], names=["p_0", "p_1"]).columns.classes == [0, 1]
-    assert roles([], names=["p_0", "p_01"]).columns.classes == ["0", "01"]
-    assert roles([], names=["p_True", "p_False"]).columns.classes == [True, False]
+    assert roles([], names=["p_0", "p_1"]).classes == [0, 1]
+    assert roles([], names=["p_0", "p_01"]).classes == ["0", "01"]
+    assert roles([], names=["p_True", "p_False"]).classes == [True, False]
 
 
 def test_references_and_costs_follow_the_order_of_the_classes():
     names = ["p_no", "p_yes", "old_yes", "old_no", "visit_reject", "visit_yes", "visit_no"]
     rules = ["disagreement('old') <= .1", "custom('visit') <= 1", "rejected() <= .1"]
     found = roles(rules, names=names)
-    assert found.columns.references == {"old": ["old_no", "old_yes"]}
-    assert found.columns.costs == {"visit": ["visit_no", "visit_yes", "visit_reject"]}
+    assert found.references == {"old": ["old_no", "old_yes"]}
+    assert found.costs == {"visit": ["visit_no", "visit_yes", "visit_reject"]}
     with pytest.raises(EvidenceError, match=r"costs\.visit has no column for 'reject'"):
         roles(rules, names=[name for name in names if name != "visit_reject"])
 
@@ -112,9 +119,9 @@ def test_a_table_of_columns_goes_by_its_keys_and_a_list_by_its_order():
     names = ["p_no", "p_yes", "no", "yes"]
     rules = ["disagreement('old') <= .1"]
     keyed = roles(rules, {"references": {"old": {"yes": "yes", "no": "no"}}}, names)
-    assert keyed.columns.references == {"old": ["no", "yes"]}
+    assert keyed.references == {"old": ["no", "yes"]}
     listed = roles(rules, {"references": {"old": ["yes", "no"]}}, names)
-    assert listed.columns.references == {"old": ["yes", "no"]}
+    assert listed.references == {"old": ["yes", "no"]}
     with pytest.raises(EvidenceError, match=r"must have 2 columns, in the order \['no', 'yes'\]"):
         roles(rules, {"references": {"old": ["yes", "no", "yes"]}}, names)
 
@@ -124,15 +131,15 @@ def test_columns_of_numbers_and_a_rejection():
     names = ["p_1", "p_0", "visit_0", "visit_1", "visit_reject", "o0", "o1"]
     rules = ["custom('visit') <= 1", "rejected() <= .1", "disagreement('old') <= .1"]
     found = roles(rules, {"references": {"old": {"0": "o0", "1": "o1"}}}, names)
-    assert found.columns.classes == [1, 0]
-    assert found.columns.costs == {"visit": ["visit_1", "visit_0", "visit_reject"]}
-    assert found.columns.references == {"old": ["o1", "o0"]}
+    assert found.classes == [1, 0]
+    assert found.costs == {"visit": ["visit_1", "visit_0", "visit_reject"]}
+    assert found.references == {"old": ["o1", "o0"]}
 
 
 def test_odd_names_are_no_trouble():
-    assert roles([], names=["p_--1", "p_2"]).columns.classes == ["--1", "2"]
+    assert roles([], names=["p_--1", "p_2"]).classes == ["--1", "2"]
     found = roles(["demographic_parity('a*b', tol=.1)"], names=["p_0", "p_1", "a*b"])
-    assert found.columns.groups == {"a*b": "a*b"}
+    assert found.groups == {"a*b": "a*b"}
     with pytest.raises(EvidenceError, match="two classes or more"):
         roles([], {"probabilities": []})
     stated = {"group_probabilities": {"race": "race_*"}, "joint": {"race": [["p_no", "p_yes"], ["p_no"]]}}
@@ -144,7 +151,7 @@ def test_joint_probabilities_are_named_by_two_stars():
     cells = [f"j_{value}_{label}" for value in ("black", "white") for label in ("no", "yes")]
     stated = {"group_probabilities": {"race": "race_*"}, "joint": {"race": "j_*_*"}}
     found = roles(["equalized_odds('race', tol=.1)"], stated, NAMES + cells)
-    assert found.columns.joint == {"race": [cells[:2], cells[2:]]}
+    assert found.joint == {"race": [cells[:2], cells[2:]]}
     with pytest.raises(EvidenceError, match="no column 'j_white_yes'"):
         roles(["equalized_odds('race', tol=.1)"], stated, NAMES + cells[:3])
     with pytest.raises(EvidenceError, match="two stars"):
@@ -179,18 +186,18 @@ def test_roles_survive_as_plain_values():
     found = roles(
         ["equalized_odds('race', tol=.1)", "demographic_parity('sex', tol=.1)"], stated, NAMES + cells
     )
-    again = Roles.from_dict(found.to_dict())
+    again = Columns.from_dict(found.to_dict())
     assert again.to_dict() == found.to_dict()
-    assert again.columns == found.columns
+    assert again == found
     with pytest.raises(EvidenceError, match="does not state which columns"):
-        Roles.from_dict({"probabilities": 3})
+        Columns.from_dict({"probabilities": 3})
 
 
 def test_group_values_that_are_numbers_survive():
     found = roles(["demographic_parity('age', tol=.1)"], names=["p_a", "p_b", "age_1", "age_2"])
-    again = Roles.from_dict(found.to_dict())
+    again = Columns.from_dict(found.to_dict())
     table = pyarrow.table({"p_a": [0.5], "p_b": [0.5], "age_1": [0.4], "age_2": [0.6]})
-    assert again.columns.evidence(table).group_values == {"age": (1, 2)}
+    assert again.evidence(table).group_values == {"age": (1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -255,7 +262,7 @@ def test_what_to_state_is_a_remedy(rules, stated, names, remedy, advice):
 
 def test_a_card_without_columns_asks_for_another_fit():
     with pytest.raises(EvidenceError, match="; fit it again") as caught:
-        Roles.from_dict({})
+        Columns.from_dict({})
     assert caught.value.remedy == Remedy("refit")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas
 import pytest
 
 from bylaw import Columns, Evidence, EvidenceError
-from bylaw.data.column_roles import Roles, find_roles
+from bylaw.data.column_roles import find_columns
 from bylaw.data.evidence import concatenate
 from bylaw.data.outcomes import observe
 from bylaw.language.problem import Problem
@@ -88,26 +90,24 @@ ROUTING = Problem(
 
 
 def test_roles_of_a_table_of_costs():
-    found = find_roles({}, NAMES, ROUTING)
-    assert found.columns.probabilities == []
-    assert found.columns.options == ("small", "large")
-    assert found.columns.costs["usd"] == ["usd_small", "usd_large"]
+    found, _ = find_columns({}, NAMES, ROUTING)
+    assert found.probabilities == []
+    assert found.options == ("small", "large")
+    assert found.costs["usd"] == ["usd_small", "usd_large"]
     assert found.label is None  # there is nothing that it could be the label of
-    assert Roles.from_dict(found.to_dict()) == Roles(
-        Columns(**{**vars(found.columns), "options": ["small", "large"]})
-    )
-    again = find_roles(found.restate(NAMES), NAMES, ROUTING)
-    assert again.columns == found.columns
+    assert Columns.from_dict(found.to_dict()) == replace(found, options=["small", "large"])
+    again, _ = find_columns(found.restate(NAMES), NAMES, ROUTING)
+    assert again == found
 
 
 def test_roles_of_options_beside_classes():
     problem = Problem("error() + custom('w')", decisions=["a", "b", "x"])
     names = ["p_a", "p_b", "w_a", "w_b", "w_x"]
-    found = find_roles({}, names, problem)
-    assert (found.columns.classes, found.columns.options) == (["a", "b"], ("x",))
-    assert found.columns.costs == {"w": ["w_a", "w_b", "w_x"]}
+    found, _ = find_columns({}, names, problem)
+    assert (found.classes, found.options) == (["a", "b"], ("x",))
+    assert found.costs == {"w": ["w_a", "w_b", "w_x"]}
     with pytest.raises(EvidenceError, match="which columns hold the model's probabilities"):
-        find_roles({}, names[2:], Problem("error() + custom('w')"))
+        find_columns({}, names[2:], Problem("error() + custom('w')"))
 
 
 def test_tables():

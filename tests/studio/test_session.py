@@ -12,7 +12,6 @@ import pytest
 from bylaw import Evidence, Problem, frontier, solve
 from bylaw._base.interruption import checkpoint
 from bylaw.cli.rules_file import RulesFile
-from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
 from bylaw.data.outcomes import observe
 from bylaw.errors import GuaranteeWarning, OptionError
@@ -646,7 +645,7 @@ def test_warnings_of_a_file_that_is_made_meanwhile_are_not_of_the_answer(monkeyp
 
 def test_what_to_do_with_a_file_is_told():
     columns = Columns(probabilities="p_*", label="true label")
-    told = suggest_next(Source("my scores.csv", "my scores.csv", Roles(columns)))
+    told = suggest_next(Source("my scores.csv", "my scores.csv", columns))
     assert told["policy"]["command"] == "bylaw audit policy.json new.csv --label 'true label'"
     assert told["rules"]["command"] == "bylaw fit 'my scores.csv' --rules rules.toml -o policy.json"
     assert suggest_next(None) == {}

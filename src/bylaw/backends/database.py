@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from bylaw.backends.engine import Engine
-from bylaw.data.columns import Columns, list_names
 from bylaw.errors import EvidenceError, InfeasibleRulesError
 from bylaw.scoring import Dialect
 
@@ -84,11 +83,3 @@ class Database(Engine):
 def write_table(table: str, dialect: Dialect) -> str:
     """Its quoted name; dots separate the parts of a qualified one."""
     return ".".join(dialect.quote_name(part) for part in table.split("."))
-
-
-def find_numbers(columns: Columns) -> set[str]:
-    """The columns that hold numbers."""
-    hidden = [roles for roles in columns.groups.values() if not isinstance(roles, str)]
-    earlier = [roles for roles in columns.references.values() if not isinstance(roles, str)]
-    nested = [columns.probabilities, hidden, columns.joint, earlier, columns.costs]
-    return set(list_names([*nested, columns.weights, columns.seen_weights]))

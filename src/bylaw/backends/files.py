@@ -22,7 +22,6 @@ from bylaw._base.typing import Value
 from bylaw.backends.engine import Engine, Meanings, RowMap, Task
 from bylaw.backends.processes import count_processes, run_apart
 from bylaw.data.background_io import read_ahead
-from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
 from bylaw.data.table_files import (
     FileState,
@@ -67,14 +66,13 @@ class TableFiles(Engine):
 
     @classmethod
     def find(cls, paths: Sequence[Path], columns: Columns, title: str) -> TableFiles:
-        roles = Roles(columns)
         untyped = [c for c in (*columns.groups.values(), *columns.true_groups.values()) if isinstance(c, str)]
         ids = () if columns.id is None else (columns.id,)
-        values = roles.values({})
+        values = columns.list_values()
         if detect_format(paths[0]) == "csv":  # the values of all rows tell what a group's are: see settle
             ids, values = (*ids, *untyped), {n: known for n, known in values.items() if n not in untyped}
         found = cls.of(
-            [TableFile(path, ids, roles.numbers, values, encoded=untyped) for path in paths], title
+            [TableFile(path, ids, columns.numbers, values, encoded=untyped) for path in paths], title
         )
         for file in found.files:
             if missing := [n for n in (*columns.needed, *columns.outcomes) if n not in file.names]:

@@ -12,7 +12,7 @@ import pyarrow
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from bylaw.backends.database import PULL, Database, find_numbers, write_table
+from bylaw.backends.database import PULL, Database, write_table
 from bylaw.backends.databases import DatabaseScan
 from bylaw.backends.engine import Task
 from bylaw.backends.reading import BatchReader
@@ -40,7 +40,7 @@ def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTab
         raise OptionError(f"scan() takes a psycopg.Connection, not {type(source).__name__}")
     if table is None:
         raise OptionError("scan(connection, columns, table=...) needs the name of the table")
-    found = PostgresTable(source, table, frozenset(find_numbers(columns)), tuple(BatchReader(columns).names))
+    found = PostgresTable(source, table, frozenset(columns.numbers), tuple(BatchReader(columns).names))
     try:
         found.names  # noqa: B018
     except psycopg.errors.Error as problem:

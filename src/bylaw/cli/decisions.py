@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from bylaw._base.typing import Value
-from bylaw.cli.inputs import Previous, list_group_values, open_table
+from bylaw.cli.inputs import Previous, list_group_values
 from bylaw.data import table_files
 from bylaw.data.arrays import as_vector
 from bylaw.data.background_io import read_ahead, write_behind
-from bylaw.data.column_roles import Roles
-from bylaw.data.table_files import TableFile, check_unchanged, look_at
+from bylaw.data.columns import Columns
+from bylaw.data.table_files import TableFile, check_unchanged, look_at, open_columns
 from bylaw.data.text_values import match_value
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
@@ -118,7 +118,7 @@ class Decider:
     """Decides batches of rows, and counts rows of groups that the policy never saw."""
 
     policy: Policy
-    roles: Roles
+    columns: Columns
     column: DecisionColumn
     key: str | None
     probabilities: bool  # whether they are written, too
@@ -128,9 +128,9 @@ class Decider:
     unseen: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        if self.roles.id is None:
+        if self.columns.id is None:
             raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
-        if self.roles.id == "decision":
+        if self.columns.id == "decision":
             raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
         if self.refers and not self._known:
             raise OptionError("--unseen has no effect: the policy decides without values of groups")
@@ -142,17 +142,17 @@ class Decider:
 
     @property
     def id(self) -> str:
-        return self.roles.id or ""
+        return self.columns.id or ""
 
     @property
     def names(self) -> list[str]:
         """The columns that are read."""
-        return list(dict.fromkeys([self.id, *self.keep, *self.roles.needed]))
+        return list(dict.fromkeys([self.id, *self.keep, *self.columns.needed]))
 
     @property
     def _known(self) -> dict[str, Sequence[Value]]:
         """Columns of values of groups, with those that the policy was fitted on."""
-        values, columns = list_group_values(self.policy), self.roles.columns.groups
+        values, columns = list_group_values(self.policy), self.columns.groups
         return {columns[n]: v for n, v in values.items() if isinstance(columns.get(n), str)}
 
     def _list_probabilities(self) -> list[str]:
@@ -161,7 +161,7 @@ class Decider:
 
     def open(self, table: Path) -> TableFile:
         """Return a table of these columns; raise an error if a column to keep is not in it."""
-        file = open_table(table, self.roles, list_group_values(self.policy), self.keep)
+        file = open_columns(table, self.columns, list_group_values(self.policy), self.keep)
         taken = [self.id, "decision", *self._list_probabilities()]
         for name in self.keep:
             if name not in file.names:
@@ -194,7 +194,7 @@ class Decider:
         schema = self.make_schema(batch.schema)
         ids, *kept = (batch.column(name).cast(schema.field(name).type) for name in (self.id, *self.keep))
         batch, unseen = self._replace_unseen(batch)
-        evidence = self.roles.columns.evidence(batch)
+        evidence = self.columns.evidence(batch)
         evidence = evidence if self.previous is None else self.previous.mark(evidence, ids)
         positions = self.policy.decide_positions(evidence, ids=ids, key=self.key)
         place = self.policy.action_space.reject_position or 0

@@ -15,11 +15,11 @@ from bylaw.backends.files import TableFiles
 from bylaw.cli.console import remark, show_passes
 from bylaw.cli.options import parse_pairs
 from bylaw.data.arrays import as_partial_vector
-from bylaw.data.column_roles import Roles, order_columns
+from bylaw.data.column_roles import order_columns
 from bylaw.data.columns import Columns
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import KNOWN, HeldOut, observe
-from bylaw.data.table_files import TableFile, detect_format, name_table
+from bylaw.data.table_files import TableFile, detect_format, name_table, open_columns
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting.solve import solve_without_rules
 from bylaw.language.expressions import CHANGED
@@ -94,7 +94,7 @@ class InputRows:
     """The rows of a table, in memory or scanned, and what was observed of them."""
 
     source: Any  # Evidence, or a Scan, which reads the labels and groups itself
-    roles: Roles
+    columns: Columns
     labels: Any = None
     groups: Mapping[str, Any] | None = None  # as observed, where the evidence has probabilities
     seen_weights: Any = None  # None, too, where no label or group is missing
@@ -135,7 +135,7 @@ class InputRows:
         found = self.source.sample(SAMPLE_ROWS, values=list_group_values(policy))
         if len(found.evidence) == SAMPLE_ROWS:
             remark(f"the report goes by a random sample of {SAMPLE_ROWS:,} rows")
-        return InputRows(found.evidence, self.roles, found.labels, found.groups)
+        return InputRows(found.evidence, self.columns, found.labels, found.groups)
 
     def measure(self, policy: Policy) -> Measured:
         """Return what the policy costs on these rows."""
@@ -152,14 +152,14 @@ class InputRows:
         return Measured(len(self.evidence), costs, referred, is_observed(objective, seen, space))
 
 
-def open_rows(path: Path, roles: Roles, asked: bool | None, progress: scan.Watcher | None) -> InputRows:
+def open_rows(path: Path, columns: Columns, asked: bool | None, progress: scan.Watcher | None) -> InputRows:
     """Return the rows of a table to fit: in memory or scanned, as was asked, or as they fit in memory.
 
     Parameters
     ----------
     path : Path
         of the table.
-    roles : Roles
+    columns : Columns
         of its columns.
     asked : bool, optional
         whether the rows are to be scanned.
@@ -167,34 +167,14 @@ def open_rows(path: Path, roles: Roles, asked: bool | None, progress: scan.Watch
         called after each part of a pass.
     """
     if asked is None:
-        names = list(dict.fromkeys([*roles.needed, *roles.columns.outcomes]))
-        if scanned := _is_large(open_table(path, roles, {}), names):
+        names = list(dict.fromkeys([*columns.needed, *columns.outcomes]))
+        if scanned := _is_large(open_columns(path, columns), names):
             remark(f"{name_table(path)} is too large to be read at once: its rows are scanned (--in-memory)")
     else:
         scanned = asked
     if scanned:
-        return InputRows(scan.scan(path, replace(roles.columns, seen_weights=None), progress=progress), roles)
-    return read_rows(path, roles, {}, Reading("scan them: --scan", unlimited=asked is False))
-
-
-def open_table(
-    path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]], others: Sequence[str] = ()
-) -> TableFile:
-    """Return a table that is read by the roles of its columns.
-
-    Parameters
-    ----------
-    path : Path
-    roles : Roles
-    groups : dict
-        the values of attributes that are known.
-    others : sequence of str, optional
-        columns that have no role and stay as they are.
-    """
-    ids = () if roles.id is None else (roles.id,)
-    numbers, values = roles.numbers, roles.values(groups)
-    text = [name for name in others if name not in numbers and name not in values]
-    return TableFile(path, [*ids, *text], numbers, values)
+        return InputRows(scan.scan(path, replace(columns, seen_weights=None), progress=progress), columns)
+    return read_rows(path, columns, {}, Reading("scan them: --scan", unlimited=asked is False))
 
 
 def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:
@@ -235,7 +215,7 @@ def load_previous(path: Path | None, policy: Policy) -> Previous | None:
 
 def read_rows(
     path: Path,
-    roles: Roles,
+    columns: Columns,
     groups: Mapping[str, Sequence[Any]],
     reading: Reading = _READING,
     previous: Previous | None = None,
@@ -244,60 +224,63 @@ def read_rows(
 
     With a previous policy, decisions other than its own are marked.
     """
-    file = open_table(path, roles, groups)
-    observed = {name: column for name, column in roles.true_groups.items() if column in file.names}
-    extra = [*observed.values(), *(name for name in (roles.label, roles.seen_weights) if name in file.names)]
-    table = reading.read(file, list(dict.fromkeys([*roles.needed, *extra])))
+    file = open_columns(path, columns, groups)
+    observed = {name: column for name, column in columns.true_groups.items() if column in file.names}
+    extra = [
+        *observed.values(),
+        *(name for name in (columns.label, columns.seen_weights) if name in file.names),
+    ]
+    table = reading.read(file, list(dict.fromkeys([*columns.needed, *extra])))
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
     seen = {
         column: int((~as_partial_vector(table[column], column)[1]).sum())
         for column in extra
-        if column != roles.seen_weights
+        if column != columns.seen_weights
     }
     for column in [column for column, count in seen.items() if not count]:
         remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
     partly = {column: count for column, count in seen.items() if 0 < count < len(table)}
-    evidence = _make_evidence(table, file, roles)
+    evidence = _make_evidence(table, file, columns)
     if previous is not None:
-        ids = None if roles.id is None else reading.read(file, [roles.id])[roles.id]
+        ids = None if columns.id is None else reading.read(file, [columns.id])[columns.id]
         evidence = previous.mark(evidence, ids)
     groups = {name: table[column] for name, column in observed.items() if seen[column]}
-    weights = table[roles.seen_weights] if partly and roles.seen_weights in extra else None
-    labels = table[roles.label] if seen.get(roles.label or "") else None
-    return InputRows(evidence, roles, labels, groups or None, weights, partly)
+    weights = table[columns.seen_weights] if partly and columns.seen_weights in extra else None
+    labels = table[columns.label] if seen.get(columns.label or "") else None
+    return InputRows(evidence, columns, labels, groups or None, weights, partly)
 
 
-def _make_evidence(table: Any, file: TableFile, roles: Roles) -> Evidence:
+def _make_evidence(table: Any, file: TableFile, columns: Columns) -> Evidence:
     """Return evidence of all rows; an error names the one of several files that it is about."""
     try:
-        evidence = roles.columns.evidence(table)
+        evidence = columns.evidence(table)
     except EvidenceError as problem:
-        _check_files(file, roles)
+        _check_files(file, columns)
         problem.add_place(file.path)
         raise
-    labels = [name for name in table.column_names if name == roles.label]
+    labels = [name for name in table.column_names if name == columns.label]
     if any({*table[name].unique().to_pylist()} - {*evidence.classes, None} for name in labels):
-        _check_files(file, roles, labels)
+        _check_files(file, columns, labels)
     return evidence
 
 
-def _check_files(file: TableFile, roles: Roles, labels: Sequence[str] = ()) -> None:
+def _check_files(file: TableFile, columns: Columns, labels: Sequence[str] = ()) -> None:
     """Raise an error about the first of several files that is wrong alone: rows are counted in it."""
-    names = list(dict.fromkeys([*roles.needed, *labels]))
+    names = list(dict.fromkeys([*columns.needed, *labels]))
     for part in file.split(names) if len(file.files) > 1 else ():
         rows = part.read(names)
         try:
             if len(rows):
-                observe(roles.columns.evidence(rows), *(rows[label] for label in labels))
+                observe(columns.evidence(rows), *(rows[label] for label in labels))
         except EvidenceError as problem:
             problem.add_place(part.path)
             raise
 
 
-def read_ids(path: Path, roles: Roles, groups: Mapping[str, Sequence[Any]]) -> Any:
+def read_ids(path: Path, columns: Columns, groups: Mapping[str, Sequence[Any]]) -> Any:
     """Return the ids of a table, or None if it has no column of ids."""
-    return None if roles.id is None else open_table(path, roles, groups).read([roles.id])[roles.id]
+    return None if columns.id is None else open_columns(path, columns, groups).read([columns.id])[columns.id]
 
 
 def read_outcomes(
@@ -345,7 +328,7 @@ def parse_limits(texts: Sequence[str] | None, problem: Problem) -> dict[str, tup
 
 def read_held_out(
     path: Path | None,
-    roles: Roles,
+    columns: Columns,
     problem: Problem,
     classes: Sequence[Any],
     groups: Mapping[str, Sequence[Any]],
@@ -360,7 +343,7 @@ def read_held_out(
     if path is None:
         return None
     found = read_outcomes(path, outcomes, problem, classes, reading)
-    rows = read_rows(path, roles, groups, reading, previous)
+    rows = read_rows(path, columns, groups, reading, previous)
     return HeldOut(
         rows.evidence, **rows.outcomes, outcomes=found, limits=limits, largest_weight=largest_weight
     )

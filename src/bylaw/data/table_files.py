@@ -30,6 +30,7 @@ import pyarrow.parquet
 
 from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
+from bylaw.data.columns import Columns
 from bylaw.data.evidence import REJECTED
 from bylaw.data.json_tables import open_lines, read_first
 from bylaw.data.text_values import check_length, has_truth, match_value, parse_values
@@ -363,6 +364,32 @@ class _Open:
         if schema == self.schema:
             return self
         return _Open(schema, (batch.cast(schema) for batch in self.batches))
+
+
+def open_columns(
+    path: Path,
+    columns: Columns,
+    groups: Mapping[str, Sequence[Value]] | None = None,
+    text: Sequence[str] = (),
+) -> TableFile:
+    """Return a table that is read by what its columns hold.
+
+    Parameters
+    ----------
+    path : Path
+        a file, a folder or a pattern.
+    columns : Columns
+        what the columns hold.
+    groups : dict, optional
+        the values of groups, as far as they are known.
+    text : sequence of str, optional
+        other columns, which stay as they are.
+    """
+    numbers, values = columns.numbers, columns.list_values(groups)
+    ids = () if columns.id is None else (columns.id,)
+    return TableFile(
+        path, [*ids, *(n for n in text if n not in numbers and n not in values)], numbers, values
+    )
 
 
 def check_same_columns(first: Path, names: Sequence[str], path: Path, others: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from bylaw.data.column_roles import Roles
 from bylaw.data.columns import Columns
 from bylaw.language.problem import Problem
 
@@ -28,8 +27,8 @@ class Source:
 
     path: str  # as it was given
     name: str
-    roles: Roles
-    stated: Mapping[str, Any] = field(default_factory=dict)  # of the roles, as a rules file states them
+    columns: Columns
+    stated: Mapping[str, Any] = field(default_factory=dict)  # columns by role, as a rules file states them
     sample: int | None = None  # rows, of which it is a random sample
     seed: int = 0
 
@@ -39,7 +38,7 @@ def suggest_next(source: Source | None) -> dict[str, dict[str, str]]:
     if source is None:
         return {}
     fit = f"bylaw fit {shlex.quote(source.path)} --rules rules.toml -o policy.json"
-    label = "" if source.roles.label is None else f" --label {shlex.quote(source.roles.label)}"
+    label = "" if source.columns.label is None else f" --label {shlex.quote(source.columns.label)}"
     audit = f"bylaw audit policy.json new{PurePath(source.path).suffix}{label}"
     if label:
         words = "To judge it on rows that had no part in choosing it:"
@@ -122,7 +121,7 @@ def _write_reading(source: Source | None, observed: bool) -> list[str]:
     if source is None:
         given = "HeldOut(evidence, labels, groups)" if observed else "HeldOut(evidence)"
         return ["# The rows, as they were given to studio().", f"rows = {given}"]
-    columns = source.roles.columns
+    columns = source.columns
     if not observed:
         columns = replace(columns, label=None, true_groups={}, seen_weights=None)
     taken = "read()" if source.sample is None else f"sample({source.sample}, seed={source.seed})"

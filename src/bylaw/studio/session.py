@@ -232,7 +232,7 @@ class Session:
         policy = solve(problem, self.evidence, callback=job.watch, **outcomes, **self.solving)
         if self.source is None:
             return policy
-        columns = self.source.roles.to_dict()
+        columns = self.source.columns.to_dict()
         return replace(policy, card=replace(policy.card, source=self.source.name, columns=columns))
 
     def _name_outcomes(self) -> dict[str, Any]:

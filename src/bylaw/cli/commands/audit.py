@@ -92,8 +92,8 @@ def run_audit(
     from bylaw._base.validation import check_choice
     from bylaw.cli.decisions import read_decisions
     from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_outcomes, read_rows
-    from bylaw.cli.policy_columns import find_policy_roles, join_problems
     from bylaw.cli.rules_file import read_other_rules
+    from bylaw.cli.table_columns import find_policy_columns, join_problems
     from bylaw.policy.policy import Policy
     from bylaw.testing import METHODS, audit
 
@@ -107,8 +107,8 @@ def run_audit(
     (table,) = open_tables(context, table)
     chosen, others = Policy.load(policy), read_other_rules(rules, rule)
     limits, earlier = parse_limits(limit, (others or chosen).problem), load_previous(previous, chosen)
-    roles = find_policy_roles(chosen, table, stated, others=others, previous=earlier)
-    rows = read_rows(table, roles, list_group_values(chosen), reading, earlier)
+    columns = find_policy_columns(chosen, table, stated, others=others, previous=earlier)
+    rows = read_rows(table, columns, list_group_values(chosen), reading, earlier)
     rows.check_seen_weights(stated)
     judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
     try:

@@ -83,7 +83,7 @@ def run_decide(
     from bylaw.cli.decision_folder import DecisionFolder, name_parts
     from bylaw.cli.decisions import Decider, DecisionColumn, write_decisions
     from bylaw.cli.inputs import load_previous
-    from bylaw.cli.policy_columns import find_policy_roles
+    from bylaw.cli.table_columns import find_policy_columns
     from bylaw.data.table_files import detect_format, find_suffix, is_many
     from bylaw.policy.policy import Policy
 
@@ -111,7 +111,7 @@ def run_decide(
         written = Path(next(iter(targets))) if parts else target
         decider = Decider(
             chosen,
-            find_policy_roles(chosen, source, stated, deciding=True, previous=earlier),
+            find_policy_columns(chosen, source, stated, deciding=True, previous=earlier),
             DecisionColumn(chosen, as_text=detect_format(written) == "csv"),
             secret,
             probabilities,
@@ -125,7 +125,7 @@ def run_decide(
             if parts:
                 settings = {
                     "policy": chosen.digest,
-                    "columns": decider.roles.to_dict(),
+                    "columns": decider.columns.to_dict(),
                     "probabilities": probabilities,
                     "keep": decider.keep,
                     "format": format_,

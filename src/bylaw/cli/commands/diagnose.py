@@ -41,19 +41,19 @@ def run_diagnose(
       bylaw diagnose scores.parquet --rules rules.toml
     """
     from bylaw.cli.inputs import open_rows
-    from bylaw.cli.policy_columns import find_fitting_roles
     from bylaw.cli.rules_file import read_rules
+    from bylaw.cli.table_columns import find_fitting_columns
     from bylaw.fitting.diagnosis import diagnose
 
     stated = options.state_columns(context)
     (table,) = open_tables(context, table)
     file = read_rules(rules, rule, None)
-    roles = find_fitting_roles(table, file, stated, without=("id",))
+    columns, _ = find_fitting_columns(table, file, stated, without=("id",))
     with show_passes("diagnosing") as progress:
-        rows = open_rows(table, roles, scanned, progress)
+        rows = open_rows(table, columns, scanned, progress)
         if not rows.scanned:
             rows.check_seen_weights(stated)
-        elif roles.columns.outcomes:
+        elif columns.outcomes:
             remark("of rows that are scanned, predicted rates count: labels and true groups are not read")
         found = diagnose(file.problem, rows.source, **rows.outcomes)
     names = ("feasible", "conflict", "least", "violations", "relaxation", "small_cells", "least_violation")

@@ -16,7 +16,7 @@ from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import Previous
-    from bylaw.data.column_roles import Roles
+    from bylaw.data.columns import Columns
     from bylaw.data.evidence import Evidence
     from bylaw.policy.explanation import Explanation
     from bylaw.policy.policy import Policy
@@ -96,22 +96,27 @@ def _read_row(
     earlier: Previous | None,
 ) -> tuple[Evidence, Any]:
     """Return the row, and its id if it has one."""
-    from bylaw.cli.inputs import list_group_values, open_table
-    from bylaw.cli.policy_columns import find_policy_roles
+    from bylaw.cli.inputs import list_group_values
+    from bylaw.cli.table_columns import find_policy_columns
+    from bylaw.data.table_files import open_columns
 
     if table is None:
         content = _parse_row(row or "")
         names = list(content)
-        roles = find_policy_roles(policy, Path("--row"), stated, deciding=True, names=names, previous=earlier)
-        return roles.columns.evidence(_make_table(content, roles.needed)), content.get(roles.id or "")
-    roles = find_policy_roles(policy, table, stated, deciding=True, previous=earlier)
-    if wanted is not None and roles.id is None:
+        columns = find_policy_columns(
+            policy, Path("--row"), stated, deciding=True, names=names, previous=earlier
+        )
+        return columns.evidence(_make_table(content, columns.needed)), content.get(columns.id or "")
+    columns = find_policy_columns(policy, table, stated, deciding=True, previous=earlier)
+    if wanted is not None and columns.id is None:
         raise OptionError("name the column of the ids with --id-column NAME")
-    names = [*roles.needed, *([] if roles.id is None else [roles.id])]
-    batches = open_table(table, roles, list_group_values(policy)).batches(list(dict.fromkeys(names)))
-    found = _find_id(batches, table, roles, wanted) if row is None else _find_number(batches, table, int(row))
-    row_id = None if roles.id is None else found.column(roles.id)[0].as_py()
-    return roles.columns.evidence(found), row_id
+    names = [*columns.needed, *([] if columns.id is None else [columns.id])]
+    batches = open_columns(table, columns, list_group_values(policy)).batches(list(dict.fromkeys(names)))
+    found = (
+        _find_id(batches, table, columns, wanted) if row is None else _find_number(batches, table, int(row))
+    )
+    row_id = None if columns.id is None else found.column(columns.id)[0].as_py()
+    return columns.evidence(found), row_id
 
 
 def _parse_row(text: str) -> dict[str, Any]:
@@ -142,10 +147,10 @@ def _find_number(batches: Iterable[Any], table: Path, place: int) -> Any:
     raise OptionError(f"{table} has {seen:,} rows, from 0 on, and no row {place}")
 
 
-def _find_id(batches: Iterable[Any], table: Path, roles: Roles, wanted: str | None) -> Any:
+def _find_id(batches: Iterable[Any], table: Path, columns: Columns, wanted: str | None) -> Any:
     found = []
     for batch in batches:
-        ids = batch.column(roles.id).to_pylist()
+        ids = batch.column(columns.id).to_pylist()
         found += [batch.slice(i, 1) for i, value in enumerate(ids) if str(value) == wanted]
     if len(found) > 1:
         raise OptionError(f"{table} has several rows with the id {wanted!r}: choose one by its --row NUMBER")

@@ -14,7 +14,7 @@ from bylaw.cli.files import STREAM, check_outputs, open_output
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
-    from bylaw.data.column_roles import Roles
+    from bylaw.data.columns import Columns
     from bylaw.policy.policy import Policy
 
 export = typer.Typer(no_args_is_help=True, help="Export a policy as SQL, ONNX or plain Python.")
@@ -66,12 +66,12 @@ def run_sql(
     get_dialect(known := cast("DialectName", dialect))  # an unknown one is refused now
     chosen = Policy.load(policy)
     _refuse_changes(chosen)
-    roles = _find_roles(chosen)
-    ids = id_column or roles.id
+    columns = _find_columns(chosen)
+    ids = id_column or columns.id
     if ids is None:
         options.refuse_idle("--id-column", key=key, key_parameter=key_parameter)
     names = {"table": table, "id_column": ids}
-    statement = to_sql(chosen, roles.columns, dialect=known, **names, key=key, key_parameter=key_parameter)
+    statement = to_sql(chosen, columns, dialect=known, **names, key=key, key_parameter=key_parameter)
     _write(output, statement.rstrip("\n") + "\n")
 
 
@@ -89,7 +89,7 @@ def run_python(policy: options.PolicyPath, output: TextOutput = STREAM) -> None:
     check_outputs(output, [policy])
     chosen = Policy.load(policy)
     _refuse_changes(chosen)
-    _write(output, to_python(chosen, _find_roles(chosen).columns))
+    _write(output, to_python(chosen, _find_columns(chosen)))
 
 
 @export.command("onnx")
@@ -100,7 +100,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
 
       bylaw export onnx policy.json -o policy.onnx
     """
-    from bylaw.data.column_roles import Roles
+    from bylaw.data.columns import Columns
     from bylaw.export import to_onnx
     from bylaw.formulation.layout import NORMALIZED, ReferenceForm
     from bylaw.policy.policy import Policy
@@ -108,7 +108,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
     check_outputs(output, [policy])
     chosen = Policy.load(policy)
     _refuse_changes(chosen)
-    columns = Roles.from_dict(chosen.card.columns).columns if chosen.card.columns else None
+    columns = Columns.from_dict(chosen.card.columns) if chosen.card.columns else None
     if columns is not None and columns.normalize:
         raise OptionError(NORMALIZED)
     models = {} if columns is None else columns.references
@@ -140,14 +140,13 @@ def _refuse_changes(policy: Policy) -> None:
         )
 
 
-def _find_roles(policy: Policy) -> Roles:
+def _find_columns(policy: Policy) -> Columns:
     """Return the columns of the fit; of a policy fitted in Python, those that `bylaw fit` would guess."""
-    from bylaw.data.column_roles import Roles
     from bylaw.data.columns import Columns
     from bylaw.language.expressions import LABEL
 
     if policy.card.columns:
-        return Roles.from_dict(policy.card.columns)
+        return Columns.from_dict(policy.card.columns)
     attributes = policy.feature_map.attributes
     hidden = {name for name, attribute in attributes.items() if not attribute.known}
     events = [{name for name, _ in feature.event} for feature in policy.feature_map.features]
@@ -162,5 +161,5 @@ def _find_roles(policy: Policy) -> Roles:
     }
     references = {name: name for name in policy.problem.references}
     columns = Columns([f"p_{label}" for label in classes], classes, groups, references=references)
-    remark(f"the policy does not state which columns it reads; the export reads {Roles(columns).needed}")
-    return Roles(columns)
+    remark(f"the policy does not state which columns it reads; the export reads {columns.needed}")
+    return columns

@@ -91,8 +91,8 @@ def run_fit(
     from bylaw.calibration.calibration import CHOICES
     from bylaw.cli.commands.report import write_report
     from bylaw.cli.inputs import Reading, open_rows, parse_limits, read_held_out
-    from bylaw.cli.policy_columns import find_fitting_roles
     from bylaw.cli.rules_file import read_rules
+    from bylaw.cli.table_columns import find_fitting_columns
     from bylaw.data.table_files import name_table
     from bylaw.fitting.solve import solve
 
@@ -135,9 +135,9 @@ def run_fit(
     }
 
     table, certify, held_out = open_tables(context, table, certify=certify, held_out=held_out)
-    roles = find_fitting_roles(table, file, stated)
+    columns, guessed = find_fitting_columns(table, file, stated)
     with open_output(output, ".json") as target, show_passes("fitting") as progress:
-        rows = open_rows(table, roles, scanned, progress)
+        rows = open_rows(table, columns, scanned, progress)
         if rows.scanned and solving.get("calibrate") not in (None, "none"):
             raise OptionError(
                 "a calibration needs rows in memory, and these are scanned: calibrate the scores before they "
@@ -150,7 +150,7 @@ def run_fit(
             reading = Reading("give fewer, or pass --in-memory", unlimited=scanned is False)
             proof, judges = (
                 read_held_out(
-                    path, roles, file.problem, some.classes, some.group_values, reading=reading, **known
+                    path, columns, file.problem, some.classes, some.group_values, reading=reading, **known
                 )
                 for path in (certify, held_out)
             )
@@ -158,7 +158,7 @@ def run_fit(
             solving |= {"guarantee": "high_probability", "held_out": proof, "confidence": sure}
         with show_steps("solving", quiet=rows.scanned) as callback:
             policy = solve(file.problem, rows.source, **rows.outcomes, **solving, callback=callback)
-        card = replace(policy.card, source=name_table(table), columns=roles.to_dict())
+        card = replace(policy.card, source=name_table(table), columns=columns.to_dict())
         policy = replace(policy, card=card)
         policy.save(target)
         measured = rows.measure(policy)
@@ -167,8 +167,8 @@ def run_fit(
                 names["held_out_source"] = name_table(held_out)
             with name_saved(output):
                 write_report(policy, rows.sample(policy), report, judges, confidence=sure, **names)
-        facts = _list_facts(policy, rows, measured)
-        facts = {"policy": str(output), "report": None if report is None else str(report), **facts}
+        facts = {"policy": str(output), "report": None if report is None else str(report)}
+        facts |= {**_list_facts(policy, rows, measured), "guessed": guessed}
         files = f"policy: {name_output(output)}" + (f"   report: {report}" if report else "")
         text = [*_describe(policy, rows, measured), files, f"file sha256: {policy.file_digest}"]
         write_result(facts, text, as_json)
@@ -197,7 +197,6 @@ def _list_facts(policy: Policy, rows: InputRows, measured: Measured) -> dict[str
         "certificate": policy.certificate and vars(policy.certificate),
         "calibration": policy.calibration and policy.calibration.describe(),
         "columns": policy.card.columns,
-        "guessed": list(rows.roles.guessed),
     }
 
 
@@ -214,7 +213,7 @@ def _describe(policy: Policy, rows: InputRows, measured: Measured) -> Iterator[A
         yield f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered."
     for found in policy.group_rates:
         yield f"  {found}"
-    if policy.action_space.classes and not (measured.observed or rows.roles.label):
+    if policy.action_space.classes and not (measured.observed or rows.columns.label):
         yield (
             "There are no labels: rates are those that the scores predict. With --label COLUMN, rules hold "
             "as observed."

@@ -69,8 +69,8 @@ def run_frontier(
 
     from bylaw._base.atomic_files import write_atomically
     from bylaw.cli.inputs import read_rows
-    from bylaw.cli.policy_columns import find_fitting_roles
     from bylaw.cli.rules_file import read_rules
+    from bylaw.cli.table_columns import find_fitting_columns
     from bylaw.data.table_files import detect_format, write_table
     from bylaw.fitting.frontier import frontier
 
@@ -97,7 +97,8 @@ def run_frontier(
             problem.message += f". The level of the first rule, {statement}, varies: choose it with --sweep"
         raise
     (table,) = open_tables(context, table)
-    rows = read_rows(table, find_fitting_roles(table, file, stated, without=("id",)), {}, reading)
+    names, _ = find_fitting_columns(table, file, stated, without=("id",))
+    rows = read_rows(table, names, {}, reading)
     rows.check_seen_weights(stated)
     solving = {**{name: value for name, value in file.solve.items() if name != "lottery"}, **rows.outcomes}
     with show_progress("levels", len(chosen)) as advance:

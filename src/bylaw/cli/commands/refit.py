@@ -80,8 +80,8 @@ def run_refit(
         read_ids,
         read_rows,
     )
-    from bylaw.cli.policy_columns import find_policy_roles
     from bylaw.cli.rules_file import read_other_rules
+    from bylaw.cli.table_columns import find_policy_columns
     from bylaw.data.table_files import name_table
     from bylaw.fitting.refit import refit
     from bylaw.policy.policy import Policy
@@ -99,16 +99,16 @@ def run_refit(
     values, solving = list_group_values(earlier), {} if others is None else dict(others.solve)
     if margin is not None:
         solving["margin"] = options.parse_margin(margin)
-    roles = find_policy_roles(earlier, table, stated, others=others, previous=older)
-    rows, ids = read_rows(table, roles, values, previous=older), read_ids(table, roles, values)
+    columns = find_policy_columns(earlier, table, stated, others=others, previous=older)
+    rows, ids = read_rows(table, columns, values, previous=older), read_ids(table, columns, values)
     if ids is not None:
         check_ids(ids)
     if certify is not None:
-        held_roles = find_policy_roles(earlier, certify, stated, others=others, previous=older)
+        held_columns = find_policy_columns(earlier, certify, stated, others=others, previous=older)
         solving["confidence"] = options.check_confidence(confidence)
         solving["held_out"] = read_held_out(
             certify,
-            held_roles,
+            held_columns,
             problem,
             earlier.action_space.classes,
             values,
@@ -117,7 +117,7 @@ def run_refit(
             largest_weight=largest_weight,
             previous=older,
         )
-        if ids is not None and (held_ids := read_ids(certify, held_roles, values)) is not None:
+        if ids is not None and (held_ids := read_ids(certify, held_columns, values)) is not None:
             check_ids(held_ids)
             solving["held_out_ids"] = held_ids
     try:
@@ -133,7 +133,7 @@ def run_refit(
     except (InfeasibleRulesError, UncertifiedError) as refused:
         refused.message = _name_churn(refused.message)
         raise
-    new = replace(new, card=replace(new.card, source=name_table(table), columns=roles.to_dict()))
+    new = replace(new, card=replace(new.card, source=name_table(table), columns=columns.to_dict()))
     with open_output(output, ".json") as target:
         new.save(target)
         seen = {"labels": rows.labels, "groups": rows.groups}

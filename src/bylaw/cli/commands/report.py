@@ -61,7 +61,7 @@ def run_report(
     """
     from bylaw._base.json_reader import hash_file
     from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_held_out, read_rows
-    from bylaw.cli.policy_columns import find_policy_roles
+    from bylaw.cli.table_columns import find_policy_columns
     from bylaw.data.table_files import name_table
     from bylaw.policy.policy import Policy
     from bylaw.testing import Monitor
@@ -78,14 +78,14 @@ def run_report(
     values, earlier = list_group_values(chosen), load_previous(previous, chosen)
     limits = parse_limits(limit, chosen.problem)
     rows = read_rows(
-        table, find_policy_roles(chosen, table, stated, previous=earlier), values, reading, earlier
+        table, find_policy_columns(chosen, table, stated, previous=earlier), values, reading, earlier
     )
     judges, names = None, {"title": title, "owner": owner, "model_version": model_version}
     if held_out is not None:
         names["held_out_source"] = name_table(held_out)
         judges = read_held_out(
             held_out,
-            find_policy_roles(chosen, held_out, stated, previous=earlier),
+            find_policy_columns(chosen, held_out, stated, previous=earlier),
             chosen.problem,
             chosen.action_space.classes,
             values,

@@ -55,8 +55,8 @@ def run_studio(
       bylaw studio scores.csv --rule "rejected() <= 0.1" --group sex --label outcome
     """
     from bylaw.cli.inputs import read_rows
-    from bylaw.cli.policy_columns import find_fitting_roles, merge_roles
     from bylaw.cli.rules_file import RulesFile, read_rules
+    from bylaw.cli.table_columns import find_fitting_columns, merge_columns
     from bylaw.data.table_files import name_table
     from bylaw.language.problem import Problem
 
@@ -74,9 +74,9 @@ def run_studio(
     solving = {name: value for name, value in file.solve.items() if name not in ("solver", "calibrate")}
     if len(solving) < len(file.solve):
         remark("the studio solves by itself: solver and calibrate under [solve] are for `bylaw fit`")
-    merged = merge_roles(file.columns, stated)
-    roles = find_fitting_roles(table, replace(file, problem=mention(file.problem, merged)), stated)
-    rows = read_rows(table, roles, {}, reading)
+    merged = merge_columns(file.columns, stated)
+    columns, _ = find_fitting_columns(table, replace(file, problem=mention(file.problem, merged)), stated)
+    rows = read_rows(table, columns, {}, reading)
     rows.check_seen_weights(stated)
     name = name_table(table)
     session = Session(
@@ -85,7 +85,7 @@ def run_studio(
         **rows.outcomes,
         title=f"Rules for {name}",
         solving=solving,
-        source=Source(str(table), name, roles, merged, sample, seed or 0),
+        source=Source(str(table), name, columns, merged, sample, seed or 0),
         **options.keep_given(min_cell=min_cell),
     )
     server = StudioServer(session, port=port)

@@ -210,7 +210,7 @@ def _make_monitor(
     If `blind`, nothing is known of changed decisions, and the other rules are watched.
     """
     from bylaw.cli.inputs import list_group_values, parse_limits, read_rows
-    from bylaw.cli.policy_columns import find_policy_roles
+    from bylaw.cli.table_columns import find_policy_columns
     from bylaw.fitting.refit import counts_changes
     from bylaw.testing import Monitor
 
@@ -226,8 +226,8 @@ def _make_monitor(
         problem = problem.with_rules(kept)
     known, values = list_group_values(policy), {}
     if any(name not in known for name in problem.attributes):
-        roles = find_policy_roles(policy, table, stated, others=others, changes=not blind, quiet=True)
-        rows = read_rows(table, roles, known)
+        columns = find_policy_columns(policy, table, stated, others=others, changes=not blind, quiet=True)
+        rows = read_rows(table, columns, known)
         values = {name: found for name, found in rows.evidence.group_values.items() if name not in known}
     rules = list(problem.rules) if others is not None or blind else None
     return Monitor(policy, rules=rules, limits=parse_limits(limit, problem), groups=values, **settings)
@@ -274,16 +274,16 @@ def _add_rows(
 
     from bylaw.cli.decisions import read_decisions
     from bylaw.cli.inputs import Reading, list_group_values, read_ids, read_outcomes, read_rows
-    from bylaw.cli.policy_columns import find_policy_roles
     from bylaw.cli.rules_file import RulesFile
+    from bylaw.cli.table_columns import find_policy_columns
     from bylaw.language.expressions import CHANGED
 
     policy, values = monitor.policy, list_group_values(monitor.policy)
     others = None if monitor.problem is policy.problem else RulesFile(monitor.problem)
-    roles = find_policy_roles(
+    columns = find_policy_columns(
         policy, table, stated, others=others, previous=previous, changes=not blind, quiet=True
     )
-    rows = read_rows(table, roles, values, previous=previous)
+    rows = read_rows(table, columns, values, previous=previous)
     evidence = rows.evidence
     if blind:  # no rule that is watched reads changes, and what was decided is known
         nothing = np.zeros((len(evidence), len(policy.actions)))
@@ -292,7 +292,7 @@ def _add_rows(
         evidence,
         labels=rows.labels,
         groups=rows.groups,
-        ids=read_ids(table, roles, values),
+        ids=read_ids(table, columns, values),
         decisions=None if decisions is None else read_decisions(table, decisions, policy, Reading()),
         outcomes=read_outcomes(table, outcomes, monitor.problem, policy.action_space.classes),
         batch=name,
@@ -301,11 +301,11 @@ def _add_rows(
 
 def _add_late(monitor: Monitor, table: Path, stated: Mapping[str, Any], name: str) -> None:
     """Add labels and groups of rows that were seen before."""
-    from bylaw.data.column_roles import Roles
+    from bylaw.data.columns import Columns
     from bylaw.data.table_files import TableFile
 
     card = monitor.policy.card.columns
-    fitted = Roles.from_dict(card) if card else None
+    fitted = Columns.from_dict(card) if card else None
     names = TableFile(table).names
     ids = stated.get("id") or (fitted and fitted.id)
     if ids is None or ids not in names:
