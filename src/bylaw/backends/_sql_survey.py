@@ -57,7 +57,9 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> SqlS
     one = constant(1.0)
     weight = one if columns.weights is None else read("weight").named("weight")
     checks = list(_list_checks(features, described, weight))
-    distances = list(_list_distances(columns, described, dict(zip(events, range(len(events)), strict=True)), chances))
+    distances = list(
+        _list_distances(columns, described, dict(zip(events, range(len(events)), strict=True)), chances)
+    )
     asked = [
         one,
         one if columns.weights is None else case((weight > 0.0, one), otherwise=0.0),
