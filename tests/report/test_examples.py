@@ -10,7 +10,7 @@ import pytest
 from bylaw import Audit, Frontier, RuleAudit, Verdict, audit, frontier
 from bylaw.report import Report, report
 
-MODULES = ["auditing.audit", "auditing.costs", "auditing.reliability", "auditing.verdicts"]
+MODULES = ["testing._audit", "testing._costs", "testing._reliability", "testing._verdicts"]
 MODULES += ["fitting.frontier", "report.document"]
 
 
