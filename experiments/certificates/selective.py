@@ -32,7 +32,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.fitting.ratio_rules import RatioRules
+from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.testing._confidence_bounds import make_test
 from bylaw.testing._samples import Sample
 

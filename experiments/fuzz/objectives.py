@@ -31,10 +31,10 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.fitting.linearization import needs_linearization
 from bylaw.formulation.row_rates import compute_row_rates
 from bylaw.language.expressions import Rate
 from bylaw.language.worst import OVERALL, Worst
+from bylaw.reductions._linearize import needs_linearization
 
 GROUPS = ("known", "hidden", "label", ("known", "label"), ("hidden", "label"))
 FEW_ROWS = 12

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         UncertifiedError,
     )
     from bylaw.estimators.constrained_classifier import ConstrainedClassifier
-    from bylaw.fitting.conflicts import Diagnosis
     from bylaw.fitting.diagnosis import diagnose
     from bylaw.fitting.frontier import Frontier, frontier
     from bylaw.fitting.refit import refit
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from bylaw.language.worst import worst
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
+    from bylaw.reductions import Diagnosis
     from bylaw.testing import Audit, Monitor, RuleAudit, RuleWatch, Verdict, Watch, audit
 
 __version__ = "0.2.0"
@@ -150,7 +150,7 @@ _MODULES = {
         "OptionError PolicyFileError RuleError RuleSyntaxError UncertifiedError"
     ),
     "bylaw.estimators.constrained_classifier": "ConstrainedClassifier",
-    "bylaw.fitting.conflicts": "Diagnosis",
+    "bylaw.reductions._conflicts": "Diagnosis",
     "bylaw.fitting.diagnosis": "diagnose",
     "bylaw.fitting.frontier": "Frontier frontier",
     "bylaw.fitting.refit": "refit",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from bylaw.fitting.conflicts import Diagnosis
+    from bylaw.reductions import Diagnosis
 
 Action = Literal[
     "pass_labels",

@@ -484,7 +484,7 @@ def test_another_tab_does_not_end_it(monkeypatch):
 def test_the_diagnosis_of_a_conflict_ends_between_two_passes(monkeypatch):
     evidence, _, _ = people(500, 0)
     session = Session(Problem("error()"), evidence)
-    from bylaw.fitting import fitter as fitting
+    from bylaw.reductions import _fitter as fitting
 
     examine = fitting.examine
 

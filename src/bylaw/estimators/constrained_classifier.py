@@ -60,7 +60,6 @@ from bylaw.estimators.search_scorers import check_search
 from bylaw.estimators.training import FittedRows, TrainedModels, Training
 from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
 from bylaw.estimators.violations import Violations
-from bylaw.fitting.bias_correction import FEW_ROWS
 from bylaw.fitting.frontier import Frontier, Progress, frontier
 from bylaw.fitting.solve import as_solver, fit_problem, make_fitter
 from bylaw.formulation.linear_form import admit_values
@@ -70,6 +69,7 @@ from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
+from bylaw.reductions import FEW_ROWS
 from bylaw.testing import Audit, audit
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import Any
 from bylaw.backends.scan import Scan
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.errors import OptionError
-from bylaw.fitting.conflicts import Diagnosis, examine, measure_slack
 from bylaw.fitting.solve import make_fitter
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.language.problem import Problem
 from bylaw.language.rates import selected
+from bylaw.reductions import Diagnosis, examine, measure_slack
 
 
 def diagnose(

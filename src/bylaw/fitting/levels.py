@@ -19,7 +19,6 @@ from bylaw.backends.scan import Scan, read_rows
 from bylaw.calibration.calibration import Calibrate
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError, OptionError
-from bylaw.fitting.fitter import Fitter
 from bylaw.fitting.solve import make_fitter, refuse_columns
 from bylaw.formulation.solution import Status
 from bylaw.language.expressions import Rate
@@ -27,6 +26,7 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
+from bylaw.reductions import Fitter
 from bylaw.solvers.base import Solver
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.warm_full_batch import WarmFullBatch

@@ -13,9 +13,9 @@ from bylaw._base.notebook import Cell, draw_bar, fold, make_card, make_code, mak
 from bylaw._base.notebook_charts import draw_curve, draw_grid
 
 if TYPE_CHECKING:
-    from bylaw.fitting.conflicts import Diagnosis
     from bylaw.fitting.frontier import Frontier
     from bylaw.fitting.sensitivity import Sensitivity
+    from bylaw.reductions import Diagnosis
 
 
 def format_frontier(found: Frontier) -> str:

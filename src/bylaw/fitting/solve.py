@@ -25,13 +25,11 @@ from bylaw.data.arrays import check_alignment
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import BylawError, OptionError, Remedy
-from bylaw.fitting.fitted_policy import warn_of_small_groups
-from bylaw.fitting.fitter import Fitter
-from bylaw.fitting.vacuous_rules import mark_vacuous_rules
 from bylaw.formulation.row_rates import list_free_options
 from bylaw.language.problem import Problem
 from bylaw.language.rates import rejected, selected
 from bylaw.policy.policy import Policy
+from bylaw.reductions import Fitter, mark_vacuous_rules, warn_of_small_groups
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver
 from bylaw.solvers.full_batch import FullBatch

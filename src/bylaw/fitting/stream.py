@@ -17,7 +17,6 @@ from bylaw.data.evidence import Evidence, as_evidence, concatenate
 from bylaw.data.groups import KnownGroup
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting import stream_serialization
-from bylaw.fitting.fitted_policy import make_guarantee, warn_of_missed_rules
 from bylaw.fitting.stream_state import StreamState
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.dual import Dual
@@ -28,6 +27,7 @@ from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import TableSum, hash_features
+from bylaw.reductions import make_guarantee, warn_of_missed_rules
 from bylaw.solvers.base import resolve_beta
 from bylaw.solvers.stochastic import OPTIMIZERS, theory_beta
 

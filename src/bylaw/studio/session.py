@@ -19,7 +19,6 @@ from bylaw._base.validation import MIN_CELL, check_min_cell
 from bylaw.data.evidence import Evidence, as_evidence
 from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError
-from bylaw.fitting.conflicts import Diagnosis
 from bylaw.fitting.frontier import frontier
 from bylaw.fitting.solve import solve, solve_without_rules
 from bylaw.formulation.row_rates import decide_as_model
@@ -30,6 +29,7 @@ from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.provenance import versions
 from bylaw.policy.serialization import to_dict
+from bylaw.reductions import Diagnosis
 from bylaw.report.document import report
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.report.sentences import describe_rate, write_price, write_sentence

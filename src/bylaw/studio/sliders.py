@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from bylaw.errors import RuleError
-from bylaw.fitting.conflicts import Diagnosis
 from bylaw.language.parser import Statement
+from bylaw.reductions import Diagnosis
 from bylaw.report.number_format import Unit, find_level_unit
 
 _ANY_LEVEL = 0.123457

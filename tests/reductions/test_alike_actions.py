@@ -22,7 +22,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.fitting.alike_actions import find_alike_actions
+from bylaw.reductions._alike_actions import find_alike_actions
 
 TWO = Evidence(np.random.default_rng(0).dirichlet([0.5, 1], 500), classes=["fraud", "ok"])
 THREE = Evidence(np.random.default_rng(0).dirichlet([1, 1, 1], 500), classes=["fraud", "ok", "other"])

@@ -25,8 +25,8 @@ from bylaw import (
     solve,
 )
 from bylaw.data.outcomes import observe
-from bylaw.fitting.linearization import linearize
-from bylaw.fitting.objectives import WarmSolver
+from bylaw.reductions._linearize import linearize
+from bylaw.reductions._objectives import WarmSolver
 from bylaw.report import report
 from bylaw.solvers.full_batch import FullBatch
 

@@ -6,12 +6,12 @@ from bylaw._base.typing import Floats
 from bylaw.backends.databases import SurveyedTable
 from bylaw.backends.scan import SurveyedRows
 from bylaw.data.evidence import Evidence
-from bylaw.fitting.fitted_policy import sum_hashes
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.passes import UnseenRows
 from bylaw.formulation.solution import Solution, Status
+from bylaw.reductions._policies import sum_hashes
 from bylaw.solvers.base import resolve_beta
 from bylaw.solvers.full_batch import FullBatch, take_newton_step
 from bylaw.solvers.screening import ScreenedRows, screen_rows

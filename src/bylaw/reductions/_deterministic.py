@@ -24,9 +24,6 @@ from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.errors import GuaranteeWarning
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction, Restate, as_stated
-from bylaw.fitting.fitted_policy import add_hard, make_guarantee, make_policy
-from bylaw.fitting.price_search import PriceSearch, count_looks
 from bylaw.formulation.blocks import make_block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import Feature
@@ -34,6 +31,9 @@ from bylaw.formulation.passes import Tally
 from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
+from bylaw.reductions._policies import add_hard, make_guarantee, make_policy
+from bylaw.reductions._price_search import PriceSearch, count_looks
 from bylaw.solvers.full_batch import FullBatch
 
 CONSTANT = Feature(None, ())  # whose weights break ties

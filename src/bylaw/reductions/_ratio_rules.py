@@ -26,7 +26,7 @@ from bylaw.language.expressions import Rate, Rule
 from bylaw.language.problem import Problem
 
 if TYPE_CHECKING:
-    from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+    from bylaw.reductions._observe import CorrectedSolution, Correction
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from bylaw import (
     solve,
 )
 from bylaw.data.outcomes import observe
-from bylaw.fitting.bias_correction import Correction
-from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
+from bylaw.reductions._observe import Correction
+from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.solvers.full_batch import FullBatch
 from helpers.scored import people
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -28,12 +28,16 @@ from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, compile_problem
 from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.formulation.simplex import Simplex
-from bylaw.formulation.solution import GroupRate, Status
+from bylaw.formulation.solution import GroupRate, Solution, Status
 from bylaw.language.expressions import Conditions, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Worst
 from bylaw.policy.policy import Policy
+from bylaw.reductions._policies import predict_actions
 from bylaw.solvers.full_batch import FullBatch
+
+if TYPE_CHECKING:
+    from bylaw.reductions._fitter import Fitter
 
 SHARPER = 3.0  # times the usual beta: groups that are not the worst are decided by a small part of the loss
 _NEGATIVE = -1e-6  # a weight below this is no rounding error
@@ -119,14 +123,47 @@ class GroupSearch:
         form = compile_problem(problem, self.evidence, known.frequencies, features=known.feature_map.features)
         return replace(dual, form=form)
 
-    def find(self, dual: Dual, tol: float, start: GroupWeights | None = None) -> GroupWeights | None:
-        """The weights for predicted rates; `dual` is that of equal ones. None if the rules conflict."""
+    def find_weights(self, fitter: Fitter) -> tuple[Dual, GroupWeights]:
+        """Find the weights, as observed where labels or groups were given; return them with the dual of equal
+        weights. Weights are equal if the rules conflict."""
+        dual, _ = fitter.make_dual(self.weigh(), SHARPER, stated=self.problem.minimize)
+        found = self.find(dual, fitter.tol)
+        if found is None:
+            return dual, GroupWeights(self.equal_weights, np.zeros(dual.n_rules))
+        margin = 0.0 if fitter.certifying else fitter.margin
+        if fitter.observed is None and not margin:
+            return dual, found
+
+        def fit(problem: Problem, anchored: Dual) -> Floats | None:
+            correction = fitter.correct(problem, anchored, anchored.n_rules - dual.n_rules)
+            solution = correction.fit(margin).solution
+            return None if solution.status is Status.MISSED else solution.multipliers
+
+        def try_weights(weights: Mapping[Conditions, float]) -> Trial:
+            problem, weighed = self.apply(dual, weights)
+            solution = Solution(np.zeros(0), Status.CONVERGED, 0.0, 0.0, 0)
+            if weighed.n_rules:
+                corrected = fitter.correct(problem, weighed).fit(margin)
+                solution, weighed = corrected.solution, corrected.dual
+            chances = predict_actions(weighed, solution.multipliers, self.evidence)
+            rates = compute_group_rates(self.objective, fitter.outcome, chances, weighed.form.action_space)
+            found = GroupWeights(dict(weights), solution.multipliers)
+            return Trial(
+                found, np.array([rates[one] for one in self.groups]), solution.status is Status.MISSED
+            )
+
+        begin = [found, self.find_observed(dual, fit, found)]
+        trials = [try_weights(one.weights) for one in begin if one is not None]
+        best = min(trials, key=lambda trial: trial.rank)
+        return dual, self.improve(dual, best, try_weights).found
+
+    def find(self, dual: Dual, tol: float) -> GroupWeights | None:
+        """Find the weights for predicted rates; `dual` is that of equal weights. Return None if the rules
+        conflict."""
         minimax, n_rules = self._add_groups(dual), dual.n_rules
         assert minimax.simplex is not None
-        total, begin = minimax.simplex.total, None
-        if start is not None:
-            begin = np.concatenate([start.multipliers, total * np.array(list(start.weights.values()))])
-        found = FullBatch()(minimax, tol=tol, start=begin)
+        total = minimax.simplex.total
+        found = FullBatch()(minimax, tol=tol)
         if found.status is Status.INFEASIBLE:
             return None
         weights = (found.multipliers[n_rules:] / total).tolist()
@@ -151,15 +188,6 @@ class GroupSearch:
         """The groups' rates, as rules that they are <= 0."""
         rates = [self.objective.given(group) <= 0 for group in self.groups]
         return self._compile(dual, self.weigh().with_rules(rates)).form
-
-    def measure(
-        self, dual: Dual, moments: Floats, weights: Mapping[Conditions, float]
-    ) -> tuple[GroupRate, ...]:
-        """The groups with the rates that moments E[phi pi'], (F, A), make."""
-        form = self._compile_rates(dual)
-        rates = (form.couplings @ moments.ravel() - form.bounds) * form.scales
-        found = zip(self.groups, rates.tolist(), strict=True)
-        return tuple(GroupRate(group, weights[group], rate) for group, rate in found)
 
     def find_observed(self, dual: Dual, fit: Fit, about: GroupWeights) -> GroupWeights | None:
         """The weights for rates as a fit holds them, near others; `dual` is that of equal ones."""

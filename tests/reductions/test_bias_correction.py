@@ -28,8 +28,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.fitting.bias_correction import _draw_shrinkage
 from bylaw.formulation.solution import Status
+from bylaw.reductions._observe import _draw_shrinkage
 from helpers.generated_rows import Rows
 from helpers.reference import softmax
 

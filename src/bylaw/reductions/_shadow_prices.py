@@ -24,10 +24,10 @@ from scipy.optimize import linprog
 
 from bylaw._base.matrices import as_dense
 from bylaw._base.typing import Floats, Value
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction
 from bylaw.formulation.linear_form import Feature, FeatureMap, LinearForm
 from bylaw.formulation.solution import Status
 from bylaw.language.expressions import LABEL, Conditions
+from bylaw.reductions._observe import CorrectedSolution, Correction
 from bylaw.solvers.shifts import NEGLIGIBLE
 
 _ZERO = 1e-12  # a bound, in units of the dual

@@ -36,9 +36,9 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.fitting.worst_group import GroupSearch, GroupWeights, Trial
 from bylaw.formulation.simplex import Simplex
 from bylaw.language.worst import OVERALL
+from bylaw.reductions._worst_group import GroupSearch, GroupWeights, Trial
 from bylaw.solvers.base import gradient_mapping
 from helpers.generated_rows import Rows
 from helpers.reference import one_hot, parity, rejection

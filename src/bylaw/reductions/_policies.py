@@ -16,8 +16,6 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
 from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
-from bylaw.fitting.bias_correction import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
-from bylaw.fitting.shadow_prices import compute_prices, confirm_prices
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm, measure_wholes
@@ -29,6 +27,8 @@ from bylaw.language.families import FamilyAtLevels
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy, compute_probabilities
 from bylaw.policy.recognition import Fingerprint, TableSum, hash_features
+from bylaw.reductions._observe import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
+from bylaw.reductions._shadow_prices import compute_prices, confirm_prices
 
 _TILE = 2**19  # values of features at a time
 _LISTED = 10  # rules in a warning

@@ -27,7 +27,7 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.fitting import certification as module
+from bylaw.reductions import _certify as module
 from helpers.scored import people
 
 FIT, FIT_Y, FIT_SEX = people(3000, 0)

@@ -21,16 +21,6 @@ from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats, Value
 from bylaw.data.evidence import Evidence, RowData
 from bylaw.errors import ConvergenceWarning
-from bylaw.fitting.objectives import (
-    ROUGHLY,
-    SETTLED,
-    VANISHES,
-    Solved,
-    WarmSolver,
-    expand_ratio,
-    find_ratio_or_rate,
-    minimize_objective,
-)
 from bylaw.formulation.linear_form import measure_wholes
 from bylaw.formulation.row_rates import measure_rate
 from bylaw.formulation.solution import FittedRate, RulePrice
@@ -40,6 +30,16 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.language.rates import precision
 from bylaw.policy.policy import Policy, compute_probabilities
+from bylaw.reductions._objectives import (
+    ROUGHLY,
+    SETTLED,
+    VANISHES,
+    Solved,
+    WarmSolver,
+    expand_ratio,
+    find_ratio_or_rate,
+    minimize_objective,
+)
 
 _STEPS = 30  # of the search for levels
 _GRID = np.linspace(-0.5, 0.5, 25)  # steps from a level that are tried first

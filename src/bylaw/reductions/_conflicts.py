@@ -17,15 +17,15 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.data.evidence import Evidence
-from bylaw.errors import RuleError
-from bylaw.fitting.bias_correction import FEW_ROWS, Correction
-from bylaw.fitting.notebook_views import format_diagnosis
+from bylaw.errors import InfeasibleRulesError, RuleError
 from bylaw.formulation.blocks import Block
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LevelSlopes, LinearForm, scale_rows
+from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Conditions, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
+from bylaw.reductions._observe import FEW_ROWS, Correction
 from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
 
 _LEVEL_PRECISION = 1e-4  # of the level that a ratio can reach
@@ -87,6 +87,8 @@ class Diagnosis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        from bylaw.fitting.notebook_views import format_diagnosis
+
         return format_diagnosis(self)
 
     def _lines(self) -> Iterator[str]:
@@ -346,7 +348,47 @@ class _ConflictAnalysis(ColumnGeneration):
         return max(self.solve(program, _settled).upper, 0.0)
 
 
-def merge_rows(correction: Correction) -> Dual:
+def find_conflict(
+    correction: Correction, costs: Mapping[Any, float] | None = None
+) -> InfeasibleRulesError | None:
+    """Return an error if no policy satisfies the rules as observed, or not even as predicted."""
+    problem, evidence, dual = correction.problem, correction.evidence, correction.dual
+    if dual.source is None:  # the proof takes all rows at once
+        slopes = _merge_slopes(correction)
+        diagnosis = examine(_merge_rows(correction), problem, evidence, costs=costs, slopes=slopes)
+        if not diagnosis.feasible:
+            few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
+            remark = f"These are the observed rates of the fitted rows{few}."
+            return InfeasibleRulesError(replace(diagnosis, observed=True, remark=remark))
+    solution = correction.run(dual, correction.begin)
+    if solution.status not in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
+        return None
+    diagnosis = diagnose_solution(problem, evidence, dual, solution, correction.tol, costs)
+    remark = (
+        "These are the rates that the probabilities predict, and no shift of them helps; as observed, a "
+        "somewhat smaller or larger change may do."
+    )
+    return None if diagnosis is None else InfeasibleRulesError(replace(diagnosis, remark=remark))
+
+
+def diagnose_solution(
+    problem: Problem,
+    evidence: Evidence,
+    dual: Dual,
+    solution: Solution,
+    tol: float,
+    costs: Mapping[Any, float] | None = None,
+) -> Diagnosis | None:
+    """Diagnose the rules of a solution that may prove a conflict; return None if there is none. The diagnosis
+    decides: a conflict that is no larger than rounding errors does not count."""
+    missed = -float(dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0)) > tol
+    if not (missed or solution.status is Status.INFEASIBLE):
+        return None
+    diagnosis = examine(dual, problem, evidence, costs=costs, multipliers=solution.multipliers)
+    return None if diagnosis.feasible else diagnosis
+
+
+def _merge_rows(correction: Correction) -> Dual:
     """Return the dual of the observed rules, for a proof that no policy satisfies them. Rows with equal
     features are decided alike, so they become one row with the mean of what was observed."""
     dual, exact = correction.dual, correction.exact & correction.affected
@@ -366,7 +408,7 @@ def merge_rows(correction: Correction) -> Dual:
     return Dual(merged, [block], dual.beta)
 
 
-def merge_slopes(correction: Correction) -> LevelSlopes:
+def _merge_slopes(correction: Correction) -> LevelSlopes:
     """Return how the rules on merged rows change with the levels of their ratios."""
     exact, form, seen = correction.exact & correction.affected, correction.dual.form, correction.rates.form
     predicted, observed = (LevelSlopes.of(one, form.scales) for one in (form, seen))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.fitting.bias_correction import CorrectedSolution, Correction
+from bylaw.reductions._observe import CorrectedSolution, Correction
 
 PROBED = (6.0, 4.0, 2.5, 1.5, 1.0, 0.5)  # margins in standard errors, from the widest on
 CLEAR = 1.0  # a rule that clear is expected to pass

@@ -21,7 +21,6 @@ from scipy import sparse, special
 from bylaw._base.typing import Floats
 from bylaw.data.evidence import Evidence
 from bylaw.data.outcomes import ObservedRows
-from bylaw.fitting.ratio_rules import RatioRules
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import LinearForm
 from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
@@ -29,6 +28,7 @@ from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
+from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.solvers.base import Callback
 from bylaw.solvers.label_items import find_separate_rules
 from bylaw.solvers.screening import screen_rows

@@ -33,12 +33,12 @@ from bylaw import (
     worst,
 )
 from bylaw.data.outcomes import observe
-from bylaw.fitting.hard_decisions import _HARDEST, _TIE, CONSTANT, Hardening, predict_excess
-from bylaw.fitting.price_search import PriceSearch
 from bylaw.formulation.blocks import make_blocks
 from bylaw.formulation.dual import Dual
 from bylaw.formulation.linear_form import compile_problem
 from bylaw.formulation.solution import Status
+from bylaw.reductions._deterministic import _HARDEST, _TIE, CONSTANT, Hardening, predict_excess
+from bylaw.reductions._price_search import PriceSearch
 from helpers.generated_rows import Rows
 from helpers.reference import error_loss, one_hot, parity, rejection
 

@@ -1,0 +1,22 @@
+"""Reductions of problems to simpler ones, in an ordered list, and what is known of their solutions."""
+
+from bylaw.reductions._conflicts import Diagnosis, examine, measure_slack
+from bylaw.reductions._fitter import REDUCTIONS, Fitter, Reduction, Task
+from bylaw.reductions._observe import FEW_ROWS
+from bylaw.reductions._policies import make_guarantee, warn_of_missed_rules, warn_of_small_groups
+from bylaw.reductions._vacuous_rules import mark_vacuous_rules
+
+__all__ = [
+    "FEW_ROWS",
+    "REDUCTIONS",
+    "Diagnosis",
+    "Fitter",
+    "Reduction",
+    "Task",
+    "examine",
+    "make_guarantee",
+    "mark_vacuous_rules",
+    "measure_slack",
+    "warn_of_missed_rules",
+    "warn_of_small_groups",
+]

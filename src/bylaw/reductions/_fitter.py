@@ -1,0 +1,366 @@
+"""How a problem on some rows becomes a policy: by a list of reductions.
+
+A reduction states to which tasks it applies. It asks the reductions after it for the policies of simpler
+tasks, and returns one of its own task. The last one solves a linear problem for predicted rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw.backends.databases import SurveyedTable
+from bylaw.backends.scan import SurveyedRows
+from bylaw.calibration.calibration import Calibrate, Calibration
+from bylaw.data.evidence import Evidence
+from bylaw.data.outcomes import HeldOut, ObservedRows, observe
+from bylaw.errors import InfeasibleRulesError, OptionError, Remedy, UncertifiedError
+from bylaw.formulation.dual import Dual
+from bylaw.formulation.free_options import check_options_cost
+from bylaw.formulation.linear_form import compile_problem
+from bylaw.formulation.rule_excesses import measure_excesses
+from bylaw.formulation.solution import Solution, Status
+from bylaw.language.expressions import LABEL
+from bylaw.language.problem import Problem
+from bylaw.language.worst import Objective
+from bylaw.policy.policy import Policy
+from bylaw.reductions._alike_actions import warn_of_alike_actions
+from bylaw.reductions._certify import certify
+from bylaw.reductions._conflicts import (
+    Diagnosis,
+    diagnose_solution,
+    examine,
+    find_conflict,
+    list_small_cells,
+    measure_slack,
+)
+from bylaw.reductions._deterministic import CONSTANT, harden, make_hard_policy
+from bylaw.reductions._duals import make_dual
+from bylaw.reductions._linearize import compares_quotients, needs_linearization, solve_linearized
+from bylaw.reductions._objectives import WarmSolver
+from bylaw.reductions._observe import RAREST, CorrectedSolution, Correction, Restate, as_stated
+from bylaw.reductions._policies import (
+    find_wholes,
+    list_missed,
+    make_corrected_policy,
+    make_policy,
+    warn_of_missed_rules,
+    warn_of_small_chance,
+)
+from bylaw.reductions._worst_group import GroupSearch, add_groups
+from bylaw.solvers.base import Callback, Solver, resolve_beta
+from bylaw.solvers.full_batch import FullBatch
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem to fit and, once it is compiled, its dual and multipliers to begin with, if there are any."""
+
+    problem: Problem
+    dual: Dual | None = None
+    begin: Floats | None = None
+
+    @property
+    def compiled(self) -> Dual:
+        """The dual of a compiled problem."""
+        assert self.dual is not None
+        return self.dual
+
+
+class Reduction(Protocol):
+    """A way to fit some tasks by fitting simpler ones."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        """Return whether this reduction is needed."""
+        ...
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        """Return the policy of a task. `rest` fits a task by the reductions after this one."""
+        ...
+
+
+class Calibrated:
+    """Probabilities that were calibrated: the map becomes a part of the policy."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        return fitter.calibration is not None
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        return replace(rest(task), calibration=fitter.calibration)
+
+
+class Linearized:
+    """An objective or rules that are not linear: a linear problem around its solution."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        return needs_linearization(task.problem)
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        warm = WarmSolver(fitter.evidence, FullBatch(), fitter.beta, fitter.tol)
+        return solve_linearized(task.problem, warm, lambda problem: rest(Task(problem)), fitter.observed)
+
+
+class WorstGroup:
+    """The rate of the worst group as the objective: weights of groups, for which a linear objective has the
+    same optimum."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        return task.problem.of_worst_group
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        search = GroupSearch(task.problem, fitter.evidence)
+        dual, found = search.find_weights(fitter)
+        linear, dual = search.apply(dual, found.weights)
+        policy = rest(Task(linear, dual, found.multipliers if dual.n_rules else None))
+        return add_groups(policy, search, found, fitter.outcome)
+
+
+class Compiled:
+    """A linear problem: its dual on the rows."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        return task.dual is None
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        return rest(Task(task.problem, *fitter.make_dual(task.problem)))
+
+
+class Certified:
+    """Rules that hold with high probability: the least cautious policy that held-out rows certify."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        return fitter.certifying is not None
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        assert fitter.certifying is not None
+        correction = fitter.correct(task.problem, task.compiled)
+        try:
+            return certify(correction, fitter.certifying, fitter.confidence, fitter.finish)
+        except UncertifiedError:
+            _raise_conflict(correction, correction.plain)
+            raise
+
+
+class Observed:
+    """Rules on labels or groups that were observed, or with margins."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        return bool(task.compiled.n_rules) and (fitter.observed is not None or bool(fitter.margin))
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        correction = fitter.correct(task.problem, task.compiled)
+        if correction.affected.any() or fitter.margin:
+            found = correction.fit(fitter.margin)
+            _raise_conflict(correction, found)
+            if fitter.margin == "auto":
+                warn_of_small_chance(correction, found)
+        else:  # no rule refers to what was observed
+            found = correction.describe(solve_predicted(replace(task, dual=correction.dual), fitter))
+        return make_corrected_policy(correction, fitter.finish(correction, found))
+
+
+class Deterministic:
+    """Decisions that are not drawn at random, for predicted rates."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        return not fitter.lottery
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        solution = solve_predicted(task, fitter)
+        return make_hard_policy(task.problem, fitter.evidence, task.compiled, solution, fitter.tol)
+
+
+class Predicted:
+    """A linear problem with rules on predicted rates: what is left in the end."""
+
+    def applies(self, task: Task, fitter: Fitter) -> bool:
+        return True
+
+    def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
+        return make_policy(task.problem, task.compiled, solve_predicted(task, fitter))
+
+
+REDUCTIONS: tuple[Reduction, ...] = (
+    Calibrated(),
+    Linearized(),
+    WorstGroup(),
+    Compiled(),
+    Certified(),
+    Observed(),
+    Deterministic(),
+    Predicted(),
+)
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """Rows, and the options with which problems on these rows become policies."""
+
+    evidence: Evidence
+    surveyed: SurveyedRows | SurveyedTable | None
+    observed: ObservedRows | None
+    calibrate: Calibrate
+    calibration: Calibration | None
+    solver: Solver
+    beta: float | Literal["auto", "paper"]
+    tol: float
+    margin: float | Literal["auto"]
+    certifying: HeldOut | None
+    confidence: float
+    lottery: bool
+    rng: np.random.Generator | None
+    callback: Callback | None
+
+    def fit(self, problem: Problem) -> Policy:
+        """Return the policy of least cost; raise if the rules conflict."""
+        if self.surveyed is not None:
+            _refuse_scanned_rows(problem)
+        policy = self._reduce(Task(problem), REDUCTIONS)
+        warn_of_alike_actions(policy, self.evidence)
+        if isinstance(self.surveyed, SurveyedTable):  # audits cannot recognize its rows
+            policy = replace(policy, card=replace(policy.card, source=self.surveyed.describe()))
+        return policy
+
+    def _reduce(self, task: Task, reductions: Sequence[Reduction]) -> Policy:
+        """Fit a task by the first of these reductions that applies, and those after it."""
+        place = next(i for i, reduction in enumerate(reductions) if reduction.applies(task, self))
+        return reductions[place].fit(task, self, partial(self._reduce, reductions=reductions[place + 1 :]))
+
+    @property
+    def outcome(self) -> ObservedRows:
+        """The rows as observed, as far as that is known."""
+        return observe(self.evidence, None, None) if self.observed is None else self.observed
+
+    def describe_options(self) -> dict[str, Any]:
+        """Return what a later report must know of how policies were chosen; it is saved with them."""
+        names = frozenset[str]() if self.observed is None else self.observed.observed
+        margin = self.margin if self.margin == "auto" else float(self.margin)
+        return {
+            "margin": margin,
+            "labels": LABEL in names,
+            "groups": sorted(names - {LABEL}),
+            "calibrate": self.calibrate,
+        }
+
+    def make_dual(
+        self, problem: Problem, sharpness: float = 1.0, stated: Objective | None = None
+    ) -> tuple[Dual, Floats | None]:
+        """Compile a linear problem on the rows.
+
+        Parameters
+        ----------
+        problem : Problem
+        sharpness : float
+            by which an automatic beta is multiplied.
+        stated : rate, optional
+            the objective as stated, for messages; by default that of the problem.
+
+        Returns
+        -------
+        Dual, and multipliers to begin with or None
+        """
+        form = compile_problem(problem, self.evidence, features=() if self.lottery else (CONSTANT,))
+        check_options_cost(stated or problem.minimize, form, self.evidence)
+        dual, near = make_dual(form, self.evidence, self.surveyed, self.beta)
+        if self.certifying and not dual.n_rules:
+            raise OptionError("there are no rules to certify; leave out guarantee and held_out")
+        beta = resolve_beta(self.beta, dual.n_rows, lambda: sharpness * self.solver.auto_beta(dual))
+        return dual.with_beta(beta), near
+
+    def diagnose(self, problem: Problem, costs: Mapping[Any, float] | None = None) -> Diagnosis:
+        """Return whether the rules of a problem with a linear objective can hold as observed. Where that is
+        not known, return by how much the policy that `fit` would return violates them."""
+        dual, _ = self.make_dual(problem)
+        correction = self.correct(problem, dual) if dual.n_rules else None
+        if correction is None or not correction.affected.any():
+            found = examine(dual, problem, self.evidence, costs=costs)
+            return replace(found, slack=measure_slack(dual)) if found.feasible else found
+        fitted = correction.fit(0.0)
+        healthy = Diagnosis(True, small_cells=list_small_cells(dual.form, self.evidence), observed=True)
+        if fitted.solution.status is not Status.MISSED:
+            return healthy
+        conflict = find_conflict(correction, costs)
+        return (
+            replace(healthy, missed=list_missed(correction, fitted))
+            if conflict is None
+            else conflict.diagnosis
+        )
+
+    def correct(self, problem: Problem, dual: Dual, spared: int = 0) -> Correction:
+        """Return the problem as one on observed rates. The last `spared` rules compare groups for the
+        objective."""
+        return Correction.prepare(
+            problem,
+            self.evidence,
+            dual,
+            self.outcome,
+            tol=self.tol,
+            rng=self.rng,
+            callback=self.callback,
+            run=self.run,
+            polish=not isinstance(self.solver, FullBatch),
+            spared=spared,
+        )
+
+    def finish(
+        self, correction: Correction, found: CorrectedSolution, restate: Restate = as_stated
+    ) -> CorrectedSolution:
+        """Return a solution in terms of the rules as stated, with deterministic decisions if they are
+        wanted."""
+        return restate(found) if self.lottery else harden(correction, found, restate)
+
+    def run(self, dual: Dual, begin: Floats | None = None, tol: float | None = None) -> Solution:
+        """Solve a dual."""
+        precision = self.tol if tol is None else tol
+        return self.solver(dual, tol=precision, start=begin, rng=self.rng, callback=self.callback)
+
+
+def solve_predicted(task: Task, fitter: Fitter) -> Solution:
+    """Solve a compiled problem for predicted rates; raise if the rules conflict, and warn if the solution is
+    not precise enough. The rates are measured unless the solver is `FullBatch`, whose account is trusted."""
+    dual, tol = task.compiled, fitter.tol
+    solution = _sharpen(dual, fitter.run(dual, task.begin), fitter)
+    if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
+        diagnosis = diagnose_solution(task.problem, fitter.evidence, dual, solution, tol)
+        if diagnosis is not None:
+            raise InfeasibleRulesError(diagnosis)
+    converged = solution.status is Status.CONVERGED
+    if converged and isinstance(fitter.solver, FullBatch):
+        return solution
+    if not converged or dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0) < -tol:
+        excesses = measure_excesses(dual, solution.multipliers)
+        warn_of_missed_rules(dual.form, solution, excesses, tol)
+    return solution
+
+
+def _sharpen(dual: Dual, solution: Solution, fitter: Fitter) -> Solution:
+    """Solve more precisely, so that quotients hold to the tolerance and not only what they are multiplied out
+    to."""
+    wholes = find_wholes(dual, solution)
+    least = float(wholes[wholes > RAREST].min(initial=1.0))
+    if least >= 1 or solution.status is not Status.CONVERGED:
+        return solution
+    sharper = fitter.run(dual, solution.multipliers, fitter.tol * least)
+    return sharper if sharper.status is Status.CONVERGED else solution
+
+
+def _raise_conflict(correction: Correction, found: CorrectedSolution) -> None:
+    """Raise if the rules are violated because they conflict."""
+    if found.solution.status is Status.MISSED and (conflict := find_conflict(correction)):
+        raise conflict
+
+
+def _refuse_scanned_rows(problem: Problem) -> None:
+    """Raise if a problem takes many passes over rows that are not in memory."""
+    if problem.of_worst_group or needs_linearization(problem):
+        linear = problem.minimize.is_linear and not problem.of_worst_group
+        rule = next(filter(compares_quotients, problem.rules), None)
+        what = str(rule) if linear else f"minimize={problem.minimize}"
+        raise OptionError(
+            f"{what} needs all rows in memory, over which it takes many passes", Remedy("read_all_rows")
+        )
