@@ -166,8 +166,8 @@ lowest: pyproject.toml
 	$(LOWEST)/bin/pip install --quiet --constraint $(LOWEST)/constraints.txt --editable '.[all,polars]' \
 	  duckdb pytest pytest-xdist hypothesis
 	$(LOWEST)/bin/pytest -n auto -m "not slow and not experiment" -W default $(LOWEST_TESTS)
-LOWEST_TESTS := tests/_base tests/language tests/data tests/calibration tests/formulation tests/solvers tests/policy \
-  tests/auditing tests/monitoring tests/fitting tests/estimators tests/cli
+LOWEST_TESTS := tests/_base tests/language tests/rows tests/calibration tests/program tests/solvers tests/policy \
+  tests/testing tests/reductions tests/fitting tests/estimators tests/cli
 
 docs: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build

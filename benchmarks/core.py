@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from bylaw import Evidence, Problem, demographic_parity, equalized_odds, error, solve
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import exact_policy
 

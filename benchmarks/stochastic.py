@@ -14,9 +14,9 @@ import numpy as np
 
 from bylaw import Problem, demographic_parity, error
 from bylaw._base.typing import Floats
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import SGD3
 from bylaw.solvers.acsa import AcceleratedState, Plan
 from bylaw.solvers.oracle import SampledRows

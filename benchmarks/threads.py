@@ -17,11 +17,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded
 
 import numpy as np
 
-from bylaw.formulation import blocks
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.formulation.passes import Tally, TallyPass
+from bylaw.program import blocks
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
+from bylaw.program.passes import Tally, TallyPass
 from core import BETA, PARITY, evidence_of, scores, seconds, show
 
 RESULTS = Path(__file__).parent / "results" / "threads.md"

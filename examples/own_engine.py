@@ -12,8 +12,8 @@ import pandas
 import pyarrow.parquet
 
 from bylaw import Columns, Problem, demographic_parity, error, rejected, solve
-from bylaw.backends.engine import Engine
-from bylaw.backends.scan import Scan
+from bylaw.engines.engine import Engine
+from bylaw.engines.scan import Scan
 
 
 def run_on_file(task, partition, path, columns):

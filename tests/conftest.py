@@ -54,7 +54,7 @@ class ModuleScheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid):
         module, _, test = nodeid.partition("::")
         engine = next((name for name in ("spark", "dask") if name in test), None)
-        return engine if engine and module.startswith("tests/backends/") else module
+        return engine if engine and module.startswith("tests/engines/") else module
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -29,7 +29,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.data.outcomes import observe
+from bylaw.rows.outcomes import observe
 
 HERE = Path(__file__).parent
 

@@ -21,8 +21,8 @@ from experiments.certificates.validity import population
 from experiments.data import save
 
 from bylaw import Evidence, GuaranteeWarning, Policy, Problem, audit, error, rejected, solve
-from bylaw.data.outcomes import observe
 from bylaw.policy.provenance import Card
+from bylaw.rows.outcomes import observe
 
 HERE = Path(__file__).parent
 LOOKS, ORDERS = 10, 20

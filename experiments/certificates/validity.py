@@ -30,8 +30,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.language.expressions import Rate
+from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing import HeldOutSample, HypothesisTest
 from bylaw.testing._hypotheses import Hypothesis
 

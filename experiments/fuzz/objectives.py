@@ -31,9 +31,9 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.formulation.row_rates import compute_row_rates
 from bylaw.language.expressions import Rate
 from bylaw.language.worst import OVERALL, Worst
+from bylaw.program.row_rates import compute_row_rates
 from bylaw.reductions._linearize import needs_linearization
 
 GROUPS = ("known", "hidden", "label", ("known", "label"), ("hidden", "label"))

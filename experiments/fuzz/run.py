@@ -53,10 +53,10 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
 from bylaw.language.expressions import Rate
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.reductions._linearize import compares_quotients, needs_linearization
 from bylaw.reductions._objectives import expand_ratio
 from bylaw.solvers.linear_program import exact_policy

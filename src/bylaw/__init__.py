@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bylaw._base.show_versions import show_versions
-    from bylaw.backends.scan import Scan, scan
-    from bylaw.data.columns import Columns
-    from bylaw.data.evidence import Evidence
-    from bylaw.data.outcomes import HeldOut
+    from bylaw.engines.scan import Scan, scan
     from bylaw.errors import (
         BylawError,
         ConvergenceWarning,
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from bylaw.fitting.sensitivity import Sensitivity, sensitivity
     from bylaw.fitting.solve import solve
     from bylaw.fitting.stream import Stream
-    from bylaw.formulation.solution import Certificate, Guarantee, Solution, Status, Step
     from bylaw.language.families import (
         coverage_parity,
         demographic_parity,
@@ -64,7 +60,11 @@ if TYPE_CHECKING:
     from bylaw.language.worst import worst
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
+    from bylaw.program.solution import Certificate, Guarantee, Solution, Status, Step
     from bylaw.reductions import Diagnosis
+    from bylaw.rows.columns import Columns
+    from bylaw.rows.evidence import Evidence
+    from bylaw.rows.outcomes import HeldOut
     from bylaw.testing import Audit, Monitor, RuleAudit, RuleWatch, Verdict, Watch, audit
 
 __version__ = "0.2.0"
@@ -141,10 +141,10 @@ __all__ = [
 
 _MODULES = {
     "bylaw._base.show_versions": "show_versions",
-    "bylaw.backends.scan": "Scan scan",
-    "bylaw.data.columns": "Columns",
-    "bylaw.data.evidence": "Evidence",
-    "bylaw.data.outcomes": "HeldOut",
+    "bylaw.engines.scan": "Scan scan",
+    "bylaw.rows.columns": "Columns",
+    "bylaw.rows.evidence": "Evidence",
+    "bylaw.rows.outcomes": "HeldOut",
     "bylaw.errors": (
         "BylawError ConvergenceWarning EvidenceError GuaranteeWarning InfeasibleRulesError "
         "OptionError PolicyFileError RuleError RuleSyntaxError UncertifiedError"
@@ -157,7 +157,7 @@ _MODULES = {
     "bylaw.fitting.sensitivity": "Sensitivity sensitivity",
     "bylaw.fitting.solve": "solve",
     "bylaw.fitting.stream": "Stream",
-    "bylaw.formulation.solution": "Certificate Guarantee Solution Status Step",
+    "bylaw.program.solution": "Certificate Guarantee Solution Status Step",
     "bylaw.language.families": (
         "coverage_parity demographic_parity disparate_impact equal_opportunity equalized_odds "
         "error_parity predictive_parity rejection_parity"

@@ -19,8 +19,8 @@ from bylaw.calibration.calibration import (
     fit_calibration,
 )
 from bylaw.calibration.maps import CalibrationMap
-from bylaw.data.groups import GroupProbabilities
-from bylaw.formulation.linear_form import Attribute
+from bylaw.program.linear_form import Attribute
+from bylaw.rows.groups import GroupProbabilities
 
 N = 6000
 

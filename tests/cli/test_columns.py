@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Columns, Evidence, Policy, Problem, solve
-from bylaw.data.table_files import TableFile, open_writer
+from bylaw.rows.table_files import TableFile, open_writer
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ import pytest
 
 from bylaw import Columns, Evidence, Policy, Problem, explain, rejected, solve
 from bylaw.cli.commands import demo
-from bylaw.data.table_files import TableFile, open_writer
 from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.expressions import DEFINITIONS
 from bylaw.language.parser import list_words
+from bylaw.rows.table_files import TableFile, open_writer
 
 
 def evidence(path):

@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.backends import scan
+from bylaw.engines import scan
 
 FIT = ("--rules", "rules.toml", "-o", "many.json")
 
@@ -228,8 +228,8 @@ def test_bars_of_passes(monkeypatch):
 
     from rich.console import Console
 
-    from bylaw.backends.engine import Progress
     from bylaw.cli import console
+    from bylaw.engines.engine import Progress
 
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=120)

@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.data.table_files import write_table
+from bylaw.rows.table_files import write_table
 from bylaw.studio.server import StudioServer
 
 RULE = ["--rule", "error() <= 0.25", "--minimize", "rejected()"]

@@ -13,8 +13,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.data.table_files import TableFile
 from bylaw.errors import EvidenceError
+from bylaw.rows.table_files import TableFile
 
 RULE = ("--rule", "rejected() <= 0.1")
 

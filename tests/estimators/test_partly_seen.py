@@ -13,10 +13,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from bylaw import ConstrainedClassifier, EvidenceError, OptionError, equalized_odds, error, rejected
-from bylaw.data.outcomes import observe
 from bylaw.estimators.cross_fitting import make_splits
 from bylaw.estimators.training import Training
 from bylaw.estimators.unlabelled_rows import stack_rows
+from bylaw.rows.outcomes import observe
 from helpers.people import GROUPS, PARITY, SEX, X, Y, classifier, unaware
 
 SHOWN = np.random.default_rng(8).random(len(X)) < 0.4

@@ -16,9 +16,9 @@ from experiments.fuzz.labelled import FAILED, is_reported, judge, random_labelle
 from experiments.fuzz.run import run
 
 from bylaw import error
-from bylaw.data.outcomes import observe
 from bylaw.errors import EvidenceError, RuleError
-from bylaw.formulation.row_rates import measure_rate
+from bylaw.program.row_rates import measure_rate
+from bylaw.rows.outcomes import observe
 
 
 def compile_random(seed):

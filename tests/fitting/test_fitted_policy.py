@@ -26,9 +26,9 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from helpers.generated_rows import Rows
 
 N = 500

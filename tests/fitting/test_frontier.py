@@ -29,10 +29,10 @@ from bylaw import (
 )
 from bylaw.fitting.frontier import frontier
 from bylaw.fitting.levels import find_lever, make_path
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.formulation.passes import TallyPass
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
+from bylaw.program.passes import TallyPass
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.screening import Metric, Screen, ScreenPass

@@ -28,9 +28,9 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.solvers.linear_program import exact_policy
 from bylaw.testing import Verdict
 

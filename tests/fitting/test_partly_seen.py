@@ -16,7 +16,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.data.outcomes import observe
+from bylaw.rows.outcomes import observe
 from helpers.scored import people
 
 CLOSE = 2e-3

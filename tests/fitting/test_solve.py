@@ -31,8 +31,8 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.formulation import observed_rates, row_rates
-from bylaw.formulation.solution import Solution
+from bylaw.program import observed_rates, row_rates
+from bylaw.program.solution import Solution
 from bylaw.reductions import _fitter as fitter
 from bylaw.solvers import SGD3, Stochastic
 from bylaw.solvers.full_batch import FullBatch

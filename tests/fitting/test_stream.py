@@ -28,7 +28,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, StochasticNewton
 from bylaw.solvers.stochastic_newton import TILE_ROWS
 from helpers.generated_rows import Rows
@@ -83,9 +83,9 @@ def test_a_saved_stream_goes_on_bit_for_bit(optimizer, tmp_path):
 @MAY_MISS
 def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     """The same steps as a walk over the compiled rows, weighted, with sigma^2 of all of them."""
-    from bylaw.formulation.blocks import make_blocks
-    from bylaw.formulation.dual import Dual
-    from bylaw.formulation.linear_form import compile_problem
+    from bylaw.program.blocks import make_blocks
+    from bylaw.program.dual import Dual
+    from bylaw.program.linear_form import compile_problem
     from bylaw.solvers.oracle import SampledRows as Steps
 
     evidence = ROWS.evidence(weights=WEIGHTS)

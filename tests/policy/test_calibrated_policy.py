@@ -27,8 +27,8 @@ from bylaw import (
     solve,
 )
 from bylaw.calibration.calibration import CalibratedEvidence, fit_calibration
-from bylaw.data.outcomes import observe
 from bylaw.policy.serialization import to_dict
+from bylaw.rows.outcomes import observe
 
 PARITY = Problem(error(), [demographic_parity("sex", tol=0.05)])
 

@@ -32,13 +32,13 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.data.outcomes import observe
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.formulation.solution import Status
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
+from bylaw.program.solution import Status
 from bylaw.reductions._deterministic import _HARDEST, _TIE, CONSTANT, Hardening, predict_excess
 from bylaw.reductions._price_search import PriceSearch
+from bylaw.rows.outcomes import observe
 from helpers.generated_rows import Rows
 from helpers.reference import error_loss, one_hot, parity, rejection
 

@@ -24,10 +24,10 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.data.outcomes import observe
 from bylaw.reductions._linearize import linearize
 from bylaw.reductions._objectives import WarmSolver
 from bylaw.report import report
+from bylaw.rows.outcomes import observe
 from bylaw.solvers.full_batch import FullBatch
 
 

@@ -19,12 +19,12 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.data.outcomes import observe
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.reductions._observe import Correction
 from bylaw.reductions._ratio_rules import RatioRules
+from bylaw.rows.outcomes import observe
 from bylaw.solvers.full_batch import FullBatch
 from helpers.scored import people
 

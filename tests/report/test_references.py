@@ -14,8 +14,8 @@ import pytest
 
 from bylaw import Evidence, HeldOut, Problem, audit, demographic_parity, error, explain, rejected, solve
 from bylaw.fitting.solve import solve_without_rules
-from bylaw.formulation.row_rates import list_free_options
 from bylaw.language.action_space import OptionSpace
+from bylaw.program.row_rates import list_free_options
 from bylaw.report import report
 from bylaw.report.number_format import format_percent, round_number
 from bylaw.studio.session import Session

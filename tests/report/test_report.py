@@ -32,13 +32,13 @@ from bylaw import (
     solve,
 )
 from bylaw._base.scales import Scale
-from bylaw.data.outcomes import observe
 from bylaw.report import report
 from bylaw.report.bounded_rates import bound_rates
 from bylaw.report.cost_curves import trace_curves
 from bylaw.report.number_format import format_count, format_percent, format_points
 from bylaw.report.rows import make_report_rows
 from bylaw.report.sections.watch import _draw_evidence
+from bylaw.rows.outcomes import observe
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.testing._watched_rule import Point
 from helpers.reported import (

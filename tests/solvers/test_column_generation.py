@@ -9,9 +9,9 @@ import pytest
 from scipy import sparse
 
 from bylaw import Problem, demographic_parity, error, rejected
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.solvers.column_generation import GAP, ColumnGeneration, MixtureProgram
 from bylaw.solvers.linear_program import exact_policy
 from helpers.generated_rows import Rows

@@ -9,8 +9,8 @@ from scipy.linalg import block_diag, cholesky, solve_triangular
 from scipy.optimize import nnls
 
 from bylaw import Evidence, Problem, demographic_parity, error, selected, solve
-from bylaw.formulation.dual import Hessian
-from bylaw.formulation.solution import Status
+from bylaw.program.dual import Hessian
+from bylaw.program.solution import Status
 from bylaw.solvers import full_batch
 from bylaw.solvers.full_batch import minimize_quadratic
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, rejected, size
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.formulation.passes import sum_blocks
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
+from bylaw.program.passes import sum_blocks
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.screening import Metric, Screen, ScreenPass
 from helpers.generated_rows import Rows

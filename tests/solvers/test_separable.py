@@ -9,11 +9,11 @@ import pytest
 from scipy import optimize, sparse
 
 from bylaw import Evidence, Problem, Status, miscoverage, selected, size, solve
-from bylaw.data.outcomes import observe
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.formulation.observed_rates import attach_observed, compile_observed
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
+from bylaw.program.observed_rates import attach_observed, compile_observed
+from bylaw.rows.outcomes import observe
 from bylaw.solvers import full_batch, label_items, separable
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch

@@ -29,9 +29,9 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual, Hessian
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual, Hessian
+from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import full_batch, linear_program
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch, _factor_lifted, _stages, first_damping, minimize_quadratic

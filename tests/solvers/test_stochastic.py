@@ -28,9 +28,9 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.formulation.blocks import Block, make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import Block, make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic, StochasticNewton
 from bylaw.solvers.acsa import AcceleratedState, Plan
 from bylaw.solvers.oracle import Oracle, kernels

@@ -18,9 +18,9 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.formulation.blocks import Block, make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
+from bylaw.program.blocks import Block, make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import FullBatch, StochasticNewton, stochastic_newton
 from bylaw.solvers.oracle import SampledRows
 from bylaw.solvers.stochastic_newton import TILE_ROWS

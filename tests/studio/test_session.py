@@ -12,11 +12,11 @@ import pytest
 from bylaw import Evidence, Problem, frontier, solve
 from bylaw._base.interruption import checkpoint
 from bylaw.cli.rules_file import RulesFile
-from bylaw.data.columns import Columns
-from bylaw.data.outcomes import observe
 from bylaw.errors import GuaranteeWarning, OptionError
 from bylaw.language.parser import parse
 from bylaw.policy.policy import Policy
+from bylaw.rows.columns import Columns
+from bylaw.rows.outcomes import observe
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import session as session_module
 from bylaw.studio.jobs import CancelledError, Job

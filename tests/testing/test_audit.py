@@ -30,9 +30,9 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.data.outcomes import observe
 from bylaw.errors import Remedy
 from bylaw.language.parser import parse
+from bylaw.rows.outcomes import observe
 from bylaw.testing import HeldOutSample, HypothesisTest
 from bylaw.testing._hypotheses import Hypothesis
 from bylaw.testing._samples import Sample

@@ -20,9 +20,9 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.data.outcomes import observe
 from bylaw.errors import Remedy
 from bylaw.report import report
+from bylaw.rows.outcomes import observe
 from bylaw.testing import compare_costs, is_observed
 
 LIMITS = {"wrong": (0.0, 1.0)}

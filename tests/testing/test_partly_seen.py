@@ -22,8 +22,8 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.data.outcomes import observe
 from bylaw.report import report
+from bylaw.rows.outcomes import observe
 from bylaw.testing import bin_confidence, compute_reliability
 from helpers.scored import people
 

@@ -14,11 +14,11 @@ from bylaw._base.validation import check_choice
 from bylaw._base.visible_text import make_visible
 from bylaw.calibration.maps import METHODS, CalibrationMap
 from bylaw.calibration.selection import Codes, Selected, select_maps
-from bylaw.data.evidence import Evidence
-from bylaw.data.groups import GroupProbabilities, KnownGroup, Part
-from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import LABEL
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.groups import GroupProbabilities, KnownGroup, Part
+from bylaw.rows.outcomes import HeldOut, ObservedRows, observe
 
 Calibrate = Literal["auto", "none", "temperature", "vector", "isotonic", "dirichlet"]
 CHOICES: tuple[str, ...] = ("auto", "none", *METHODS)

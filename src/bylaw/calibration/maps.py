@@ -19,7 +19,7 @@ import numpy as np
 
 from bylaw._base.json_reader import BadValueError, Node
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import own
+from bylaw.rows.arrays import own
 
 Method = Literal["temperature", "vector", "dirichlet", "isotonic"]
 METHODS: tuple[Method, ...] = ("temperature", "vector", "isotonic", "dirichlet")

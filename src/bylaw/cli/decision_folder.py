@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from bylaw._base.json_reader import Node, read_json, write_json
 from bylaw.cli.console import warn
 from bylaw.cli.decisions import Decider, write_decisions
-from bylaw.data.table_files import (
+from bylaw.errors import OptionError, PolicyFileError
+from bylaw.rows.table_files import (
     FileState,
     TableFile,
     find_files,
@@ -26,7 +27,6 @@ from bylaw.data.table_files import (
     look_at,
     would_read,
 )
-from bylaw.errors import OptionError, PolicyFileError
 
 LIST = "_bylaw.json"  # which no reader of tables takes for one of them
 _FORMAT, _VERSION = "bylaw-decisions", 1

@@ -17,16 +17,16 @@ from pyarrow import types
 
 from bylaw._base.typing import Value
 from bylaw.cli.inputs import Previous, list_group_values
-from bylaw.data import table_files
-from bylaw.data.arrays import as_vector
-from bylaw.data.background_io import read_ahead, write_behind
-from bylaw.data.columns import Columns
-from bylaw.data.table_files import TableFile, check_unchanged, look_at, open_columns
-from bylaw.data.text_values import match_value
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
 from bylaw.policy.row_maps import as_one_type
 from bylaw.policy.sampling import hash_ids
+from bylaw.rows import table_files
+from bylaw.rows.arrays import as_vector
+from bylaw.rows.background_io import read_ahead, write_behind
+from bylaw.rows.columns import Columns
+from bylaw.rows.table_files import TableFile, check_unchanged, look_at, open_columns
+from bylaw.rows.text_values import match_value
 
 _BETWEEN = ";"  # labels of a set, where a table has no lists
 MAX_KEYS = 2**25  # hashes of ids in memory at once: a quarter of a gigabyte, and as much to sort them

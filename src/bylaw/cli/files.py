@@ -50,7 +50,7 @@ def open_tables(
     **others : Path
         its other tables, by the names of their options.
     """
-    from bylaw.data.table_files import read_with_delimiter
+    from bylaw.rows.table_files import read_with_delimiter
 
     format_, tables = context.params.get("format_"), {"the table": table}
     tables |= {f"--{name.replace('_', '-')}": path for name, path in others.items()}
@@ -94,7 +94,7 @@ def check_outputs(
     as_json : bool
         whether standard output has JSON.
     """
-    from bylaw.data.table_files import is_many, would_read
+    from bylaw.rows.table_files import is_many, would_read
 
     if as_json and output == STREAM:
         raise OptionError("--json and -o - would both write to standard output; choose one")

@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bylaw._base.validation import check_number
-from bylaw.backends import scan
-from bylaw.backends.files import TableFiles
 from bylaw.cli.console import remark, show_passes
 from bylaw.cli.options import parse_pairs
-from bylaw.data.arrays import as_partial_vector
-from bylaw.data.column_roles import order_columns
-from bylaw.data.columns import Columns
-from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import KNOWN, HeldOut, observe
-from bylaw.data.table_files import TableFile, detect_format, name_table, open_columns
+from bylaw.engines import scan
+from bylaw.engines.files import TableFiles
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting.solve import solve_without_rules
 from bylaw.language.expressions import CHANGED
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.rows.arrays import as_partial_vector
+from bylaw.rows.column_roles import order_columns
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import KNOWN, HeldOut, observe
+from bylaw.rows.table_files import TableFile, detect_format, name_table, open_columns
 from bylaw.testing import Costs, compare_costs, compare_scanned_costs, is_observed, measure_referred
 
 SAMPLE_ROWS = 1_000_000  # of a report on rows that are scanned

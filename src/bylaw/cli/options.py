@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bylaw.cli.console import warn
-from bylaw.data.text_values import parse_values
 from bylaw.errors import OptionError
+from bylaw.rows.text_values import parse_values
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import Reading

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bylaw._base.validation import check_choice, check_margin, check_positive
-from bylaw.data.column_roles import ROLES
 from bylaw.errors import OptionError, RuleError, RuleSyntaxError
 from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
+from bylaw.rows.column_roles import ROLES
 
 SOLVING = ("solver", "beta", "tol", "margin", "calibrate", "lottery")
 _TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")

@@ -10,15 +10,15 @@ from typing import Any
 from bylaw.cli.console import remark
 from bylaw.cli.inputs import Previous
 from bylaw.cli.rules_file import RulesFile
-from bylaw.data.column_roles import OBVIOUS_LABELS, as_mapping, find_columns
-from bylaw.data.columns import Columns
-from bylaw.data.table_files import TableFile, name_table
-from bylaw.data.text_values import match_value
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting.refit import counts_changes
 from bylaw.language.expressions import CHANGED, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.rows.column_roles import OBVIOUS_LABELS, as_mapping, find_columns
+from bylaw.rows.columns import Columns
+from bylaw.rows.table_files import TableFile, name_table
+from bylaw.rows.text_values import match_value
 
 MAX_CLASSES = 20  # that are read of a column of labels which should have two
 

@@ -30,10 +30,6 @@ from bylaw._base.validation import (
 )
 from bylaw.calibration.calibration import CHOICES
 from bylaw.calibration.maps import METHODS
-from bylaw.data.arrays import check_alignment
-from bylaw.data.evidence import Evidence
-from bylaw.data.groups import PartlyKnownGroup
-from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.errors import BylawError, EvidenceError, GuaranteeWarning, OptionError
 from bylaw.estimators.available_methods import available_for
 from bylaw.estimators.cross_fitting import ensure_probabilities, is_fraction, is_frozen, split_held_out
@@ -62,14 +58,18 @@ from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
 from bylaw.estimators.violations import Violations
 from bylaw.fitting.frontier import Frontier, Progress, frontier
 from bylaw.fitting.solve import as_solver, fit_problem, make_fitter
-from bylaw.formulation.linear_form import admit_values
-from bylaw.formulation.row_rates import has_rows
 from bylaw.language.expressions import LABEL, Rate, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
+from bylaw.program.linear_form import admit_values
+from bylaw.program.row_rates import has_rows
 from bylaw.reductions import FEW_ROWS
+from bylaw.rows.arrays import check_alignment
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.groups import PartlyKnownGroup
+from bylaw.rows.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.testing import Audit, audit
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, _num_samples, check_is_fitted, column_or_1d
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.arrays import (
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.estimators.cross_fitting import is_frozen
+from bylaw.rows.arrays import (
     as_columns,
     as_numbers,
     as_partial_vector,
@@ -21,10 +23,8 @@ from bylaw.data.arrays import (
     is_frame,
     select_columns,
 )
-from bylaw.data.evidence import REJECTED
-from bylaw.data.groups import KnownGroup, PartlyKnownGroup, check_group_sizes, factorize
-from bylaw.errors import EvidenceError, OptionError
-from bylaw.estimators.cross_fitting import is_frozen
+from bylaw.rows.evidence import REJECTED
+from bylaw.rows.groups import KnownGroup, PartlyKnownGroup, check_group_sizes, factorize
 
 
 def check_row_count(column: NDArray[Any], X: Any, what: str) -> None:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.groups import KnownGroup
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.estimators.cross_fitting import ensure_probabilities, is_frozen
 from bylaw.estimators.joint import JointClassifier, expand_cells
-from bylaw.formulation.linear_form import admit_values
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
+from bylaw.program.linear_form import admit_values
+from bylaw.rows.groups import KnownGroup
 
 Names = tuple[str, ...]  # attributes that are modelled together
 

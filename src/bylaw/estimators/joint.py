@@ -10,10 +10,10 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import as_columns, as_vector, check_alignment, is_frame
-from bylaw.data.groups import factorize
 from bylaw.errors import EvidenceError
 from bylaw.estimators.cross_fitting import clone_unfitted, ensure_probabilities
+from bylaw.rows.arrays import as_columns, as_vector, check_alignment, is_frame
+from bylaw.rows.groups import factorize
 
 
 class JointClassifier(MetaEstimatorMixin, BaseEstimator):

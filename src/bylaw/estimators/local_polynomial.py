@@ -22,8 +22,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_choice, check_positive, check_whole
-from bylaw.data.arrays import check_alignment
 from bylaw.errors import EvidenceError, OptionError
+from bylaw.rows.arrays import check_alignment
 
 # Kernels of the distance in bandwidths, and where they end.
 KERNELS: Mapping[str, tuple[Callable[[Floats], Floats], float]] = {

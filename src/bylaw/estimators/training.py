@@ -13,9 +13,6 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence
-from bylaw.data.groups import KnownGroup, PartlyKnownGroup
-from bylaw.data.outcomes import HeldOut, Mask
 from bylaw.errors import OptionError
 from bylaw.estimators.cross_fitting import (
     RowIndices,
@@ -30,6 +27,9 @@ from bylaw.estimators.score_calibration import Calibration, calibrate
 from bylaw.language.expressions import LABEL
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import Fingerprints, hash_evidence
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.groups import KnownGroup, PartlyKnownGroup
+from bylaw.rows.outcomes import HeldOut, Mask
 
 Params = Mapping[str, Any]
 

@@ -13,12 +13,12 @@ from scipy import sparse
 from sklearn.utils.validation import _is_arraylike, _num_samples
 
 from bylaw._base.typing import Floats
-from bylaw.data.groups import KnownGroup, PartlyKnownGroup, concatenate_groups
-from bylaw.data.outcomes import Mask
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.estimators.fit_inputs import read_partial_groups, read_references
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
+from bylaw.rows.groups import KnownGroup, PartlyKnownGroup, concatenate_groups
+from bylaw.rows.outcomes import Mask
 
 _APPEND = "append the rows to X instead, with missing labels in y"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bylaw._base.notebook import COLOURS, Cell, draw_bar, make_card, make_code, make_table
-from bylaw.data.arrays import make_frame
+from bylaw.rows.arrays import make_frame
 
 
 class StatementViolation(NamedTuple):

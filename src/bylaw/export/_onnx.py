@@ -15,8 +15,8 @@ import numpy as np
 from bylaw._base.atomic_files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.errors import OptionError, install_extra
-from bylaw.formulation.layout import ReferenceForm, default_columns
 from bylaw.policy.policy import Policy
+from bylaw.program.layout import ReferenceForm, default_columns
 from bylaw.scoring import Cell, Features, Vector, compute_probabilities, describe_policy
 
 OPSET = 13  # of the standard operators, of 2020

@@ -8,10 +8,10 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 from bylaw._base.typing import Value
-from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
-from bylaw.formulation.layout import default_columns, get_column, is_complement
 from bylaw.policy.policy import Policy
+from bylaw.program.layout import default_columns, get_column, is_complement
+from bylaw.rows.columns import Columns
 from bylaw.scoring import (
     Cell,
     Features,

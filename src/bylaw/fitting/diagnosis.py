@@ -7,16 +7,16 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from bylaw.backends.scan import Scan
-from bylaw.data.evidence import Evidence, as_evidence
+from bylaw.engines.scan import Scan
 from bylaw.errors import OptionError
 from bylaw.fitting.solve import make_fitter
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import compile_problem
 from bylaw.language.problem import Problem
 from bylaw.language.rates import selected
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import compile_problem
 from bylaw.reductions import Diagnosis, examine, measure_slack
+from bylaw.rows.evidence import Evidence, as_evidence
 
 
 def diagnose(

@@ -10,17 +10,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.backends.scan import Scan
 from bylaw.calibration.calibration import Calibrate
-from bylaw.data.arrays import as_numbers, make_frame
-from bylaw.data.evidence import Evidence
+from bylaw.engines.scan import Scan
 from bylaw.errors import OptionError
 from bylaw.fitting.levels import Lever, Point, at_levels, find_lever, make_path
 from bylaw.fitting.notebook_views import format_frontier
-from bylaw.formulation.solution import Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.program.solution import Status
+from bylaw.rows.arrays import as_numbers, make_frame
+from bylaw.rows.evidence import Evidence
 from bylaw.solvers.base import Solver
 
 _SHOWN = 5  # points at either end of a printed frontier

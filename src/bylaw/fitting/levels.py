@@ -15,18 +15,18 @@ from typing import Any, Literal
 
 from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Value
-from bylaw.backends.scan import Scan, read_rows
 from bylaw.calibration.calibration import Calibrate
-from bylaw.data.evidence import Evidence
+from bylaw.engines.scan import Scan, read_rows
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError, OptionError
 from bylaw.fitting.solve import make_fitter, refuse_columns
-from bylaw.formulation.solution import Status
 from bylaw.language.expressions import Rate
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
+from bylaw.program.solution import Status
 from bylaw.reductions import Fitter
+from bylaw.rows.evidence import Evidence
 from bylaw.solvers.base import Solver
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.warm_full_batch import WarmFullBatch

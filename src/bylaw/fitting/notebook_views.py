@@ -1,21 +1,19 @@
-"""Frontiers, sensitivities and diagnoses as HTML for a notebook."""
+"""Frontiers and sensitivities as HTML for a notebook."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bylaw._base.markup import Html
-from bylaw._base.notebook import Cell, draw_bar, fold, make_card, make_code, make_status, make_table
+from bylaw._base.notebook import Cell, draw_bar, fold, make_card, make_code, make_table
 from bylaw._base.notebook_charts import draw_curve, draw_grid
 
 if TYPE_CHECKING:
     from bylaw.fitting.frontier import Frontier
     from bylaw.fitting.sensitivity import Sensitivity
-    from bylaw.reductions import Diagnosis
 
 
 def format_frontier(found: Frontier) -> str:
@@ -66,38 +64,3 @@ def format_sensitivity(found: Sensitivity) -> str:
 def _describe_step(status: str, cost: float) -> str:
     words = {"conflict": "the rules conflict", "no tighter level": "not possible", "no level": ""}
     return words.get(status, f"{cost:.4g}")
-
-
-def format_diagnosis(found: Diagnosis) -> str:
-    """Whether the rules can hold together; if not, which conflict, and the smallest change that helps."""
-    small = _list_few(found.small_cells)
-    if found.feasible:
-        by = f", with room of {found.slack:.3g}" if 0 < found.slack < math.inf else ""
-        return make_card(make_status(f"the rules can hold together on these rows{by}", "good"), small)
-    title = f"the rules conflict: any policy misses one of these by {found.least_violation:.3g} or more"
-    most = max(found.violations.values(), default=0.0)
-    conflict: list[list[Cell]] = [
-        [
-            make_code(rule),
-            f"{found.least[rule]:.4g}",
-            f"{found.violations[rule]:.4g}",
-            draw_bar(found.violations[rule], most),
-        ]
-        for rule in found.conflict
-    ]
-    changes: list[list[Cell]] = [[make_code(rule), f"{by:.4g}"] for rule, by in found.relaxation.items()]
-    heads = ("conflicting rule", "can reach", "off by", "")
-    return make_card(
-        make_status(title, "bad"),
-        make_table(heads, conflict, numbers=(1, 2)),
-        make_table(("the smallest change that lets all rules hold", "loosen by"), changes, numbers=(1,)),
-        small,
-        remarks=[found.remark] if found.remark else [],
-    )
-
-
-def _list_few(cells: Mapping[str, float]) -> Html | None:
-    if not cells:
-        return None
-    rows = [[cell, f"{count:.3g}"] for cell, count in cells.items()]
-    return make_table(("too few rows to judge", "rows"), rows, numbers=(1,))

@@ -10,8 +10,6 @@ import numpy as np
 
 from bylaw._base.validation import CONFIDENCE, check_fraction
 from bylaw.calibration.calibration import calibrate_held_out
-from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import KNOWN, HeldOut, observe
 from bylaw.errors import OptionError
 from bylaw.fitting.solve import solve
 from bylaw.language.expressions import CHANGED, Rule
@@ -19,6 +17,8 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.rates import custom
 from bylaw.policy.policy import Policy
+from bylaw.rows.evidence import Evidence, as_evidence
+from bylaw.rows.outcomes import KNOWN, HeldOut, observe
 from bylaw.testing import HeldOutSample, HypothesisTest, Untestable, add_changes
 
 

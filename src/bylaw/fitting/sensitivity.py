@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from bylaw._base.validation import check_positive
-from bylaw.backends.scan import Scan
 from bylaw.calibration.calibration import Calibrate
-from bylaw.data.arrays import make_frame
-from bylaw.data.evidence import Evidence
+from bylaw.engines.scan import Scan
 from bylaw.errors import RuleError
 from bylaw.fitting.levels import LevelPath, Lever, Point, find_lever, make_path
 from bylaw.fitting.notebook_views import format_sensitivity
-from bylaw.formulation.solution import Status
 from bylaw.language.problem import Problem
+from bylaw.program.solution import Status
+from bylaw.rows.arrays import make_frame
+from bylaw.rows.evidence import Evidence
 from bylaw.solvers.base import Solver
 
 _DOUBLINGS = 40  # of a width, before a range is taken to have no end

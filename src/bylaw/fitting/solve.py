@@ -12,24 +12,24 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import CONFIDENCE, check_fraction, check_margin, check_positive
-from bylaw.backends.database import PULL
-from bylaw.backends.databases import DatabaseScan
-from bylaw.backends.scan import Scan, read_rows
 from bylaw.calibration.calibration import (
     Calibrate,
     CalibratedEvidence,
     calibrate_held_out,
     fit_calibration,
 )
-from bylaw.data.arrays import check_alignment
-from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import HeldOut, observe
+from bylaw.engines.database import PULL
+from bylaw.engines.databases import DatabaseScan
+from bylaw.engines.scan import Scan, read_rows
 from bylaw.errors import BylawError, OptionError, Remedy
-from bylaw.formulation.row_rates import list_free_options
 from bylaw.language.problem import Problem
 from bylaw.language.rates import rejected, selected
 from bylaw.policy.policy import Policy
+from bylaw.program.row_rates import list_free_options
 from bylaw.reductions import Fitter, mark_vacuous_rules, warn_of_small_groups
+from bylaw.rows.arrays import check_alignment
+from bylaw.rows.evidence import Evidence, as_evidence
+from bylaw.rows.outcomes import HeldOut, observe
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, Solver
 from bylaw.solvers.full_batch import FullBatch

@@ -12,22 +12,22 @@ import numpy as np
 
 from bylaw._base.json_reader import write_json
 from bylaw._base.validation import as_scalar, check_positive, check_whole
-from bylaw.data.columns import Columns
-from bylaw.data.evidence import Evidence, as_evidence, concatenate
-from bylaw.data.groups import KnownGroup
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting import stream_serialization
 from bylaw.fitting.stream_state import StreamState
-from bylaw.formulation.blocks import make_block
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.free_options import check_options_cost
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import TableSum, hash_features
+from bylaw.program.blocks import make_block
+from bylaw.program.dual import Dual
+from bylaw.program.free_options import check_options_cost
+from bylaw.program.linear_form import compile_problem
+from bylaw.program.solution import Solution, Status
 from bylaw.reductions import make_guarantee, warn_of_missed_rules
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import Evidence, as_evidence, concatenate
+from bylaw.rows.groups import KnownGroup
 from bylaw.solvers.base import resolve_beta
 from bylaw.solvers.stochastic import OPTIMIZERS, theory_beta
 

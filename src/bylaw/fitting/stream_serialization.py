@@ -12,8 +12,6 @@ from scipy import sparse
 
 from bylaw._base.json_reader import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
-from bylaw.formulation.linear_form import FeatureMap, LinearForm
-from bylaw.formulation.rule_excesses import RuleExcesses
 from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
 from bylaw.policy.recognition import TableSum
@@ -28,6 +26,8 @@ from bylaw.policy.serialization import (
     read_guarantee,
     read_problem,
 )
+from bylaw.program.linear_form import FeatureMap, LinearForm
+from bylaw.program.rule_excesses import RuleExcesses
 from bylaw.solvers.stochastic import OPTIMIZERS
 from bylaw.solvers.stochastic_newton import TILE_ROWS, NewtonState
 

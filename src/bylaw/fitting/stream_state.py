@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.blocks import Block
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import (
+from bylaw.language.expressions import Conditions
+from bylaw.policy.recognition import TableSum
+from bylaw.program.blocks import Block
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import (
     Feature,
     FeatureMap,
     LinearForm,
@@ -22,10 +24,8 @@ from bylaw.formulation.linear_form import (
     compile_parts,
     replace_frequencies,
 )
-from bylaw.formulation.rule_excesses import RuleExcesses, measure_excesses
-from bylaw.formulation.solution import Guarantee, Solution, Status
-from bylaw.language.expressions import Conditions
-from bylaw.policy.recognition import TableSum
+from bylaw.program.rule_excesses import RuleExcesses, measure_excesses
+from bylaw.program.solution import Guarantee, Solution, Status
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.oracle import SampledRows
 from bylaw.solvers.stochastic_newton import TILE_ROWS

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from bylaw._base.typing import Floats, Value
-from bylaw.data.arrays import make_frame
-from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
-from bylaw.formulation.linear_form import compile_rates
-from bylaw.formulation.row_rates import decide_as_model, list_free_options
-from bylaw.formulation.solution import RulePrice
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rate
 from bylaw.language.problem import ExpandedRule
 from bylaw.policy.explanation_view import format_html
 from bylaw.policy.policy import Policy
+from bylaw.program.linear_form import compile_rates
+from bylaw.program.row_rates import decide_as_model, list_free_options
+from bylaw.program.solution import RulePrice
+from bylaw.rows.arrays import make_frame
+from bylaw.rows.evidence import Evidence
 
 _SAME = 0.05  # relative: what quotients leave of a matrix of scores; prices in files have two digits or more
 _MOST_ROUNDED = 1.5  # times that a rounded frequency is off: 10 rows of 20 or more

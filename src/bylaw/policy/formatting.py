@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from bylaw._base.markup import Content, Html
 from bylaw._base.notebook import Cell, draw_bar, fold, make_card, make_code, make_table
-from bylaw.formulation.solution import RulePrice
 from bylaw.language.expressions import CHANGED, format_conditions, shorten
+from bylaw.program.solution import RulePrice
 
 if TYPE_CHECKING:
     from bylaw.policy.policy import Policy

@@ -19,22 +19,7 @@ from bylaw._base.json_reader import format_json, write_json
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import check_key
 from bylaw.calibration.calibration import Calibration
-from bylaw.data.arrays import check_alignment, own
-from bylaw.data.columns import Columns
-from bylaw.data.evidence import Evidence, RowData, as_evidence
-from bylaw.data.outcomes import observe
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
-from bylaw.formulation.linear_form import FeatureMap, LinearForm, compute_scores
-from bylaw.formulation.row_rates import compute_group_rates, measure_rate, warn_of_missing_groups
-from bylaw.formulation.solution import (
-    Certificate,
-    FittedRates,
-    GroupRate,
-    Guarantee,
-    HardDecisions,
-    RulePrice,
-    Solution,
-)
 from bylaw.language.action_space import ActionSpace, Sampler
 from bylaw.language.expressions import CHANGED, Rate, Ratio
 from bylaw.language.parser import parse
@@ -45,6 +30,21 @@ from bylaw.policy.formatting import format_html, format_text
 from bylaw.policy.provenance import Card
 from bylaw.policy.recognition import Fingerprints
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
+from bylaw.program.linear_form import FeatureMap, LinearForm, compute_scores
+from bylaw.program.row_rates import compute_group_rates, measure_rate, warn_of_missing_groups
+from bylaw.program.solution import (
+    Certificate,
+    FittedRates,
+    GroupRate,
+    Guarantee,
+    HardDecisions,
+    RulePrice,
+    Solution,
+)
+from bylaw.rows.arrays import check_alignment, own
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import Evidence, RowData, as_evidence
+from bylaw.rows.outcomes import observe
 
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that
 # a row's answer is the same, to the last bit, in any batch.

@@ -22,9 +22,9 @@ from scipy.special import gammaincinv, pdtrc
 from bylaw._base.hashing import Hashes, hash_rows
 from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence
-from bylaw.formulation.blocks import BLOCK_ROWS
-from bylaw.formulation.linear_form import FeatureMap
+from bylaw.program.blocks import BLOCK_ROWS
+from bylaw.program.linear_form import FeatureMap
+from bylaw.rows.evidence import Evidence
 
 # Features keep 20 of the 52 binary digits of a floating-point number, so that last digits do not matter.
 _HALF_STEP = np.uint64(1 << 31)

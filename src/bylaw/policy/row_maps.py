@@ -11,11 +11,11 @@ import pyarrow
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import check_key
-from bylaw.backends.scan import Scan, scan
-from bylaw.data.columns import Columns
-from bylaw.data.evidence import Evidence
+from bylaw.engines.scan import Scan, scan
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import Evidence
 from bylaw.scoring import DialectName, name_results, to_sql
 
 

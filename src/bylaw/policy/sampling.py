@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
 from bylaw._base.typing import Floats
-from bylaw.data.arrays import as_vector
 from bylaw.errors import EvidenceError
+from bylaw.rows.arrays import as_vector
 
 _BITS = 4 * HEX_DIGITS
 

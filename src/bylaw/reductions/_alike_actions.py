@@ -13,12 +13,12 @@ import numpy as np
 
 from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats, Value
-from bylaw.data.evidence import Evidence
 from bylaw.errors import GuaranteeWarning
-from bylaw.formulation.linear_form import compile_problem
 from bylaw.language.expressions import Rate
 from bylaw.language.worst import Worst
 from bylaw.policy.policy import Policy
+from bylaw.program.linear_form import compile_problem
+from bylaw.rows.evidence import Evidence
 
 _ODDS = 7.0  # the largest logarithm of the odds on any row: one in a thousand is drawn, or more
 _TIE = 1e-6  # of the unit of the loss, without chance

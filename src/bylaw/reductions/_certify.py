@@ -18,16 +18,16 @@ from typing import NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.data.outcomes import HeldOut, observe
 from bylaw.errors import EvidenceError, UncertifiedError
-from bylaw.formulation.solution import Certificate
 from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
+from bylaw.program.solution import Certificate
 from bylaw.reductions._culprits import CLEAR, PROBED, find_culprit
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.reductions._ratio_rules import RatioRules
+from bylaw.rows.outcomes import HeldOut, observe
 from bylaw.testing import (
     MOST_ROWS,
     HeldOutSample,

@@ -14,18 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bylaw._base.markup import Html
+from bylaw._base.notebook import Cell, draw_bar, make_card, make_code, make_status, make_table
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
-from bylaw.data.evidence import Evidence
 from bylaw.errors import InfeasibleRulesError, RuleError
-from bylaw.formulation.blocks import Block
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LevelSlopes, LinearForm, scale_rows
-from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL, Conditions, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
+from bylaw.program.blocks import Block
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import LevelSlopes, LinearForm, scale_rows
+from bylaw.program.solution import Solution, Status
 from bylaw.reductions._observe import FEW_ROWS, Correction
+from bylaw.rows.evidence import Evidence
 from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
 
 _LEVEL_PRECISION = 1e-4  # of the level that a ratio can reach
@@ -87,9 +89,7 @@ class Diagnosis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from bylaw.fitting.notebook_views import format_diagnosis
-
-        return format_diagnosis(self)
+        return _format_diagnosis(self)
 
     def _lines(self) -> Iterator[str]:
         seen = ", as observed" if self.observed else ""
@@ -422,3 +422,38 @@ def _join(
     """Return couplings with observed features for exact rules, and with predicted features for others."""
     parts = [scale_rows(predicted, (~exact).astype(float)), scale_rows(observed, exact.astype(float))]
     return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+
+def _format_diagnosis(found: Diagnosis) -> str:
+    """Write a diagnosis as HTML: a conflict with the smallest change that resolves it, or that there is none."""
+    small = _list_few(found.small_cells)
+    if found.feasible:
+        by = f", with room of {found.slack:.3g}" if 0 < found.slack < math.inf else ""
+        return make_card(make_status(f"the rules can hold together on these rows{by}", "good"), small)
+    title = f"the rules conflict: any policy misses one of these by {found.least_violation:.3g} or more"
+    most = max(found.violations.values(), default=0.0)
+    conflict: list[list[Cell]] = [
+        [
+            make_code(rule),
+            f"{found.least[rule]:.4g}",
+            f"{found.violations[rule]:.4g}",
+            draw_bar(found.violations[rule], most),
+        ]
+        for rule in found.conflict
+    ]
+    changes: list[list[Cell]] = [[make_code(rule), f"{by:.4g}"] for rule, by in found.relaxation.items()]
+    heads = ("conflicting rule", "can reach", "off by", "")
+    return make_card(
+        make_status(title, "bad"),
+        make_table(heads, conflict, numbers=(1, 2)),
+        make_table(("the smallest change that lets all rules hold", "loosen by"), changes, numbers=(1,)),
+        small,
+        remarks=[found.remark] if found.remark else [],
+    )
+
+
+def _list_few(cells: Mapping[str, float]) -> Html | None:
+    if not cells:
+        return None
+    rows = [[cell, f"{count:.3g}"] for cell, count in cells.items()]
+    return make_table(("too few rows to judge", "rows"), rows, numbers=(1,))

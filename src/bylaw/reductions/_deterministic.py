@@ -22,18 +22,18 @@ import numpy as np
 
 from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence
 from bylaw.errors import GuaranteeWarning
-from bylaw.formulation.blocks import make_block
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import Feature
-from bylaw.formulation.passes import Tally
-from bylaw.formulation.solution import HardDecisions, Solution, Status
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.program.blocks import make_block
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import Feature
+from bylaw.program.passes import Tally
+from bylaw.program.solution import HardDecisions, Solution, Status
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import add_hard, make_guarantee, make_policy
 from bylaw.reductions._price_search import PriceSearch, count_looks
+from bylaw.rows.evidence import Evidence
 from bylaw.solvers.full_batch import FullBatch
 
 CONSTANT = Feature(None, ())  # whose weights break ties

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bylaw._base.typing import Floats
-from bylaw.backends.databases import SurveyedTable
-from bylaw.backends.scan import SurveyedRows
-from bylaw.data.evidence import Evidence
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm
-from bylaw.formulation.passes import UnseenRows
-from bylaw.formulation.solution import Solution, Status
+from bylaw.engines.databases import SurveyedTable
+from bylaw.engines.scan import SurveyedRows
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import LinearForm
+from bylaw.program.passes import UnseenRows
+from bylaw.program.solution import Solution, Status
 from bylaw.reductions._policies import sum_hashes
+from bylaw.rows.evidence import Evidence
 from bylaw.solvers.base import resolve_beta
 from bylaw.solvers.full_batch import FullBatch, take_newton_step
 from bylaw.solvers.screening import ScreenedRows, screen_rows

@@ -14,21 +14,19 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.backends.databases import SurveyedTable
-from bylaw.backends.scan import SurveyedRows
 from bylaw.calibration.calibration import Calibrate, Calibration
-from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import HeldOut, ObservedRows, observe
+from bylaw.engines.databases import SurveyedTable
+from bylaw.engines.scan import SurveyedRows
 from bylaw.errors import InfeasibleRulesError, OptionError, Remedy, UncertifiedError
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.free_options import check_options_cost
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.formulation.rule_excesses import measure_excesses
-from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
+from bylaw.program.dual import Dual
+from bylaw.program.free_options import check_options_cost
+from bylaw.program.linear_form import compile_problem
+from bylaw.program.rule_excesses import measure_excesses
+from bylaw.program.solution import Solution, Status
 from bylaw.reductions._alike_actions import warn_of_alike_actions
 from bylaw.reductions._certify import certify
 from bylaw.reductions._conflicts import (
@@ -53,6 +51,8 @@ from bylaw.reductions._policies import (
     warn_of_small_chance,
 )
 from bylaw.reductions._worst_group import GroupSearch, add_groups
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import HeldOut, ObservedRows, observe
 from bylaw.solvers.base import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch
 

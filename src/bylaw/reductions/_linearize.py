@@ -19,17 +19,16 @@ from scipy.optimize import minimize
 
 from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats, Value
-from bylaw.data.evidence import Evidence, RowData
 from bylaw.errors import ConvergenceWarning
-from bylaw.formulation.linear_form import measure_wholes
-from bylaw.formulation.row_rates import measure_rate
-from bylaw.formulation.solution import FittedRate, RulePrice
 from bylaw.language.expressions import Rate, Ratio, Rule
 from bylaw.language.families import Family, FamilyAtLevels, hold_within
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.language.rates import precision
 from bylaw.policy.policy import Policy, compute_probabilities
+from bylaw.program.linear_form import measure_wholes
+from bylaw.program.row_rates import measure_rate
+from bylaw.program.solution import FittedRate, RulePrice
 from bylaw.reductions._objectives import (
     ROUGHLY,
     SETTLED,
@@ -40,6 +39,7 @@ from bylaw.reductions._objectives import (
     find_ratio_or_rate,
     minimize_objective,
 )
+from bylaw.rows.evidence import Evidence, RowData
 
 _STEPS = 30  # of the search for levels
 _GRID = np.linspace(-0.5, 0.5, 25)  # steps from a level that are tried first

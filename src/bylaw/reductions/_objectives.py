@@ -19,17 +19,17 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence
 from bylaw.errors import RuleError
-from bylaw.formulation.blocks import make_blocks
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.free_options import check_options_of_ratio
-from bylaw.formulation.linear_form import LinearForm, compile_problem, measure_moments
-from bylaw.formulation.row_rates import measure_rate
-from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import Atom, Rate, Ratio
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Worst
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual
+from bylaw.program.free_options import check_options_of_ratio
+from bylaw.program.linear_form import LinearForm, compile_problem, measure_moments
+from bylaw.program.row_rates import measure_rate
+from bylaw.program.solution import Solution, Status
+from bylaw.rows.evidence import Evidence
 from bylaw.solvers.base import Solver, resolve_beta
 
 _ROUNDS = 40  # of Dinkelbach's method; five or six are usual

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from scipy import sparse, special
 
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import ObservedRows
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm
-from bylaw.formulation.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
-from bylaw.formulation.solution import HardDecisions, Solution, Status
-from bylaw.formulation.uncertainty import RateUncertainty, StandardErrors
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import LinearForm
+from bylaw.program.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
+from bylaw.program.solution import HardDecisions, Solution, Status
+from bylaw.program.uncertainty import RateUncertainty, StandardErrors
 from bylaw.reductions._ratio_rules import RatioRules
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import ObservedRows
 from bylaw.solvers.base import Callback
 from bylaw.solvers.label_items import find_separate_rules
 from bylaw.solvers.screening import screen_rows

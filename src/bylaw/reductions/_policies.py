@@ -14,21 +14,21 @@ from bylaw._base.callers import find_stack_level
 from bylaw._base.hashing import Hashes
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
-from bylaw.data.evidence import Evidence
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
-from bylaw.formulation.blocks import Block
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm, measure_wholes
-from bylaw.formulation.passes import UnseenRows
-from bylaw.formulation.rule_excesses import RuleExcesses
-from bylaw.formulation.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
 from bylaw.language.expressions import LABEL, format_conditions
 from bylaw.language.families import FamilyAtLevels
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy, compute_probabilities
 from bylaw.policy.recognition import Fingerprint, TableSum, hash_features
+from bylaw.program.blocks import Block
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import LinearForm, measure_wholes
+from bylaw.program.passes import UnseenRows
+from bylaw.program.rule_excesses import RuleExcesses
+from bylaw.program.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
 from bylaw.reductions._observe import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
 from bylaw.reductions._shadow_prices import compute_prices, confirm_prices
+from bylaw.rows.evidence import Evidence
 
 _TILE = 2**19  # values of features at a time
 _LISTED = 10  # rules in a warning

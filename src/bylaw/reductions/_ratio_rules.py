@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import RowData
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import Feature, LinearForm, compile_problem
-from bylaw.formulation.observed_rates import RateExcess
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.problem import Problem
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import Feature, LinearForm, compile_problem
+from bylaw.program.observed_rates import RateExcess
+from bylaw.rows.evidence import RowData
 
 if TYPE_CHECKING:
     from bylaw.reductions._observe import CorrectedSolution, Correction

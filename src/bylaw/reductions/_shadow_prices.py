@@ -24,9 +24,9 @@ from scipy.optimize import linprog
 
 from bylaw._base.matrices import as_dense
 from bylaw._base.typing import Floats, Value
-from bylaw.formulation.linear_form import Feature, FeatureMap, LinearForm
-from bylaw.formulation.solution import Status
 from bylaw.language.expressions import LABEL, Conditions
+from bylaw.program.linear_form import Feature, FeatureMap, LinearForm
+from bylaw.program.solution import Status
 from bylaw.reductions._observe import CorrectedSolution, Correction
 from bylaw.solvers.shifts import NEGLIGIBLE
 

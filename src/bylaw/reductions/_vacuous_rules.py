@@ -11,12 +11,12 @@ import warnings
 from dataclasses import replace
 
 from bylaw._base.callers import find_stack_level
-from bylaw.backends.databases import SurveyedTable
+from bylaw.engines.databases import SurveyedTable
 from bylaw.errors import BylawError, GuaranteeWarning
-from bylaw.formulation.row_rates import count_denominator, has_rows, list_denominators, measure_rate
 from bylaw.language.expressions import Rule, format_conditions
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
+from bylaw.program.row_rates import count_denominator, has_rows, list_denominators, measure_rate
 from bylaw.reductions._fitter import Fitter
 from bylaw.solvers.full_batch import FullBatch
 

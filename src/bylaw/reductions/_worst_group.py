@@ -21,19 +21,19 @@ from scipy import sparse
 
 from bylaw._base.matrices import as_dense
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import EvidenceError
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm, compile_problem
-from bylaw.formulation.row_rates import compute_group_rates
-from bylaw.formulation.simplex import Simplex
-from bylaw.formulation.solution import GroupRate, Solution, Status
 from bylaw.language.expressions import Conditions, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Worst
 from bylaw.policy.policy import Policy
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import LinearForm, compile_problem
+from bylaw.program.row_rates import compute_group_rates
+from bylaw.program.simplex import Simplex
+from bylaw.program.solution import GroupRate, Solution, Status
 from bylaw.reductions._policies import predict_actions
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import ObservedRows
 from bylaw.solvers.full_batch import FullBatch
 
 if TYPE_CHECKING:

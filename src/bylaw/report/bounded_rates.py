@@ -6,12 +6,12 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
-from bylaw.data.evidence import count_effective
-from bylaw.data.outcomes import name_cost
-from bylaw.formulation.row_rates import compute_sizes
 from bylaw.language.expressions import LABEL, Rate, Ratio, Rule
+from bylaw.program.row_rates import compute_sizes
 from bylaw.report.number_format import Unit, find_unit
 from bylaw.report.rows import ReportRows
+from bylaw.rows.evidence import count_effective
+from bylaw.rows.outcomes import name_cost
 from bylaw.testing import (
     Audit,
     RuleAudit,

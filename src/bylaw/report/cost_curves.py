@@ -16,9 +16,9 @@ from bylaw.errors import BylawError, ConvergenceWarning, OptionError
 from bylaw.fitting.frontier import Frontier, frontier
 from bylaw.fitting.levels import Lever, find_lever, find_met_level, make_path
 from bylaw.fitting.solve import solve
-from bylaw.formulation.solution import Status
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
+from bylaw.program.solution import Status
 from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows
 from bylaw.report.sentences import write_amount_saved

@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from bylaw._base.atomic_files import write_text
 from bylaw._base.validation import MIN_CELL, check_fraction, check_margin, check_min_cell
-from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import HeldOut
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
 from bylaw.fitting.solve import solve_without_rules
@@ -34,6 +32,8 @@ from bylaw.report.sections.rules import write_rules, write_verdicts
 from bylaw.report.sections.statement import write_statement
 from bylaw.report.sections.summary import write_summary
 from bylaw.report.sections.watch import write_watch
+from bylaw.rows.evidence import Evidence, as_evidence
+from bylaw.rows.outcomes import HeldOut
 from bylaw.testing import Audit, Comparison, Monitor, audit
 
 _LEVELS, _FITTED_LEVELS = 21, 11  # of a frontier; where each is fitted to labels or groups, it takes longer

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
-from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import HeldOut, ObservedRows, observe
 from bylaw.errors import BylawError
-from bylaw.formulation.row_rates import decide_as_model, measure_rate
 from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
 from bylaw.language.families import Family
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
+from bylaw.program.row_rates import decide_as_model, measure_rate
 from bylaw.report.action_words import ActionWords, get_words
 from bylaw.report.number_format import pluralize
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import HeldOut, ObservedRows, observe
 from bylaw.testing import Costs, compare_costs, compute_random_share, list_hidden_rules
 
 _MOST_CELLS = 12  # groups of one partition

@@ -4,12 +4,12 @@ without a phrase keeps its own text."""
 from __future__ import annotations
 
 from bylaw.errors import RuleError
-from bylaw.formulation.solution import Certificate
 from bylaw.language.action_space import ACTION_SPACES, Kind
 from bylaw.language.expressions import DEFINITIONS, LABEL, Atom, Band, Conditions, Rate, Ratio, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.worst import Objective, Worst
+from bylaw.program.solution import Certificate
 from bylaw.report.number_format import (
     Unit,
     capitalize,

@@ -19,15 +19,15 @@ from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import Calibration
 from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
-from bylaw.data.columns import Columns
-from bylaw.data.evidence import REJECTED
-from bylaw.data.probabilities import ROUNDING, SUM_TOLERANCE
 from bylaw.errors import OptionError
-from bylaw.formulation.layout import Layout
-from bylaw.formulation.linear_form import Feature, FeatureMap
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Conditions, CostColumn, Source, format_conditions
 from bylaw.language.problem import Problem
+from bylaw.program.layout import Layout
+from bylaw.program.linear_form import Feature, FeatureMap
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import REJECTED
+from bylaw.rows.probabilities import ROUNDING, SUM_TOLERANCE
 from bylaw.scoring._vectors import (
     Vector,
     absolute,

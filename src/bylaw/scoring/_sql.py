@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from bylaw.data.evidence import REJECTED
-from bylaw.formulation.layout import get_column, is_complement
+from bylaw.program.layout import get_column, is_complement
+from bylaw.rows.evidence import REJECTED
 from bylaw.scoring._dialects import Dialect
 from bylaw.scoring._program import Cell, Features
 from bylaw.scoring._text import TextPrinter, join_lines, write_comment

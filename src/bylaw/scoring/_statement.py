@@ -10,8 +10,8 @@ import numpy as np
 
 from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
 from bylaw._base.validation import check_key
-from bylaw.data.columns import Columns
 from bylaw.errors import OptionError
+from bylaw.rows.columns import Columns
 from bylaw.scoring._dialects import Dialect, DialectName, get_dialect
 from bylaw.scoring._program import DecisionRule, Features, compute_probabilities, describe_policy
 from bylaw.scoring._sql import SqlPrinter

@@ -11,9 +11,9 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import OptionError
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.simplex import Simplex
-from bylaw.formulation.solution import Solution, Step
+from bylaw.program.dual import Dual
+from bylaw.program.simplex import Simplex
+from bylaw.program.solution import Solution, Step
 
 Callback = Callable[[Step], Any]
 

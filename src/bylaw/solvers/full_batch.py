@@ -19,11 +19,11 @@ from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError
-from bylaw.formulation.blocks import Block
-from bylaw.formulation.dual import Dual, Hessian
-from bylaw.formulation.passes import Tally, UnseenRows
-from bylaw.formulation.simplex import Simplex
-from bylaw.formulation.solution import Solution, Status, Step
+from bylaw.program.blocks import Block
+from bylaw.program.dual import Dual, Hessian
+from bylaw.program.passes import Tally, UnseenRows
+from bylaw.program.simplex import Simplex
+from bylaw.program.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.separable import solve_separable
 

@@ -18,9 +18,9 @@ from scipy import sparse
 
 from bylaw._base.softmax import NEGLIGIBLE
 from bylaw._base.typing import Floats
-from bylaw.formulation.blocks import Block
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.linear_form import LinearForm
+from bylaw.program.blocks import Block
+from bylaw.program.dual import Dual
+from bylaw.program.linear_form import LinearForm
 
 _TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache
 _KEPT = 2**24  # items whose losses and costs are computed once and kept

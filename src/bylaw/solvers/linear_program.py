@@ -9,8 +9,8 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.solution import ExactOptimum, Solution
+from bylaw.program.dual import Dual
+from bylaw.program.solution import ExactOptimum, Solution
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch
 

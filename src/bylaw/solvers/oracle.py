@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
 from bylaw.errors import BylawError, OptionError, Remedy, install_extra
-from bylaw.formulation.blocks import Block
-from bylaw.formulation.dual import Dual
+from bylaw.program.blocks import Block
+from bylaw.program.dual import Dual
 
 _CHUNK = 65_536  # rows sampled at a time
 

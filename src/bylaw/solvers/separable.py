@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
-from bylaw.formulation.solution import Solution, Status, Step
+from bylaw.program.dual import Dual
+from bylaw.program.observed_rates import ObservedRates, RateExcess, Target
+from bylaw.program.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.label_items import LabelItems, NearItems, find_separate_rules
 

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.observed_rates import ObservedRates, RateExcess, Target
-from bylaw.formulation.passes import Tally
-from bylaw.formulation.solution import Status, Step
+from bylaw.program.dual import Dual
+from bylaw.program.observed_rates import ObservedRates, RateExcess, Target
+from bylaw.program.passes import Tally
+from bylaw.program.solution import Status, Step
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.label_items import find_separate_rules

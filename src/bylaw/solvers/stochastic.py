@@ -11,8 +11,8 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import OptionError, Remedy
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.solution import Solution, Status, Step
+from bylaw.program.dual import Dual
+from bylaw.program.solution import Solution, Status, Step
 from bylaw.solvers.acsa import ACSA
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.oracle import Optimizer, Oracle

@@ -17,9 +17,9 @@ from scipy import sparse
 
 from bylaw._base.json_reader import Node
 from bylaw._base.typing import Floats
-from bylaw.formulation.blocks import Block
-from bylaw.formulation.dual import Dual, Hessian
-from bylaw.formulation.passes import TallyPass
+from bylaw.program.blocks import Block
+from bylaw.program.dual import Dual, Hessian
+from bylaw.program.passes import TallyPass
 from bylaw.solvers.full_batch import FullBatch, minimize_quadratic
 from bylaw.solvers.oracle import Oracle, SampledRows
 

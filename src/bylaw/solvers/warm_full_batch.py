@@ -8,9 +8,9 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.errors import RuleError
-from bylaw.formulation.dual import Dual
-from bylaw.formulation.solution import Solution, Status
 from bylaw.language.expressions import Rule
+from bylaw.program.dual import Dual
+from bylaw.program.solution import Solution, Status
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch
 

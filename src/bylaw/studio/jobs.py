@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bylaw.formulation.solution import Step
+from bylaw.program.solution import Step
 
 Purpose = Literal["solve", "frontier", "save"]
 _LOOK = 0.05  # seconds between two looks at whether a waiting job was cancelled

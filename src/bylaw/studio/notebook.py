@@ -6,10 +6,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from bylaw._base.validation import MIN_CELL
-from bylaw.data.evidence import Evidence
 from bylaw.errors import OptionError
 from bylaw.language.problem import Problem
 from bylaw.report.markup import tag
+from bylaw.rows.evidence import Evidence
 
 if TYPE_CHECKING:
     from bylaw.studio.server import StudioServer

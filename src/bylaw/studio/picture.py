@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats
-from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import BylawError
-from bylaw.formulation.row_rates import compute_row_rates, list_denominators, measure_rate, standard_error
-from bylaw.formulation.solution import FittedRate, Status
 from bylaw.language.action_space import Kind
 from bylaw.language.expressions import LABEL, Band, Rate, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective
+from bylaw.program.row_rates import compute_row_rates, list_denominators, measure_rate, standard_error
+from bylaw.program.solution import FittedRate, Status
 from bylaw.report.number_format import find_objective_unit
 from bylaw.report.rows import Cell, Partition, ReportRows
 from bylaw.report.sentences import describe_rate, name_cost, write_price, write_sentence
+from bylaw.rows.outcomes import ObservedRows
 from bylaw.testing import NEVER, TOLERANCE, describe_rule, is_observed
 
 _NORMAL = 1.959963984540054  # standard errors on each side of an interval that is right 95 times in 100

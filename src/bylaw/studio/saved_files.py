@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from bylaw.data.columns import Columns
 from bylaw.language.problem import Problem
+from bylaw.rows.columns import Columns
 
 
 class SavedFile(NamedTuple):

@@ -16,23 +16,23 @@ from bylaw._base.interruption import interrupting
 from bylaw._base.json_reader import format_json
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_min_cell
-from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError
 from bylaw.fitting.frontier import frontier
 from bylaw.fitting.solve import solve, solve_without_rules
-from bylaw.formulation.row_rates import decide_as_model
-from bylaw.formulation.solution import Status
 from bylaw.language.expressions import LABEL
 from bylaw.language.parser import Statement, describe_words
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.provenance import versions
 from bylaw.policy.serialization import to_dict
+from bylaw.program.row_rates import decide_as_model
+from bylaw.program.solution import Status
 from bylaw.reductions import Diagnosis
 from bylaw.report.document import report
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.report.sentences import describe_rate, write_price, write_sentence
+from bylaw.rows.evidence import Evidence, as_evidence
+from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.solvers.warm_full_batch import WarmFullBatch
 from bylaw.studio import picture
 from bylaw.studio.jobs import CancelledError, Job, Jobs

@@ -11,12 +11,8 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
-from bylaw.backends.scan import Scan, read_rows
-from bylaw.data.arrays import as_matrix, check_alignment, make_frame
-from bylaw.data.evidence import Evidence, RowData, as_evidence, encode_values
-from bylaw.data.outcomes import HeldOut, Limits, ObservedRows, observe
+from bylaw.engines.scan import Scan, read_rows
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.formulation.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Rule, format_conditions
 from bylaw.language.parser import Statement
@@ -24,6 +20,10 @@ from bylaw.language.problem import Problem
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy, compute_probabilities
 from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
+from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
+from bylaw.rows.arrays import as_matrix, check_alignment, make_frame
+from bylaw.rows.evidence import Evidence, RowData, as_evidence, encode_values
+from bylaw.rows.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.testing._audit_formatting import format_html, format_text
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs

@@ -12,13 +12,13 @@ import numpy as np
 from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import MIN_CELL
-from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import ObservedRows, observe
 from bylaw.errors import EvidenceError
-from bylaw.formulation.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.language.expressions import CHANGED
 from bylaw.language.problem import ExpandedRule
 from bylaw.policy.policy import Policy
+from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
+from bylaw.rows.evidence import Evidence, as_evidence
+from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing._costs import is_observed, measure_referred
 from bylaw.testing._verdicts import RuleAudit, describe_rule
 

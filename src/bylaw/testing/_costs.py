@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import Evidence, RowData
-from bylaw.data.outcomes import KNOWN, Limits, ObservedRows, name_cost
-from bylaw.formulation.row_rates import decide_as_model, decide_without_rules, has_rows
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import CHANGED, LABEL
 from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy
+from bylaw.program.row_rates import decide_as_model, decide_without_rules, has_rows
+from bylaw.rows.evidence import Evidence, RowData
+from bylaw.rows.outcomes import KNOWN, Limits, ObservedRows, name_cost
 
 
 class Costs(NamedTuple):
-    """A rate of the three kinds of decisions that `bylaw.formulation.row_rates` defines."""
+    """A rate of the three kinds of decisions that `bylaw.program.row_rates` defines."""
 
     model: float  # with your model
     without_rules: float  # nan where it is not known
@@ -108,7 +108,7 @@ def compare_costs(
     Examples
     --------
     >>> from bylaw import Evidence, Problem, error, rejected, solve
-    >>> from bylaw.data.outcomes import observe
+    >>> from bylaw.rows.outcomes import observe
     >>> evidence = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]])
     >>> policy = solve(Problem(error(), [rejected() <= 0.25]), evidence)
     >>> costs = compare_costs(policy, observe(evidence, [0, 0, 1, 0]))

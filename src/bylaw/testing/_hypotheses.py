@@ -21,18 +21,18 @@ from numpy.typing import NDArray
 from bylaw._base.hashing import hash_rows, order_by_content
 from bylaw._base.typing import Floats, Mask
 from bylaw._base.validation import check_positive
-from bylaw.data.evidence import RowData, count_effective
-from bylaw.data.outcomes import Limits, ObservedRows, name_cost
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.formulation.row_rates import (
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import LABEL, Atom, Conditions, Event, Rate, Rule, format_conditions
+from bylaw.program.row_rates import (
     bound_quotient,
     bound_rate,
     compute_event_amounts,
     compute_row_rates,
     compute_sizes,
 )
-from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Atom, Conditions, Event, Rate, Rule, format_conditions
+from bylaw.rows.evidence import RowData, count_effective
+from bylaw.rows.outcomes import Limits, ObservedRows, name_cost
 from bylaw.testing._betting import BettingTest, find_bounds, find_p_values
 from bylaw.testing._confidence_bounds import make_test
 from bylaw.testing._samples import Differences, Sample

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import MIN_CELL, as_name, as_scalar, check_fraction, check_positive
-from bylaw.data.arrays import as_vector, check_alignment, make_frame
-from bylaw.data.evidence import Evidence, as_evidence
-from bylaw.data.outcomes import Limits
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import Conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.sampling import hash_ids
+from bylaw.rows.arrays import as_vector, check_alignment, make_frame
+from bylaw.rows.evidence import Evidence, as_evidence
+from bylaw.rows.outcomes import Limits
 from bylaw.testing._costs import add_changes
 from bylaw.testing._hypotheses import HeldOutSample, check_limits
 from bylaw.testing._monitor_formatting import format_html, format_text, list_shown

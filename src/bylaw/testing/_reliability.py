@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import CalibratedEvidence
-from bylaw.data.evidence import Evidence
-from bylaw.data.outcomes import ObservedRows
 from bylaw.language.expressions import LABEL, Conditions
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import ObservedRows
 
 _BINS = 10
 NOTABLE = 3.0  # standard errors, which chance hardly explains

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bylaw.errors import Remedy
-from bylaw.formulation.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.language.expressions import Rule
 from bylaw.policy.policy import Policy
+from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.testing._confidence_bounds import NotBinaryError, adjust_holm
 from bylaw.testing._hypotheses import (
     MOST_ROWS,

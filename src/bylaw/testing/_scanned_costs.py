@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.backends.scan import SurveyedRows
-from bylaw.data.evidence import RowData
-from bylaw.formulation.row_rates import combine_means, compute_row_rates, decide_as_model, list_group_rates
+from bylaw.engines.scan import SurveyedRows
 from bylaw.language.expressions import Rate
 from bylaw.language.worst import Worst
 from bylaw.policy.policy import Policy
+from bylaw.program.row_rates import combine_means, compute_row_rates, decide_as_model, list_group_rates
+from bylaw.rows.evidence import RowData
 from bylaw.testing._costs import Costs, find_without_rules, measure_referred
 
 

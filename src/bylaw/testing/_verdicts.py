@@ -13,15 +13,15 @@ import numpy as np
 
 from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
-from bylaw.data.evidence import RowData
-from bylaw.data.outcomes import ObservedRows
 from bylaw.errors import EvidenceError, Remedy
-from bylaw.formulation.linear_form import compile_problem
-from bylaw.formulation.row_rates import measure_factor
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Conditions, Rate, Rule, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
+from bylaw.program.linear_form import compile_problem
+from bylaw.program.row_rates import measure_factor
+from bylaw.rows.evidence import RowData
+from bylaw.rows.outcomes import ObservedRows
 from bylaw.testing._hypotheses import NEVER, describe_vacuous
 
 # A rule is estimated to hold if it is missed by no more than the solver's own bound plus this much, in the

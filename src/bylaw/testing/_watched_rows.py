@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from bylaw._base.callers import find_stack_level
 from bylaw._base.typing import Floats, Mask, Value
-from bylaw.data.evidence import Evidence, RowData, as_evidence
-from bylaw.data.groups import KnownGroup, Part
-from bylaw.data.outcomes import ObservedRows, PartlySeen, name_cost, read_seen
 from bylaw.errors import EvidenceError, GuaranteeWarning
-from bylaw.formulation.linear_form import admit_values, evaluate_cost
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL
 from bylaw.policy.policy import Policy
+from bylaw.program.linear_form import admit_values, evaluate_cost
+from bylaw.rows.evidence import Evidence, RowData, as_evidence
+from bylaw.rows.groups import KnownGroup, Part
+from bylaw.rows.outcomes import ObservedRows, PartlySeen, name_cost, read_seen
 from bylaw.testing._audit import encode_decisions
 
 Codes = NDArray[np.int64]

@@ -84,8 +84,8 @@ def run_decide(
     from bylaw.cli.decisions import Decider, DecisionColumn, write_decisions
     from bylaw.cli.inputs import load_previous
     from bylaw.cli.table_columns import find_policy_columns
-    from bylaw.data.table_files import detect_format, find_suffix, is_many
     from bylaw.policy.policy import Policy
+    from bylaw.rows.table_files import detect_format, find_suffix, is_many
 
     # Each file of a folder gets a part of its own, unless the output is a file.
     parts = STREAM not in (table, output) and is_many(table)

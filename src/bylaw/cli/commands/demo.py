@@ -56,8 +56,8 @@ def write_inputs(folder: Path) -> None:
     import pyarrow
 
     from bylaw._base.atomic_files import write_text
-    from bylaw.data.table_files import write_table
     from bylaw.datasets import mortgages
+    from bylaw.rows.table_files import write_table
 
     tables = mortgages()
     folder.mkdir(parents=True, exist_ok=True)

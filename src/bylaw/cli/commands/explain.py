@@ -16,10 +16,10 @@ from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import Previous
-    from bylaw.data.columns import Columns
-    from bylaw.data.evidence import Evidence
     from bylaw.policy.explanation import Explanation
     from bylaw.policy.policy import Policy
+    from bylaw.rows.columns import Columns
+    from bylaw.rows.evidence import Evidence
 
 _SHOWN_CLASSES = 2  # of what the model says
 _NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
@@ -98,7 +98,7 @@ def _read_row(
     """Return the row, and its id if it has one."""
     from bylaw.cli.inputs import list_group_values
     from bylaw.cli.table_columns import find_policy_columns
-    from bylaw.data.table_files import open_columns
+    from bylaw.rows.table_files import open_columns
 
     if table is None:
         content = _parse_row(row or "")

@@ -14,8 +14,8 @@ from bylaw.cli.files import STREAM, check_outputs, open_output
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
-    from bylaw.data.columns import Columns
     from bylaw.policy.policy import Policy
+    from bylaw.rows.columns import Columns
 
 export = typer.Typer(no_args_is_help=True, help="Export a policy as SQL, ONNX or plain Python.")
 Output = Annotated[
@@ -100,10 +100,10 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
 
       bylaw export onnx policy.json -o policy.onnx
     """
-    from bylaw.data.columns import Columns
     from bylaw.export import to_onnx
-    from bylaw.formulation.layout import NORMALIZED, ReferenceForm
     from bylaw.policy.policy import Policy
+    from bylaw.program.layout import NORMALIZED, ReferenceForm
+    from bylaw.rows.columns import Columns
 
     check_outputs(output, [policy])
     chosen = Policy.load(policy)
@@ -142,8 +142,8 @@ def _refuse_changes(policy: Policy) -> None:
 
 def _find_columns(policy: Policy) -> Columns:
     """Return the columns of the fit; of a policy fitted in Python, those that `bylaw fit` would guess."""
-    from bylaw.data.columns import Columns
     from bylaw.language.expressions import LABEL
+    from bylaw.rows.columns import Columns
 
     if policy.card.columns:
         return Columns.from_dict(policy.card.columns)

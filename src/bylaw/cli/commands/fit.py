@@ -93,8 +93,8 @@ def run_fit(
     from bylaw.cli.inputs import Reading, open_rows, parse_limits, read_held_out
     from bylaw.cli.rules_file import read_rules
     from bylaw.cli.table_columns import find_fitting_columns
-    from bylaw.data.table_files import name_table
     from bylaw.fitting.solve import solve
+    from bylaw.rows.table_files import name_table
 
     check_outputs(output, [table, rules, certify, held_out], report, as_json=as_json)
     if report is None and held_out is not None:

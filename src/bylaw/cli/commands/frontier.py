@@ -71,8 +71,8 @@ def run_frontier(
     from bylaw.cli.inputs import read_rows
     from bylaw.cli.rules_file import read_rules
     from bylaw.cli.table_columns import find_fitting_columns
-    from bylaw.data.table_files import detect_format, write_table
     from bylaw.fitting.frontier import frontier
+    from bylaw.rows.table_files import detect_format, write_table
 
     check_outputs(output, [table, rules], plot, as_json=as_json)
     reading, stated = options.make_reading(sample, seed), options.state_columns(context)

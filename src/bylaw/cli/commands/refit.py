@@ -82,9 +82,9 @@ def run_refit(
     )
     from bylaw.cli.rules_file import read_other_rules
     from bylaw.cli.table_columns import find_policy_columns
-    from bylaw.data.table_files import name_table
     from bylaw.fitting.refit import refit
     from bylaw.policy.policy import Policy
+    from bylaw.rows.table_files import name_table
     from bylaw.testing import compare_policies
 
     check_outputs(output, [policy, table, rules, certify, previous], report, as_json=as_json)

@@ -13,8 +13,8 @@ from bylaw.cli.files import check_outputs, name_output, open_output, open_tables
 
 if TYPE_CHECKING:
     from bylaw.cli.inputs import InputRows
-    from bylaw.data.outcomes import HeldOut
     from bylaw.policy.policy import Policy
+    from bylaw.rows.outcomes import HeldOut
 
 
 def run_report(
@@ -62,8 +62,8 @@ def run_report(
     from bylaw._base.json_reader import hash_file
     from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_held_out, read_rows
     from bylaw.cli.table_columns import find_policy_columns
-    from bylaw.data.table_files import name_table
     from bylaw.policy.policy import Policy
+    from bylaw.rows.table_files import name_table
     from bylaw.testing import Monitor
 
     check_outputs(output, [policy, table, held_out, watch])

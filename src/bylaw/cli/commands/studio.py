@@ -57,8 +57,8 @@ def run_studio(
     from bylaw.cli.inputs import read_rows
     from bylaw.cli.rules_file import RulesFile, read_rules
     from bylaw.cli.table_columns import find_fitting_columns, merge_columns
-    from bylaw.data.table_files import name_table
     from bylaw.language.problem import Problem
+    from bylaw.rows.table_files import name_table
 
     try:
         from bylaw.studio.saved_files import Source

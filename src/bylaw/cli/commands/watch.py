@@ -236,7 +236,7 @@ def _make_monitor(
 @contextlib.contextmanager
 def _refuse_changes(table: Path) -> Iterator[None]:
     """Raise an error if the files of a table are others in the end, whatever else is wrong with them then."""
-    from bylaw.data.table_files import find_files, look_at
+    from bylaw.rows.table_files import find_files, look_at
 
     def look() -> dict[Path, Any]:
         return {path: look_at(path) for path in find_files(str(table))}
@@ -251,7 +251,7 @@ def _refuse_changes(table: Path) -> Iterator[None]:
 
 def _name_batch(table: Path) -> str:
     """Return a hash of all files of a table, of 64 bits."""
-    from bylaw.data.table_files import find_files
+    from bylaw.rows.table_files import find_files
 
     hashed = hashlib.sha256()
     for path in find_files(str(table)):
@@ -301,8 +301,8 @@ def _add_rows(
 
 def _add_late(monitor: Monitor, table: Path, stated: Mapping[str, Any], name: str) -> None:
     """Add labels and groups of rows that were seen before."""
-    from bylaw.data.columns import Columns
-    from bylaw.data.table_files import TableFile
+    from bylaw.rows.columns import Columns
+    from bylaw.rows.table_files import TableFile
 
     card = monitor.policy.card.columns
     fitted = Columns.from_dict(card) if card else None

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from bylaw.calibration.calibration import CalibratedEvidence
-from bylaw.data.evidence import Evidence
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, fold, make_section, make_table, tag
 from bylaw.report.number_format import (
@@ -19,6 +18,7 @@ from bylaw.report.number_format import (
 )
 from bylaw.report.sentences import describe_group
 from bylaw.report.svg_charts import draw_reliability
+from bylaw.rows.evidence import Evidence
 from bylaw.testing import (
     CLOSE,
     NOTABLE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bylaw.formulation.solution import HardDecisions, Status
+from bylaw.program.solution import HardDecisions, Status
 from bylaw.report.context import ReportContext
 from bylaw.report.markup import Html, join, make_list, make_section, tag
 from bylaw.report.number_format import (

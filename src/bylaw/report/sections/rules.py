@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from bylaw._base.scales import Scale, fit_scale
-from bylaw.formulation.row_rates import compute_group_rates
 from bylaw.language.expressions import format_conditions
 from bylaw.language.worst import Worst
+from bylaw.program.row_rates import compute_group_rates
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.context import ReportContext, make_badge
 from bylaw.report.markup import Html, fold, join, make_paragraphs, make_section, make_table, tag

@@ -1,0 +1,442 @@
+"""Sums over the rows of a table, computed by the database: only sums leave it."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base.typing import Floats
+from bylaw.engines.database import PULL, Database
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.program.cells import Layout
+from bylaw.program.linear_form import LinearForm
+from bylaw.program.passes import (
+    LossRange,
+    LossRangePass,
+    NormPass,
+    NormSums,
+    Pass,
+    Response,
+    ResponsePass,
+    Support,
+    Tally,
+    TallyPass,
+    sum_features,
+)
+from bylaw.program.rule_excesses import ExcessPass, RuleExcesses
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import Evidence
+from bylaw.scoring import (
+    UNDERFLOW,
+    Cell,
+    Features,
+    SqlPrinter,
+    Vector,
+    apply,
+    case,
+    columns_of,
+    constant,
+    join,
+    linear,
+    normalize,
+    read,
+)
+
+SAMPLE_ROWS = 2**18  # in a temporary table, for the first stages of a solve
+_ROUNDING = 1e-9  # relative, of sums of weights
+_DECIDED = 1 - 1e-9  # rows with a decision this probable add nothing to the curvature
+_FEW_PLACES = 10  # so few products cost less than another look at the undecided rows
+Watch = Callable[[], AbstractContextManager[None]]  # around each statement that looks at all rows
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Rows as columns that cells share: the number of the cell, a weight, and D columns."""
+
+    form: LinearForm
+    layout: Layout
+    columns: Vector  # (D,)
+    weighted: bool
+    cell: Vector = field(default_factory=lambda: columns_of("cell"))
+    weight: Vector = field(default_factory=lambda: columns_of("weight"))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, D, A)."""
+        return len(self.layout.cells), self.columns.width, self.form.base.shape[1]
+
+    def weigh(self, vector: Vector, power: int = 1) -> Vector:
+        """Return the vector times a power of the weight."""
+        for _ in range(power if self.weighted else 0):
+            vector = self.weight * vector
+        return vector
+
+    def choose(self, by_cell: list[Vector]) -> Vector:
+        """Return one of the vectors, by the cell of the row."""
+        choices = [(apply("=", self.cell, constant(c)), part) for c, part in enumerate(by_cell[:-1])]
+        return case(*choices, otherwise=by_cell[-1])
+
+    def compute_scores(self, matrix: Floats) -> Vector:
+        """Return the score of each action, features' matrix, of a matrix (F, A)."""
+        return self.choose([linear(self.columns, part) for part in self.layout.spread_matrix(matrix)])
+
+    def spread(self, places: Support, distribution: Vector) -> Vector:
+        """Return column times distribution at each place."""
+        return self.columns.take(places.features) * distribution.take(places.actions)
+
+    def gather(self, sums: Floats, places: Support) -> Floats:
+        """Return moments (F, A), of sums (C, q) at some places; they are zero elsewhere."""
+        found = np.zeros(self.shape)
+        found[:, places.features, places.actions] = sums
+        return self.layout.gather(found)
+
+    def localize(self, places: NDArray[Any]) -> Support:
+        """Return the places (column, action), in any cell, of places (feature, action)."""
+        features, actions = np.divmod(np.unique(places), self.form.base.shape[1])
+        return Support(*self.layout.localize(features, actions)[:2])
+
+    @property
+    def rule_places(self) -> Support:
+        """The places that rules touch."""
+        return self.localize(self.form.couplings.indices)
+
+    @property
+    def all_places(self) -> Support:
+        """The places that rules or the objective touch."""
+        return self.localize(np.concatenate([self.form.couplings.indices, np.flatnonzero(self.form.base)]))
+
+
+class Sum(NamedTuple):
+    """A vector to sum over all rows of each cell, or over the rows that meet a condition."""
+
+    vector: Vector
+    only: Vector | None = None
+
+
+class Plan(NamedTuple):
+    """What a pass asks a database for."""
+
+    sums: list[Sum]
+    read: Callable[..., Any]  # the result of the pass, of an array (C, width) for each sum
+
+
+@singledispatch
+def plan_pass(wanted: Any, sheet: Sheet) -> Plan:
+    """Return what a pass asks a database for."""
+    if wanted is sum_features:
+        return Plan(
+            [Sum(sheet.weigh(sheet.columns))], lambda sums: sheet.layout.gather(sums[:, :, None])[:, 0]
+        )
+    raise OptionError(
+        f"{getattr(wanted, '__name__', type(wanted).__name__)} needs the rows themselves; {PULL}"
+    )
+
+
+@plan_pass.register
+def _(wanted: TallyPass, sheet: Sheet) -> Plan:
+    scores = sheet.compute_scores(wanted.beta * wanted.score_matrix).named("score")
+    chances, potential = normalize(scores, exclusive=wanted.space.exclusive)
+    chances = chances.named("chance")
+    places = sheet.all_places if wanted.chosen is None else sheet.rule_places
+    moments = sheet.spread(places, chances)
+    sums = [Sum(sheet.weigh(part)) for part in (constant(1.0), potential, moments)]
+    curve = None
+    if wanted.support is not None:
+        curve = _plan_curvature(wanted.support, chances, sheet, exclusive=wanted.space.exclusive)
+        sums += curve.sums
+
+    def read_tally(mass: Floats, energy: Floats, moments: Floats, *curved: Floats) -> Tally:
+        curvature = None if curve is None else wanted.beta * curve.read(*curved)
+        total = float(mass.sum()), float(energy.sum()) / wanted.beta
+        return Tally(*total, sheet.gather(moments, places), curvature)
+
+    return Plan(sums, read_tally)
+
+
+def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusive: bool) -> Plan:
+    """Return a plan of the sums of phi_k phi_l (1{a = b} pi_a - pi_a pi_b), (C, q, q); for sets, of
+    phi_k phi_l 1{a = b} pi_a (1 - pi_a)."""
+    columns, actions = support.features, support.actions
+    low, high = np.tril_indices(len(actions))
+    same = actions[low] == actions[high]
+    only, spread, places = None, chances, None
+    if not exclusive:
+        spread = (chances * (constant(1.0) - chances)).named("spread")
+    elif len(actions) > _FEW_PLACES:
+        only = chances.greatest() < _DECIDED
+    products = sheet.columns.take(columns[low[same]]) * sheet.columns.take(columns[high[same]])
+    sums = [Sum(sheet.weigh(products * spread.take(actions[low[same]])), only)]
+    if exclusive:
+        pairs, places = _multiply_pairs(sheet, support, chances, low, high)
+        sums.append(Sum(sheet.weigh(pairs), only))
+
+    def read_curvature(diagonal: Floats, *crossed: Floats) -> Floats:
+        found = np.zeros((len(diagonal), len(actions), len(actions)))
+        found[:, low[same], high[same]] = diagonal
+        for part in crossed:
+            found[:, low, high] -= part[:, places]
+        return found + np.tril(found, -1).transpose(0, 2, 1)
+
+    return Plan(sums, read_curvature)
+
+
+def _multiply_pairs(
+    sheet: Sheet, support: Support, chances: Vector, one: NDArray[np.intp], other: NDArray[np.intp]
+) -> tuple[Vector, NDArray[np.intp]]:
+    """Return the products of phi_k pi_a at pairs of places, and the product of each pair: pairs that differ
+    only in the order of k and l, or of a and b, have the same one."""
+    keys = [np.sort([found[one], found[other]], axis=0) for found in (support.features, support.actions)]
+    _, first, places = np.unique(np.vstack(keys), axis=1, return_index=True, return_inverse=True)
+    parts = sheet.spread(support, chances).named("part")
+    return parts.take(one[first]) * parts.take(other[first]), places.ravel()
+
+
+@plan_pass.register
+def _(wanted: LossRangePass, sheet: Sheet) -> Plan:
+    losses = sheet.compute_scores(wanted.base).named("loss")
+    if wanted.space.exclusive:
+        extremes = losses.least(), losses.greatest()
+    else:  # of sets, the labels that add to the loss
+        extremes = tuple(apply(order, losses, 0.0).sum() for order in ("min", "max"))
+    sums = [Sum(sheet.weigh(extreme)) for extreme in extremes]
+    return Plan(sums, lambda least, most: LossRange(float(least.sum()), float(most.sum())))
+
+
+@plan_pass.register
+def _(wanted: ResponsePass, sheet: Sheet) -> Plan:
+    losses, places = sheet.compute_scores(wanted.costs).named("loss"), sheet.rule_places
+    if wanted.space.exclusive:  # the first of the actions that cost least
+        least = losses.least().named("least")
+        order = [(losses.take([a]) <= least, constant(a)) for a in range(losses.width)]
+        best = case(*order, otherwise=None).named("best")
+        chosen = apply("=", best, constant(range(losses.width)))
+    else:
+        least, chosen = apply("min", losses, 0.0).sum(), losses < 0.0
+    taken = case((chosen, 1.0), otherwise=0.0)
+    sums = [Sum(sheet.weigh(least)), Sum(sheet.weigh(sheet.spread(places, taken)))]
+    return Plan(sums, lambda cost, found: Response(float(cost.sum()), sheet.gather(found, places)))
+
+
+@plan_pass.register
+def _(wanted: NormPass, sheet: Sheet) -> Plan:
+    form, exclusive = wanted.form, wanted.form.action_space.exclusive
+    squares = _compute_squares(form, sheet).named("square")
+    bounds = float(form.bounds @ form.bounds)
+    if exclusive:
+        norm = apply("sqrt", apply("max", squares.greatest() + bounds, 0.0))
+    else:  # a set may hold every label at once
+        norm = apply("sqrt", apply("max", squares, 0.0)).sum() + math.sqrt(bounds)
+    norm = norm.named("norm")
+    sums = [Sum(sheet.weigh(norm)), Sum(sheet.weigh(norm * norm)), Sum(sheet.weigh(norm * norm, 2))]
+    return Plan(sums, lambda *found: NormSums(*(float(part.sum()) for part in found)))
+
+
+def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
+    """Return |B phi|^2 - 2 b'B phi of each action; without the latter for sets, whose bounds count apart."""
+    n_cells, n_columns, n_actions = sheet.shape
+    by_place, embedding = form.couplings.tocsc(), sheet.layout.embedding.tocsc()
+    by_cell = []
+    for cell in range(n_cells):
+        squares = []
+        for a in range(n_actions):
+            couplings = by_place[:, a::n_actions] @ embedding[:, cell * n_columns : (cell + 1) * n_columns]
+            gram = np.triu((couplings.T @ couplings).toarray())
+            used, doubled = np.flatnonzero(gram.any(axis=1)), gram + np.triu(gram, 1)
+            products = sheet.columns.take(used) * linear(sheet.columns, doubled[used].T)
+            square = products.sum()
+            if form.action_space.exclusive:
+                square = square + linear(sheet.columns, -2 * (couplings.T @ form.bounds)[:, None])
+            squares.append(square)
+        by_cell.append(join(squares))
+    return sheet.choose(by_cell)
+
+
+@plan_pass.register
+def _(wanted: ExcessPass, sheet: Sheet) -> Plan:
+    """Plan the squares of rules' costs: they are quadratic in the parts phi pi, and so are their sums."""
+    form, layout = wanted.form, sheet.layout
+    scores = sheet.compute_scores(wanted.beta * form.score_matrix(wanted.multipliers)).named("score")
+    chances, potential = normalize(scores, exclusive=form.action_space.exclusive)
+    chances = chances.named("chance")
+    columns, actions, embedding = layout.localize(wanted.support.features, wanted.support.actions)
+    places, q = Support(columns, actions), len(actions)
+    squares, order = _multiply_pairs(sheet, places, chances, *np.indices((q, q)).reshape(2, -1))
+    parts, one = sheet.spread(places, chances), constant(1.0)
+    weighed = [(one, 1), (one, 2), (potential, 1), (parts, 1), (parts, 2), (squares, 2)]
+
+    def read_excesses(*found: Floats) -> RuleExcesses:
+        mass, squared, energy = (float(part.sum()) for part in found[:3])
+        local = sparse.csr_array(wanted.couplings @ embedding).toarray()
+        couplings = local.reshape(len(form.bounds), -1, q).swapaxes(0, 1)  # (C, M, q)
+        bounds, products = form.bounds, found[5][:, order].reshape(-1, q, q)
+        means, scales = (np.einsum("cmq,cq->m", couplings, part) for part in found[3:5])
+        squares = np.einsum("cmq,cqr,cmr->m", couplings, products, couplings)
+        constant_part = float(bounds @ wanted.multipliers) - form.base_constant
+        return RuleExcesses(
+            mass=mass,
+            squared_mass=squared,
+            value=energy / wanted.beta + mass * constant_part,
+            excesses=means - bounds * mass,
+            scaled=scales - bounds * squared,
+            squares=squares - 2 * bounds * scales + bounds**2 * squared,
+        )
+
+    return Plan([Sum(sheet.weigh(vector, power)) for vector, power in weighed], read_excesses)
+
+
+def select_columns(
+    database: Database, columns: Columns, form: LinearForm, layout: Layout, evidence: Evidence
+) -> tuple[str, Sheet]:
+    """Return a SELECT of the cell, the weight and the columns of all rows that have a weight; and the sheet
+    that these make."""
+    features, weighted = (
+        Features(replace(form.feature_map, features=layout.columns), columns),
+        columns.weights,
+    )
+    cell = constant(0)
+    for name, count in zip(layout.cells.names, layout.cells.shape, strict=True):
+        given, values = features.given[Cell("groups", name)], evidence.known_groups[name].values
+        code = case(*((given.is_in([value]), constant(i)) for i, value in enumerate(values)), otherwise=None)
+        cell = cell * constant(count) + code
+    results = {
+        "cell": cell.named("cell"),
+        **({} if weighted is None else {"weight": read("weight").named("weight")}),
+    }
+    shared = []
+    for d, feature in enumerate(layout.columns):
+        product = features.compute(feature)
+        shared.append(product if product.operator == "constant" else columns_of(f"column_{d}"))
+        if product.operator != "constant":
+            product = product.named("product")
+            results[f"column_{d}"] = case((apply("abs", product) > UNDERFLOW, product), otherwise=0.0)
+    printer = SqlPrinter(database.dialect, features)
+    texts, source = printer.nest(results.values(), database.relation)
+    selected = ", ".join(f"{text} AS {name}" for text, name in zip(texts, results, strict=True))
+    chosen = "" if weighted is None else " WHERE weight > 0"
+    return f"SELECT {selected} FROM {source}{chosen}", Sheet(form, layout, join(shared), weighted is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class SummedRows:
+    """Rows of a table, or of a sample of them in a temporary table: `UnseenRows`."""
+
+    database: Database
+    select: str  # of the cell, the weight and the columns of each row
+    sheet: Sheet
+    n_rows: int
+    mass: float
+    watch: Watch = nullcontext
+    table: str = ""  # of a sample
+    count: Callable[[], int] = int  # passes over all rows so far
+    last: dict[str, Any] = field(default_factory=dict, repr=False)  # the last tally, and its pass
+
+    @property
+    def layout(self) -> Layout | None:
+        """How features are made of columns; None where all rows are one cell, whose columns they are."""
+        return self.sheet.layout if self.sheet.layout.cells.names else None
+
+    @property
+    def passes(self) -> int:
+        return self.count()
+
+    def observe(self, form: LinearForm, layout: Layout | None) -> SummedRows:
+        raise OptionError(f"rules as observed need the rows themselves: {PULL}")
+
+    def total(self, *passes: Pass) -> list[Any]:
+        """Return the sums of passes; the last tally is kept, as its rates are asked for once more."""
+        if len(passes) == 1 and isinstance(wanted := passes[0], TallyPass):
+            if not (self.last and _covers(self.last["of"], wanted)):
+                self.last.update(of=wanted, found=self._ask(passes)[0])
+            return [self.last["found"]]
+        return self._ask(passes)
+
+    def _ask(self, passes: tuple[Pass, ...]) -> list[Any]:
+        plans, one = [plan_pass(wanted, self.sheet) for wanted in passes], constant(1.0)
+        sums = [Sum(one), Sum(self.sheet.weigh(one)), *(part for plan in plans for part in plan.sums)]
+        texts, selects, keys = dict[Sum, list[str]](), [], []
+        for i, only in enumerate(dict.fromkeys(part.only for part in sums)):
+            together = [part for part in sums if part.only is only]
+            written, source = self._write(together, only)
+            texts.update(zip(together, written, strict=True))
+            keys.append(list(dict.fromkeys((only, text) for part in written for text in part)))
+            # The sums come as arrays: there may be more of them than an answer can have columns.
+            array = ", ".join(text for _, text in keys[i])
+            selects.append(f"SELECT {i} AS part, cell, ARRAY[{array}] AS sums FROM {source} GROUP BY cell")
+        with self.watch():
+            rows = self.database.ask(" UNION ALL ".join(selects))
+        n_cells = self.sheet.shape[0]
+        found = {key: np.zeros(n_cells) for listed in keys for key in listed}
+        for i, cell, values in rows:
+            if cell is not None:  # else a group has a value that was not there before
+                for key, value in zip(keys[i], values, strict=True):
+                    found[key][int(cell)] = float(value or 0)
+        columns = [[found[part.only, text] for text in texts[part]] for part in sums]
+        count, mass, *answers = (np.array(part).reshape(len(part), n_cells).T for part in columns)
+        self._check(float(count.sum()), float(mass.sum()))
+        remaining = iter(answers)
+        return [plan.read(*(next(remaining) for _ in plan.sums)) for plan in plans]
+
+    def _write(self, sums: list[Sum], only: Vector | None) -> tuple[list[list[str]], str]:
+        """Write sums over the rows that meet a condition, and these rows."""
+        vectors = [self.sheet.cell, *(part.vector for part in sums), *([] if only is None else [only])]
+        printer = SqlPrinter(self.database.dialect)
+        texts, source = printer.nest(vectors, f"({self.select}) AS bylaw_columns")
+        if only is not None:
+            source = f"{source} WHERE {texts.pop()}"
+        terms = map(printer.sum_up, texts[1:])
+        return [[next(terms) for _ in range(part.vector.width)] for part in sums], source
+
+    def _check(self, count: float, mass: float) -> None:
+        """Raise an `EvidenceError` if the table has other rows than before."""
+        if count != self.n_rows or not math.isclose(mass, self.mass, rel_tol=_ROUNDING):
+            raise EvidenceError(
+                f"{self.database} was changed while its rows were read; nothing was fitted. Start again"
+            )
+
+    @contextmanager
+    def sampling(self) -> Iterator[Callable[[int], SummedRows]]:
+        """Make temporary tables: one of many rows, which a pass over all of them fills, and smaller ones of
+        it."""
+        made: dict[float, SummedRows] = {}
+
+        def take(rows: int) -> SummedRows:
+            if 1.0 not in made:
+                with self.watch():
+                    made[1.0] = self._store(min(SAMPLE_ROWS / self.n_rows, 1.0))
+            whole = made[1.0]
+            share = min(rows / whole.n_rows, 1.0)
+            if share not in made:
+                made[share] = whole._store(share)
+            return made[share]
+
+        try:
+            yield take
+        finally:
+            for sample in made.values():
+                sample.database.run_inside(f"DROP TABLE {sample.table}")
+
+    def _store(self, share: float) -> SummedRows:
+        """Store a share of the rows in a temporary table."""
+        name = f"bylaw_sample_{uuid.uuid4().hex[:12]}"
+        rows = self.database.thin(self.select, share) if share < 1 else self.select
+        self.database.run_inside(f"CREATE TEMPORARY TABLE {name} AS {rows}")
+        mass = "SUM(weight)" if self.sheet.weighted else "COUNT(*)"
+        ((n_rows, found),) = self.database.ask(f"SELECT COUNT(*), {mass} FROM {name}")
+        sample = replace(self, select=f"SELECT * FROM {name}", table=name, watch=nullcontext, last={})
+        return replace(sample, n_rows=int(n_rows), mass=float(found or 0))
+
+
+def _covers(known: TallyPass, wanted: TallyPass) -> bool:
+    """Return whether a tally has all that another pass asks for."""
+    same = known.beta == wanted.beta and np.array_equal(known.score_matrix, wanted.score_matrix)
+    curved = wanted.support is None or known.support is not None
+    return same and curved and (known.chosen is None or wanted.chosen is not None)

@@ -1,0 +1,539 @@
+"""Compile a problem into one linear form.
+
+Every loss and rule is  c_j(x, a) = sum_k phi_k(x) B_j[k, a] - b_j  with a few features phi of
+a row: chances of events such as 1, P(label | x), P(group, label | x), times columns of the
+evidence. Whoever holds E[phi_k(x) pi(a | x)] holds every rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base.matrices import Matrix, compact
+from bylaw._base.typing import Floats, Value
+from bylaw.errors import EvidenceError, Remedy, RuleError
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import (
+    CHANGED,
+    LABEL,
+    Atom,
+    Conditions,
+    CostColumn,
+    Rate,
+    Ratio,
+    ReferenceColumn,
+    Source,
+    format_conditions,
+)
+from bylaw.language.problem import ExpandedRule, Problem
+from bylaw.language.worst import Objective, Worst
+from bylaw.rows.arrays import as_matrix, check_alignment
+from bylaw.rows.evidence import RowData, check_cost
+from bylaw.rows.groups import Group, KnownGroup, Part
+from bylaw.rows.outcomes import ObservedRows, name_cost
+
+Frequencies = Mapping[Conditions, float]
+AnyRows = TypeVar("AnyRows", bound=RowData)
+_ORDINARY = (1e-2, 1e3)  # sizes of rules that are left as they are
+_SAMPLE = 4096  # rows that show how large features are
+_SAMPLE_VALUES = 2**19  # of features on these rows, at most
+_FEW = 20  # where less than one weight in so many is not zero, products leave out the zeros
+MANY_WEIGHTS = 1000  # of fewer, that does not pay
+
+
+class Feature(NamedTuple):
+    """source(x) * P(event | x)."""
+
+    source: Source | None
+    event: Conditions
+
+    def column(self, evidence: RowData, rows: Part) -> Floats | float:
+        chance = evidence.event_probability(self.event, rows)
+        return chance if self.source is None else evidence.column(self.source, rows) * chance
+
+
+class Attribute(NamedTuple):
+    """What the fit knew of a group: its values, and whether rows show them."""
+
+    values: tuple[Value, ...]
+    known: bool
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """How to turn evidence into features, and what evidence that takes."""
+
+    action_space: ActionSpace
+    features: tuple[Feature, ...]
+    attributes: Mapping[str, Attribute]
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
+
+    def admit(self, evidence: AnyRows) -> AnyRows:
+        """The rows, checked against the fit and with the custom functions' costs."""
+        if evidence.classes != self.action_space.classes:
+            raise EvidenceError(
+                f"the policy decides among the classes {list(self.action_space.classes)}, in this order; "
+                f"the evidence has {list(evidence.classes)}"
+            )
+        if evidence.options and evidence.options != self.action_space.options:
+            raise EvidenceError(
+                f"the policy decides among the options {list(self.action_space.options)}, in this order; the "
+                f"evidence has {list(evidence.options)}"
+            )
+        groups = {name: _admit_group(name, fitted, evidence) for name, fitted in self.attributes.items()}
+        costs = {
+            name: evaluate_cost(name, self.functions.get(name), evidence, self.action_space)
+            for name in self.cost_names
+        }
+        for name in self.reference_names:
+            if name not in evidence.references:
+                raise EvidenceError(
+                    f"a rule refers to the earlier model {name!r}, which the evidence lacks",
+                    Remedy("pass_reference", name),
+                )
+        return evidence.with_columns(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
+
+    def columns(self, evidence: RowData, rows: Part, out: Floats) -> Floats:
+        """The features of these rows, (n_features, n_rows)."""
+        for k, feature in enumerate(self.features):
+            out[k] = feature.column(evidence, rows)
+        return out
+
+    @property
+    def cost_names(self) -> list[str]:
+        """The cost arrays that features read."""
+        return _source_names(self.features, CostColumn)
+
+    @property
+    def reference_names(self) -> list[str]:
+        """The earlier models that features read."""
+        return _source_names(self.features, ReferenceColumn)
+
+
+def evaluate_cost(
+    name: str, function: Callable[..., Any] | None, rows: RowData, space: ActionSpace
+) -> Floats:
+    """(n_rows, n_actions): the cost array of `custom(name)`, or what its function makes of the rows."""
+    if function is not None and not _is_observed(name, rows):
+        known = rows.predicted if isinstance(rows, ObservedRows) else rows
+        found, what = function(known), f"custom({name!r})"
+        check_alignment({what: found}, rows.index)
+        matrix = check_cost(as_matrix(found, what)[0], name, len(rows))
+    elif name in rows.costs:
+        matrix = rows.costs[name]
+    else:
+        raise EvidenceError(
+            f"a rule refers to custom({name!r}), which the evidence lacks",
+            Remedy("pass_changes" if name == CHANGED else "pass_costs", name),
+        )
+    if matrix.shape[1] != len(space.actions):
+        raise EvidenceError(
+            f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, {list(space.actions)}"
+        )
+    return matrix
+
+
+def _is_observed(name: str, rows: RowData) -> bool:
+    """Whether there is an array of what a cost turned out to be."""
+    return isinstance(rows, ObservedRows) and name_cost(name) in rows.observed and name in rows.costs
+
+
+def _source_names(features: Sequence[Feature], kind: type[Source]) -> list[str]:
+    return list(dict.fromkeys(f.source.name for f in features if isinstance(f.source, kind)))
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """The compiled problem. F features, A actions, M rules."""
+
+    feature_map: FeatureMap
+    base: Floats  # (F, A): loss of an action = features' base
+    base_constant: float
+    couplings: sparse.csr_array  # (M, F * A): B_j, one flattened matrix per row
+    bounds: Floats  # (M,): b_j
+    rules: tuple[ExpandedRule, ...]  # the M single rules, each with the statement it is part of
+    scales: Floats  # (M,): the unit each rule is measured in; couplings and bounds are divided by it
+    frequencies: Frequencies = field(default_factory=dict)
+
+    @property
+    def action_space(self) -> ActionSpace:
+        return self.feature_map.action_space
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the M rules."""
+        return tuple(str(found.rule) for found in self.rules)
+
+    @cached_property
+    def has_quotients(self) -> bool:
+        """Whether a rule is on a quotient."""
+        return not all(found.rule.is_linear for found in self.rules)
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """(M,): the place of each rule's statement in the problem."""
+        return np.array([found.place for found in self.rules], dtype=np.int64)
+
+    @cached_property
+    def operator(self) -> Matrix:
+        """The couplings, for products with them."""
+        return compact(self.couplings)
+
+    def prices(self, multipliers: Floats) -> Floats:
+        """The price of each rule in its own units, (M,): the derivative of the cost in its bound."""
+        return multipliers / self.scales
+
+    def score_matrix(self, multipliers: Floats) -> Floats:
+        """(F, A): scores are features' score_matrix, -(L + C' lambda) but for the bounds."""
+        return -(self.base + (self.operator.T @ multipliers).reshape(self.base.shape))
+
+
+def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
+    """score_matrix' features, (A, n_rows), of a matrix (F, A) and features (F, n_rows)."""
+    if has_few(int(np.count_nonzero(score_matrix)), score_matrix.size):
+        return sparse.csr_array(score_matrix.T) @ features
+    return score_matrix.T @ features
+
+
+def has_few(nonzero: int, size: int) -> bool:
+    """Whether products with a matrix had better leave out its zeros. With many classes most entries are: a
+    label's score depends on its own probability, not on those of the others."""
+    return size >= MANY_WEIGHTS and nonzero * _FEW <= size
+
+
+def compile_problem(
+    problem: Problem,
+    evidence: RowData,
+    frequencies: Frequencies | None = None,
+    rules: Sequence[ExpandedRule] | None = None,
+    features: Sequence[Feature] = (),
+) -> LinearForm:
+    """The linear form of a problem on these rows; of the worst group's rate, with that over all rows.
+
+    Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
+    unless they are given; so are the single rules expanded. `features` are those that come first, used or
+    not.
+    """
+    if evidence.margins is None and not evidence.row_weights.any():
+        raise EvidenceError("there are no rows, or none with a weight; pass at least one")
+    space = problem.action_space(evidence.classes, evidence.options)
+    if rules is None and frequencies is None:  # rows that rules are stated on, not those of a fitted policy
+        evidence.check_group_sizes(problem.compared_attributes)
+    if rules is None:
+        rules = problem.expand(evidence.classes, evidence.group_values, space.options)
+    compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
+    compiler.features = {feature: k for k, feature in enumerate(features)}
+    base, base_constant = compiler.rate(_check_linear(problem.minimize))
+    rows = [compiler.rate(found.excess) for found in rules]
+    shape = (len(compiler.features), len(space.actions))
+    feature_map = compiler.feature_map(evidence)
+    couplings = _stack([entries for entries, _ in rows], shape)
+    scales = _scales(feature_map, couplings, evidence) if rules else np.ones(0)
+    return LinearForm(
+        feature_map=feature_map,
+        base=_dense(base, shape),
+        base_constant=base_constant,
+        couplings=scale_rows(couplings, 1 / scales),
+        bounds=np.array([-constant for _, constant in rows]) / scales,
+        scales=scales,
+        rules=tuple(rules),
+        frequencies=compiler.used,
+    )
+
+
+def _check_linear(minimize: Objective) -> Rate:
+    """The rate that is minimised; of the worst group's, that over all rows."""
+    rate = minimize.rate if isinstance(minimize, Worst) else minimize
+    if isinstance(rate, Ratio) or not rate.is_linear:
+        raise RuleError(f"minimize={minimize} is not linear, and only solve() and frontier() minimise it")
+    return rate
+
+
+@dataclass(frozen=True)
+class RateParts:
+    """The rules' rates as sums of P parts, each given one of E conditions, in the rules' own units."""
+
+    couplings: sparse.csr_array  # (P, F * A)
+    rules: NDArray[np.int64]  # (P,): the rule of each part
+    events: NDArray[np.int64]  # (P,): its condition
+    conditions: tuple[Conditions, ...]  # E of them; the empty one is that of all rows
+    frequencies: Floats  # (E,): P(condition)
+
+    @cached_property
+    def operator(self) -> Matrix:
+        """The couplings, for products with them."""
+        return compact(self.couplings)
+
+
+def compile_parts(form: LinearForm) -> RateParts:
+    """The parts of a form's rules, with its frequencies."""
+    compiler = _compiler_of(form)
+    parts = [
+        (j, condition, compiler.rate(part)[0])
+        for j, found in enumerate(form.rules)
+        for condition, part in found.excess.by_condition().items()
+    ]
+    places = {condition: e for e, condition in enumerate(dict.fromkeys(c for _, c, _ in parts))}
+    return RateParts(
+        couplings=_stack([entries for *_, entries in parts], form.base.shape),
+        rules=np.array([j for j, *_ in parts], dtype=np.int64),
+        events=np.array([places[condition] for _, condition, _ in parts], dtype=np.int64),
+        conditions=tuple(places),
+        frequencies=np.array([compiler._frequency(compiler._own(condition)) for condition in places]),
+    )
+
+
+def _compiler_of(form: LinearForm) -> _Compiler:
+    """With the features and frequencies of the form."""
+    return _make_compiler(form.feature_map, form.frequencies)
+
+
+def _make_compiler(feature_map: FeatureMap, frequencies: Frequencies) -> _Compiler:
+    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+    compiler = _Compiler(feature_map.action_space, values, dict(frequencies))
+    compiler.features = {feature: k for k, feature in enumerate(feature_map.features)}
+    return compiler
+
+
+def compile_rates(feature_map: FeatureMap, frequencies: Frequencies, rates: Sequence[Rate]) -> Floats:
+    """(n_rates, F, A): linear rates that read no features but these."""
+    compiler = _make_compiler(feature_map, frequencies)
+    shape = (len(feature_map.features), len(feature_map.action_space.actions))
+    return np.array([_dense(compiler.rate(rate)[0], shape) for rate in rates]).reshape(-1, *shape)
+
+
+def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
+    """(M,): what the quotient in each rule divides by, for a policy with moments E[phi pi'] (F, A); one for
+    rules without a quotient."""
+    wholes = np.ones(len(form.rules))
+    if not form.has_quotients:
+        return wholes
+    for j, found in enumerate(form.rules):
+        quotients = [atom for atom, _ in found.rule.excess.terms if atom.is_quotient]
+        if quotients:
+            wholes[j] = measure_moments(form, Rate(((quotients[0].whole, 1.0),)), moments)
+    return wholes
+
+
+@dataclass(frozen=True)
+class LevelSlopes:
+    """How M rules change with their levels, where these are levels of ratios: what is compiled is affine in
+    them. Zero for other rules."""
+
+    couplings: sparse.csr_array  # (M, F * A)
+    bounds: Floats  # (M,)
+
+    @classmethod
+    def of(cls, form: LinearForm, scales: Floats) -> LevelSlopes:
+        """Of the rules of a form, in these units (M,)."""
+        compiler, rows, constants = _compiler_of(form), list[Entries](), np.zeros(len(form.rules))
+        for j, found in enumerate(form.rules):
+            rows.append({})
+            if found.rule.is_about_ratio:
+                further = found._replace(rule=found.rule.at(found.rule.level + 1.0))
+                (entries, constant), (others, other) = (compiler.rate(one.excess) for one in (found, further))
+                keys = {**entries, **others}
+                rows[-1] = {key: others.get(key, 0.0) - entries.get(key, 0.0) for key in keys}
+                constants[j] = other - constant
+        return cls(scale_rows(_stack(rows, form.base.shape), 1 / scales), -constants / scales)
+
+    def move(self, form: LinearForm, shifts: Floats) -> LinearForm:
+        """With levels that are larger by these shifts (M,)."""
+        couplings = form.couplings + scale_rows(self.couplings, shifts)
+        return replace(form, couplings=sparse.csr_array(couplings), bounds=form.bounds + shifts * self.bounds)
+
+
+def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
+    """A linear rate of a policy with moments E[phi pi'] (F, A) of a form that refers to it."""
+    entries, constant = _compiler_of(form).rate(rate)
+    known = {key: c for key, c in entries.items() if key[0] < len(moments)}
+    return constant + sum(c * float(moments[key]) for key, c in known.items())
+
+
+def replace_frequencies(form: LinearForm, parts: RateParts, frequencies: Frequencies) -> LinearForm:
+    """The form with other frequencies of some conditions; `parts` are those of the form with frequencies of
+    one. Its objective keeps the frequencies that it was compiled with."""
+    known = {**form.frequencies, **frequencies}
+    divisors = np.array([known[condition] if condition else 1.0 for condition in parts.conditions])
+    entries = parts.couplings.tocoo()
+    part = entries.coords[0]
+    values = entries.data / (divisors[parts.events[part]] * form.scales[parts.rules[part]])
+    where = (parts.rules[part], entries.coords[1])
+    couplings = sparse.csr_array((values, where), shape=form.couplings.shape)
+    return replace(form, couplings=couplings, frequencies=known)
+
+
+Entries = dict[tuple[int, int], float]  # (feature, action) -> coefficient
+
+
+class _Compiler:
+    def __init__(
+        self,
+        space: ActionSpace,
+        group_values: Mapping[str, Sequence[Value]],
+        frequencies: dict[Conditions, float],
+        evidence: RowData | None = None,  # for frequencies that are not given
+    ):
+        self.space = space
+        self.evidence = evidence
+        self.frequencies = frequencies
+        values = {LABEL: space.classes, **group_values}
+        self.own = {name: {value: value for value in found} for name, found in values.items()}
+        self.used: dict[Conditions, float] = {}
+        self.features: dict[Feature, int] = {}
+        self.functions: dict[str, Callable[..., Any] | None] = {}
+
+    def rate(self, rate: Rate) -> tuple[Entries, float]:
+        """A rate as coefficients of E[feature * pi(action)], and a constant."""
+        entries: Entries = {}
+        constant = rate.constant
+        for atom, factor in rate.resolve(self.space.classes).terms:
+            meaning = atom.meaning(self.space)
+            constant += factor * meaning.constant
+            conditions = self._own(atom.conditions)
+            scale = factor / self._frequency(conditions)
+            for term in meaning.terms:
+                event = add_label(conditions, term.label)
+                if event is not None:
+                    key = self._feature(atom, term.source, event), self.space.position(term.action)
+                    entries[key] = entries.get(key, 0.0) + scale * term.coefficient
+        return entries, constant
+
+    def feature_map(self, evidence: RowData) -> FeatureMap:
+        names = {name for feature in self.features for name, _ in feature.event if name != LABEL}
+        attributes = {
+            name: Attribute(group.values, group.known)
+            for name, group in evidence.groups.items()
+            if name in names
+        }
+        functions = {name: function for name, function in self.functions.items() if function}
+        return FeatureMap(self.space, tuple(self.features), attributes, functions)
+
+    def _own(self, conditions: Conditions) -> Conditions:
+        """The values as the classes and groups have them: who says 1 may mean 1.0 or True."""
+        return tuple((name, self.own.get(name, {}).get(value, value)) for name, value in conditions)
+
+    def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
+        name = source.name if isinstance(source, CostColumn) else None
+        if name is not None and self.functions.setdefault(name, atom.function) is not atom.function:
+            raise RuleError(f"two costs are both called custom({name!r}); rename one of them")
+        return self.features.setdefault(Feature(source, event), len(self.features))
+
+    def _frequency(self, conditions: Conditions) -> float:
+        if conditions and conditions not in self.frequencies:
+            assert self.evidence is not None
+            self.frequencies[conditions] = measure_frequency(conditions, self.evidence)
+        frequency = self.frequencies[conditions] if conditions else 1.0
+        if conditions:
+            self.used[conditions] = frequency
+        return frequency
+
+
+def measure_frequency(conditions: Conditions, rows: RowData) -> float:
+    """P(event) on these rows; an error if they have no weight."""
+    frequency = rows.frequency(conditions)
+    if not frequency > 0 and isinstance(rows, ObservedRows) and rows.find_partly_seen(dict(conditions)):
+        raise EvidenceError(
+            f"a rule refers to rows with {format_conditions(conditions)}, hardly any of which was seen: "
+            f"their prediction-powered frequency is {frequency:.3g}; remove the rule, merge the group with "
+            "another, or see more rows"
+        )
+    if not frequency > 0:
+        raise EvidenceError(
+            f"a rule refers to rows with {format_conditions(conditions)}, but they have no weight here; "
+            "remove the rule, merge the group with another, or add rows"
+        )
+    return frequency
+
+
+def add_label(conditions: Conditions, label: Value | None) -> Conditions | None:
+    """The conditions and this label; None if they contradict each other."""
+    event = dict(conditions)
+    if label is not None and event.setdefault(LABEL, label) != label:
+        return None
+    return tuple(sorted(event.items()))
+
+
+def _dense(entries: Entries, shape: tuple[int, int]) -> Floats:
+    matrix = np.zeros(shape)
+    for key, coefficient in entries.items():
+        matrix[key] = coefficient
+    return matrix
+
+
+def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
+    pairs = [pair for row in rows for pair in sorted((k * shape[1] + a, c) for (k, a), c in row.items())]
+    places, values = ([pair[i] for pair in pairs] for i in (0, 1))
+    entries = np.array(values, dtype=np.float64), np.array(places, dtype=np.int64)
+    ends = np.cumsum([0, *map(len, rows)])
+    return sparse.csr_array((*entries, ends), shape=(len(rows), shape[0] * shape[1]))
+
+
+def scale_rows(matrix: sparse.csr_array, factors: Floats) -> sparse.csr_array:
+    """The matrix (M, N) with each row times its factor (M,)."""
+    data = matrix.data * np.repeat(factors, np.diff(matrix.indptr))
+    return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
+    """One for rules in ordinary units, so that the tolerance is absolute; otherwise the rule's own
+    size, so that millions and millionths are solved alike."""
+    sizes = _measure_sizes(feature_map, evidence)
+    typical = sizes[couplings.indices // len(feature_map.action_space.actions)]
+    counts = np.diff(couplings.indptr)
+    sizes = np.zeros(len(counts))
+    np.maximum.at(sizes, np.repeat(np.arange(len(counts)), counts), abs(couplings.data) * typical)
+    return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
+
+
+def _measure_sizes(feature_map: FeatureMap, evidence: RowData) -> Floats:
+    """(F,): about E|phi|, on a few rows; of rows that are all elsewhere, from their sums."""
+    features, margins = feature_map.features, evidence.margins
+    if margins is not None and not len(evidence):
+        feature_map.admit(evidence)
+        return np.array([margins.estimate_size(feature.source, feature.event) for feature in features])
+    rows = min(_SAMPLE, max(_SAMPLE_VALUES // len(features), 1))
+    sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // rows))))
+    columns = feature_map.columns(sample, slice(None), np.empty((len(features), len(sample))))
+    return abs(columns).mean(axis=1)
+
+
+def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
+    """The group with the values of the fit, of which a batch may lack some."""
+    remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
+    if name not in evidence.groups:
+        raise EvidenceError(f"the policy needs {name!r} to decide", remedy)
+    group = evidence.groups[name]
+    if group.known != fitted.known:
+        was = "values" if fitted.known else "probabilities"
+        raise EvidenceError(f"the policy was fitted with {was} of {name!r}", remedy)
+    if isinstance(group, KnownGroup):
+        return admit_values(name, group, fitted.values)
+    if unseen := set(group.values) - set(fitted.values):
+        raise _unseen(name, unseen, fitted.values)
+    if missing := set(fitted.values) - set(group.values):
+        raise EvidenceError(
+            f"{name} lacks the probabilities of {sorted(map(str, missing))}; pass a column each"
+        )
+    return group
+
+
+def admit_values(name: str, group: KnownGroup, values: tuple[Value, ...]) -> KnownGroup:
+    """The group with positions among the values of the fit."""
+    if unseen := set(group.values) - set(values):
+        raise _unseen(name, unseen, values)
+    return group.with_values(values)
+
+
+def _unseen(name: str, unseen: set[Any], values: tuple[Value, ...]) -> EvidenceError:
+    return EvidenceError(
+        f"{name} has values the policy was not fitted on: {sorted(map(str, unseen))}; it knows "
+        f"{list(values)}. Fit again with such rows, or map them to a known value"
+    )

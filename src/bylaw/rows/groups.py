@@ -1,0 +1,185 @@
+"""Groups of rows: known values, or probabilities of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bylaw._base.typing import Floats, Value
+from bylaw._base.validation import as_scalar
+from bylaw.errors import EvidenceError, RuleError
+from bylaw.rows.text_values import check_length
+
+Part = slice | NDArray[np.intp]
+_ARROW_TEXTS = ("string", "large_string", "string_view")
+_ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
+_NARROW = 2**12  # a range of numbers that is counted rather than sorted
+_LEAST_ROWS = (
+    (5000, math.inf),
+    (500, 20),
+    (20, 5),
+)  # (values, rows): more values than these need so many rows
+
+
+@dataclass(frozen=True)
+class KnownGroup:
+    """An attribute whose value is known for every row."""
+
+    values: tuple[Value, ...]
+    codes: NDArray[np.int64]  # (n_rows,) positions in `values`
+    known: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self.codes.flags.writeable = False
+
+    def rows(self, part: Part) -> KnownGroup:
+        return KnownGroup(self.values, self.codes[part])
+
+    def seen(self) -> KnownGroup:
+        """Without the values that no row has."""
+        present, codes = np.unique(self.codes, return_inverse=True)
+        return KnownGroup(tuple(self.values[i] for i in present), codes)
+
+    def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
+        """The same rows, with positions in other values, of which these are some."""
+        positions = np.array([values.index(value) for value in self.values])
+        return self if values == self.values else KnownGroup(values, positions[self.codes])
+
+
+@dataclass(frozen=True)
+class PartlyKnownGroup:
+    """An attribute whose value is known for some of the rows only."""
+
+    group: KnownGroup  # on the other rows, its codes mean nothing
+    seen: NDArray[np.bool_]  # (n_rows,): where it is known
+
+    def rows(self, part: Part) -> PartlyKnownGroup:
+        return PartlyKnownGroup(self.group.rows(part), self.seen[part])
+
+
+@dataclass(frozen=True)
+class GroupProbabilities:
+    """An attribute of which each row has only probabilities."""
+
+    values: tuple[Any, ...]  # tuples of values where several attributes go together
+    probabilities: Floats  # (n_rows, n_values)
+    known: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        self.probabilities.flags.writeable = False
+
+    def rows(self, part: Part) -> GroupProbabilities:
+        return GroupProbabilities(self.values, self.probabilities[part])
+
+    def margin(self, place: int) -> GroupProbabilities:
+        """One attribute of several that go together."""
+        values = tuple(dict.fromkeys(value[place] for value in self.values))
+        columns = [[value[place] == here for value in self.values] for here in values]
+        return GroupProbabilities(values, self.probabilities @ np.array(columns, dtype=np.float64).T)
+
+
+Group = KnownGroup | GroupProbabilities
+
+
+def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The different whole numbers (or truth values) of a vector, sorted, and each row's position among them;
+    where they lie close together, by counting instead of sorting."""
+    low, high = (int(vector.min()), int(vector.max())) if len(vector) else (0, _NARROW)
+    if high - low >= _NARROW or high > np.iinfo(np.int64).max:
+        values, places = np.unique(vector, return_inverse=True)
+        return values, places.astype(np.int64, copy=False)
+    offsets = vector.astype(np.int64)
+    offsets -= low
+    present = np.bincount(offsets, minlength=1) > 0
+    values = (np.flatnonzero(present) + low).astype(vector.dtype)
+    return values, offsets if present.all() else (np.cumsum(present) - 1).take(offsets)
+
+
+def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) -> None:
+    """Refuse a column with more values than can be compared with each other: numbers and ids by mistake.
+
+    What counts is how many rows half of the values have, (n_values,) `counts`: many groups with enough rows
+    each are fine, and so are few groups with hardly any.
+    """
+    typical = math.floor(np.median(counts)) if len(counts) else 0
+    needed = next((rows for many, rows in _LEAST_ROWS if len(values) > many), 0)
+    if typical >= needed:
+        return
+    each = "1 row" if typical == 1 else f"{typical:,} rows"
+    found = f"half of them on {each} or fewer" if counts.max() > typical else f"each on {each}"
+    limit = (
+        f"rules compare at most {_LEAST_ROWS[0][0]:,}"
+        if needed == math.inf
+        else f"{needed} rows each would do"
+    )
+    number = isinstance(values[0], int | float)
+    advice = (
+        "a number, put it into a few bins: np.digitize(column, np.quantile(column, [0.2, 0.4, 0.6, 0.8]))"
+        if number
+        else "a text with many rare values, put these together: column.where(column.map("
+        "column.value_counts()) >= 20, 'other')"
+    )
+    raise EvidenceError(
+        f"{what} has {len(values):,} different values on {int(counts.sum()):,} rows, {found}; as groups to "
+        f"be compared these are too many ({limit}). If it is an id, name another column in the rules. If it "
+        f"is {advice}"
+    )
+
+
+def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
+    """The different values, sorted where they can be, and each row's position among them."""
+    if vector.dtype.kind in "iub":
+        numbers, codes = find_distinct(vector)
+        return KnownGroup(tuple(numbers.tolist()), codes)
+    rows = vector.tolist()
+    try:
+        found = [as_scalar(value, f"a value of {what}") for value in dict.fromkeys(rows)]
+    except (TypeError, RuleError) as problem:
+        raise EvidenceError(f"{what} has values that are no plain text or numbers: {problem}") from None
+    check_length(max((len(value) for value in found if isinstance(value, str)), default=0), what)
+    try:
+        values = tuple(sorted(found))  # type: ignore[type-var]
+    except TypeError:
+        raise EvidenceError(f"{what} mixes types of values: {found[:5]}; convert them to one type") from None
+    positions = {value: i for i, value in enumerate(values)}
+    codes = np.fromiter(map(positions.__getitem__, rows), dtype=np.int64, count=len(rows))
+    return KnownGroup(values, codes)
+
+
+def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
+    """The same of an Arrow column of text, which Arrow encodes by itself; None for any other column."""
+    type_name = str(getattr(column, "type", ""))
+    if type_name not in _ARROW_TEXTS and not type_name.startswith(_ARROW_DICTIONARIES):
+        return None
+    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    encoded = whole if type_name.startswith("dictionary") else whole.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    if encoded.null_count or None in texts:
+        return None  # whoever reads it as a vector says where
+    group = factorize(np.array(texts, dtype=object), what)
+    codes = group.codes[encoded.indices.to_numpy(zero_copy_only=False)]
+    found = KnownGroup(group.values, codes)
+    return found if np.bincount(codes, minlength=len(texts)).all() else found.seen()
+
+
+def concatenate_groups(parts: Sequence[Any]) -> Group:
+    if isinstance(parts[0], GroupProbabilities):
+        return GroupProbabilities(parts[0].values, np.concatenate([part.probabilities for part in parts]))
+    values = tuple(sorted({value for part in parts for value in part.values}))
+    return KnownGroup(values, np.concatenate([part.with_values(values).codes for part in parts]))
+
+
+def find_combination(names: Iterable[Any], hidden: Mapping[str, Value]) -> tuple[Any, Any] | None:
+    """Which of these names, attributes and tuples of them, is the model of these unknown attributes together,
+    and their value in it; None if there is none."""
+    if len(hidden) == 1:
+        return next(iter(hidden.items()))
+    for name in names:
+        if isinstance(name, tuple) and set(name) == set(hidden):
+            return name, tuple(hidden[attribute] for attribute in name)
+    return None

@@ -1,0 +1,599 @@
+"""Tables in files: CSV, Parquet, Arrow and JSON, read and written in batches. Needs pyarrow.
+
+A table is one file, or all files of a folder or a pattern, which have the same columns.
+A CSV file has no types, and guesses go wrong: what is read as a number loses its leading zeros, and a column
+that begins with whole numbers may go on with others. So readers state what a column holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.json
+import pyarrow.parquet
+
+from bylaw._base.atomic_files import write_atomically
+from bylaw._base.typing import Value
+from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.language.expressions import shorten
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import REJECTED
+from bylaw.rows.json_tables import open_lines, read_first
+from bylaw.rows.text_values import check_length, has_truth, match_value, parse_values
+
+BATCH_ROWS = 131_072  # a few megabytes of scores
+_VALUE_BYTES = 8  # of a value in a file that does not state its rows, about
+_COMPRESSION = 4  # of such a file, about
+_HIDDEN = (".", "_")  # with which names of markers begin, such as _SUCCESS
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".csv.gz": "csv",
+    ".tsv.gz": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+# Of CSV files that are read, where their names do not tell it; see `read_with_delimiter`.
+_delimiter: ContextVar[str | None] = ContextVar("delimiter", default=None)
+
+
+def detect_format(path: Path) -> str:
+    """By the ending of the name."""
+    suffix = find_suffix(path)
+    if suffix is None:
+        raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
+    return _SUFFIXES[suffix]
+
+
+def find_suffix(path: Path) -> str | None:
+    """The ending that tells the format, if there is one."""
+    return next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
+
+
+def _is_compressed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _find_delimiter(path: Path) -> str:
+    return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+
+
+@contextlib.contextmanager
+def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
+    """CSV files that are opened meanwhile have this between their columns; by default a comma, or a tab in
+    .tsv."""
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise OptionError(f"a delimiter is one character, such as ';', not {delimiter!r}")
+    token = _delimiter.set(delimiter)
+    try:
+        yield
+    finally:
+        _delimiter.reset(token)
+
+
+def find_files(source: str) -> list[Path]:
+    """The table files of a path, a folder or a pattern, in order of their names; all of one format."""
+    path = Path(source)
+    if path.is_dir():
+        found = _list_folder(path)
+    elif is_many(path):
+        names = glob.iglob(source, recursive=True)  # noqa: PTH207
+        root, own = find_root(path), path.name.startswith(_HIDDEN)
+        matching = [Path(name) for name in names]
+        matching = [match for match in matching if own or not _is_hidden(match, root)]
+        inside = [_list_folder(match) if match.is_dir() else [match] for match in matching]
+        found = sorted({file for files in inside for file in files if file.is_file()})
+    else:
+        found = [path]
+    if not found:
+        raise EvidenceError(f"there are no files in {source}")
+    for other in found[1:]:
+        if detect_format(other) != detect_format(found[0]):
+            raise EvidenceError(
+                f"{other} is {detect_format(other)}, and {found[0]} is {detect_format(found[0])}; the files "
+                "of one table have the same format"
+            )
+    return found
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not _is_hidden(path, folder))
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Markers of other tools, such as _SUCCESS and .crc files."""
+    return any(part.startswith(_HIDDEN) for part in path.relative_to(folder).parts)
+
+
+def is_many(path: Path) -> bool:
+    """Whether a table is a folder, or a pattern of names."""
+    return path.is_dir() or (glob.has_magic(str(path)) and not path.exists())
+
+
+def name_table(path: Path) -> str:
+    """How remarks call it."""
+    return path.name or str(path.resolve())
+
+
+def find_root(path: Path) -> Path:
+    """The folder that the files of a table are in: of a pattern, what comes before the first star."""
+    if path.is_dir() or not is_many(path):
+        return path if path.is_dir() else path.parent
+    fixed = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
+    if ".." in path.parts[fixed:]:
+        raise OptionError(f"{path}: .. cannot come after a star")
+    return Path(*path.parts[:fixed])
+
+
+def would_read(source: Path, path: Path) -> bool:
+    """Whether a table is read from this path, or would be if there were a file."""
+    if not is_many(source):
+        return source.resolve() == path.resolve()
+    root = find_root(source)
+    if not path.resolve().is_relative_to(root.resolve()):
+        return False
+    pattern = source.parts[len(root.parts) :]
+    return _matches(path.resolve().relative_to(root.resolve()).parts, () if source.is_dir() else pattern)
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a pattern matches a file, or a folder that it is in."""
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+    return bool(parts) and fnmatch(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
+class FileState(NamedTuple):
+    """By which a file is recognised."""
+
+    size: int
+    modified: int  # nanoseconds
+
+
+def look_at(path: Path) -> FileState:
+    """The present state of a file."""
+    with name_file(path):
+        found = path.stat()
+    return FileState(found.st_size, found.st_mtime_ns)
+
+
+def check_unchanged(path: Path, state: FileState) -> None:
+    """An error if a file is no longer what it was."""
+    if not path.exists():
+        raise EvidenceError(f"{path} was removed while its rows were read; start again")
+    if look_at(path) != state:
+        raise EvidenceError(f"{path} was changed while its rows were read; start again")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table that is read in batches, so that its size does not matter; the path may be that of a folder or
+    a pattern, with many files."""
+
+    path: Path
+    text: Sequence[str] = ()  # columns of text, whatever it looks like
+    numbers: Sequence[str] = ()
+    # Columns of labels or groups, with the values that are known, if any are.
+    values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    encoded: Sequence[str] = ()  # columns of text with few values, which Parquet stores once: they stay so
+    # What columns are read as, where this is one of several files.
+    types: Mapping[str, Any] = field(default_factory=dict)
+    delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None as its name tells
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """One, or those of a folder or a pattern."""
+        return find_files(str(self.path))
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Of its columns."""
+        (first, schema), *others = self._schemas.items()
+        names = list(schema.names)
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise EvidenceError(f"{first} has two columns named {twice[0]!r}; rename one of them")
+        if len(names) == 1 and ";" in names[0]:
+            raise EvidenceError(
+                f"{first} seems to be separated by semicolons, and bylaw reads commas",
+                Remedy("state_delimiter"),
+            )
+        for path, other in others:
+            check_same_columns(first, names, path, other.names)
+        return names
+
+    @cached_property
+    def _schemas(self) -> dict[Path, Any]:
+        """By file."""
+        found = {}
+        for path in self.files:
+            with replace(self, path=path)._open() as table:
+                found[path] = table.schema
+        return found
+
+    @property
+    def rows(self) -> int | None:
+        """How many there are, where the files state it."""
+        if detect_format(self.files[0]) != "parquet":
+            return None
+        total = 0
+        for path in self.files:
+            with name_file(path), pyarrow.parquet.ParquetFile(path) as file:
+                total += file.metadata.num_rows
+        return total
+
+    def estimate_rows(self) -> int:
+        """How many there are; by the size of the files, where they do not state it."""
+        if (rows := self.rows) is not None:
+            return rows
+        sizes = [look_at(path).size * (_COMPRESSION if _is_compressed(path) else 1) for path in self.files]
+        return sum(sizes) // (_VALUE_BYTES * max(len(self.names), 1))
+
+    def split(self, columns: Sequence[str] | None = None) -> list[TableFile]:
+        """Its files, as tables of their own in which these columns have the same types."""
+        self._check(columns or ())
+        if self.files == [self.path]:
+            return [self]
+        types = {name: self._find_type(name) for name in (self.names if columns is None else columns)}
+        return [replace(self, path=path, types=types) for path in self.files]
+
+    def _find_type(self, name: str) -> Any:
+        """What the values of a column in all files can be read as."""
+        first = self.files[0]
+        found = self._schemas[first].field(name).type
+        for path, schema in self._schemas.items():
+            other = schema.field(name).type
+            if other == found:
+                continue
+            try:
+                pair = [pyarrow.schema([(name, _decode_type(one))]) for one in (found, other)]
+                found = pyarrow.unify_schemas(pair, promote_options="permissive").field(0).type
+            except pyarrow.ArrowException:
+                raise EvidenceError(
+                    f"{path}: the column {name!r} is {other}, and in {first} it is {found}; the files of one "
+                    "table have the same columns"
+                ) from None
+        return found
+
+    def batches(
+        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
+    ) -> Iterator[Any]:
+        """Record batches of some columns, of at most some hundred thousand rows; of a Parquet file, also of
+        some row groups."""
+        for file in self.split(columns):
+            with file._open(columns, row_groups) as table:
+                for batch in file._guard(table.batches):
+                    yield file.parse_values(batch)
+
+    def read(self, columns: Sequence[str] | None = None, most_bytes: float = math.inf) -> Any:
+        """Return all rows of some columns as one Arrow table; raise a `MemoryError` beyond `most_bytes`."""
+        tables, n_bytes = [], 0
+        for file in self.split(columns):
+            with file._open(columns) as table:
+                batches = []
+                for batch in file._guard(table.batches):
+                    batches.append(batch)
+                    n_bytes += batch.nbytes
+                    if n_bytes > most_bytes:
+                        raise MemoryError(f"{self.path} has columns of more than {most_bytes:,.0f} bytes")
+                tables.append(pyarrow.Table.from_batches(batches, schema=table.schema))
+        return self.parse_values(pyarrow.concat_tables(tables))
+
+    def parse_values(self, rows: Any) -> Any:
+        """Columns of values in a CSV file, which came as text, as what they are. In other files, only truth
+        values may be text, or have classes and groups that are text."""
+        typed = detect_format(self.files[0]) != "csv"
+        for name in set(self.values) & set(rows.schema.names):
+            if typed and not _mixes_truth(rows.schema.field(name).type, self.values[name]):
+                continue
+            if pyarrow.types.is_boolean(rows.schema.field(name).type):
+                text = rows.column(name).cast(pyarrow.string())
+                rows = rows.set_column(rows.schema.get_field_index(name), name, text)
+            try:
+                column = parse_column(rows.column(name), self.values[name])
+            except EvidenceError as problem:
+                for file in self.split([name]) if len(self.files) > 1 else ():
+                    file.read([name])  # the file that it is in is named
+                problem.add_place(f"{self.path}: {name}")
+                raise
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        return rows
+
+    def _check(self, columns: Sequence[str]) -> None:
+        names = self.names
+        if missing := [name for name in columns if name not in names]:
+            raise EvidenceError(f"{self.path} has no column {missing[0]!r}; it has {names}")
+
+    def _guard(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Batches that name the file, should one of them turn out to be damaged or have endless labels."""
+        with name_file(self.path):
+            for batch in batches:
+                for name in {*self.values, *self.encoded}.intersection(batch.schema.names):
+                    check_length(_find_longest(batch.column(name)), f"{self.path}: the column {name!r}")
+                yield batch
+
+    @contextlib.contextmanager
+    def _open(
+        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
+    ) -> Iterator[_Open]:
+        opener = _OPENERS[detect_format(self.path)]
+        if columns is None and self.types:
+            columns = list(self.types)
+        with contextlib.ExitStack() as stack:
+            with name_file(self.path):
+                table = opener(self, columns, stack)
+            if row_groups is not None:
+                table = _Open(table.schema, table.read_groups(row_groups))
+            yield table.cast(self.types)
+
+
+@dataclass(frozen=True)
+class _Open:
+    schema: Any
+    batches: Iterator[Any]
+    read_groups: Callable[[Sequence[int]], Iterator[Any]] = iter  # of a Parquet file
+
+    def cast(self, types: Mapping[str, Any]) -> _Open:
+        """With these types of columns."""
+        wanted = [column.with_type(types.get(column.name, column.type)) for column in self.schema]
+        schema = pyarrow.schema(wanted)
+        if schema == self.schema:
+            return self
+        return _Open(schema, (batch.cast(schema) for batch in self.batches))
+
+
+def open_columns(
+    path: Path,
+    columns: Columns,
+    groups: Mapping[str, Sequence[Value]] | None = None,
+    text: Sequence[str] = (),
+) -> TableFile:
+    """Return a table that is read by what its columns hold.
+
+    Parameters
+    ----------
+    path : Path
+        a file, a folder or a pattern.
+    columns : Columns
+        what the columns hold.
+    groups : dict, optional
+        the values of groups, as far as they are known.
+    text : sequence of str, optional
+        other columns, which stay as they are.
+    """
+    numbers, values = columns.numbers, columns.list_values(groups)
+    ids = () if columns.id is None else (columns.id,)
+    return TableFile(
+        path, [*ids, *(n for n in text if n not in numbers and n not in values)], numbers, values
+    )
+
+
+def check_same_columns(first: Path, names: Sequence[str], path: Path, others: Sequence[str]) -> None:
+    """An error that names the second of two files, if one of them has a column that the other has not."""
+    if missing := sorted(set(names) - set(others)):
+        raise EvidenceError(
+            f"{path} has no column {missing[0]!r}, which {first} has; the files of one table have the same "
+            "columns"
+        )
+    if added := sorted(set(others) - set(names)):
+        raise EvidenceError(
+            f"{path} has a column {added[0]!r}, which {first} has not; the files of one table have the same "
+            "columns"
+        )
+
+
+def _find_longest(column: Any) -> int:
+    """Return the bytes of the longest text of a column; zero if it holds none."""
+    texts = column.dictionary if isinstance(column, pyarrow.DictionaryArray) else column
+    if not (pyarrow.types.is_string(texts.type) or pyarrow.types.is_large_string(texts.type)):
+        return 0
+    lengths = pyarrow.compute.call_function("binary_length", [texts])
+    return pyarrow.compute.call_function("max", [lengths]).as_py() or 0
+
+
+def _decode_type(kind: Any) -> Any:
+    """That of the values, where a column holds codes of them."""
+    return kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+
+
+def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+    # Without pre_buffer=False, pyarrow holds the whole file in the end.
+    file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False))
+    if encoded := [name for name in table.encoded if name in file.schema_arrow.names]:
+        options = {"metadata": file.metadata, "read_dictionary": encoded}
+        file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False, **options))
+    schema = file.schema_arrow
+    if columns is not None:
+        schema = pyarrow.schema([schema.field(name) for name in columns])
+    read = functools.partial(file.iter_batches, BATCH_ROWS, columns=list(schema.names))
+    return _Open(schema, read(), lambda groups: read(row_groups=list(groups)))
+
+
+def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+    converting = pyarrow.csv.ConvertOptions(
+        include_columns=None if columns is None else list(columns),
+        column_types={
+            **dict.fromkeys(table.numbers, pyarrow.float64()),
+            **dict.fromkeys([*table.text, *table.values], pyarrow.string()),
+        },
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    parsing = pyarrow.csv.ParseOptions(delimiter=table.delimiter or _find_delimiter(table.path))
+    source = table.path
+    if _is_compressed(table.path):
+        source = stack.enter_context(pyarrow.input_stream(table.path, compression="gzip"))
+    reader = stack.enter_context(
+        pyarrow.csv.open_csv(source, parse_options=parsing, convert_options=converting)
+    )
+    for column in reader.schema:
+        if pyarrow.types.is_binary(column.type):
+            raise EvidenceError(
+                f"{table.path}: the column {column.name!r} is not text in UTF-8; save the file as UTF-8"
+            )
+    return _Open(reader.schema, iter(reader))
+
+
+def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+    source = stack.enter_context(pyarrow.memory_map(str(table.path)))
+    reader = stack.enter_context(pyarrow.ipc.open_file(source))
+    batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+    found = _select(reader.schema, batches, columns)
+    return replace(found, batches=map(_validate, found.batches))
+
+
+def _validate(batch: Any) -> Any:
+    """Return the batch, or raise if its buffers contradict each other. Readers of Parquet and CSV check what
+    they decode; Arrow maps the file's bytes, and offsets out of bounds would show this process's memory."""
+    batch.validate(full=True)
+    return batch
+
+
+def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+    lines = stack.enter_context(open_lines(table.path))
+    first = read_first(lines)
+    # Otherwise text that looks like a date becomes one, and what begins with whole numbers stays with them.
+    texts = [name for name in (*table.text, *table.values) if isinstance(first.get(name), str)]
+    numbers = [name for name in table.numbers if isinstance(first.get(name), int | float)]
+    kinds = {**dict.fromkeys(texts, pyarrow.string()), **dict.fromkeys(numbers, pyarrow.float64())}
+    options = pyarrow.json.ParseOptions(explicit_schema=pyarrow.schema(list(kinds.items())))
+    reader = stack.enter_context(pyarrow.json.open_json(lines, parse_options=options))
+    return _select(reader.schema, iter(reader), columns)
+
+
+def _select(schema: Any, batches: Iterator[Any], columns: Sequence[str] | None) -> _Open:
+    if columns is None:
+        return _Open(schema, batches)
+    chosen = list(columns)
+    return _Open(
+        pyarrow.schema([schema.field(name) for name in chosen]), (batch.select(chosen) for batch in batches)
+    )
+
+
+_OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitStack], _Open]] = {
+    "parquet": _open_parquet,
+    "csv": _open_csv,
+    "arrow": _open_arrow,
+    "json": _open_json,
+}
+
+
+def _mixes_truth(kind: Any, known: Sequence[Value]) -> bool:
+    """Whether a column holds truth values as text and the known values are truth values, or the reverse."""
+    if not has_truth(known):
+        return False
+    is_text = pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
+    return is_text or (pyarrow.types.is_boolean(kind) and any(isinstance(value, str) for value in known))
+
+
+def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
+    """A column of text as the values that it stands for: those known, if any are; or else whole numbers,
+    truth values or numbers where all cells are such. Labels that may be "reject" stay text."""
+    if known and all(isinstance(value, str) for value in known) and not has_truth(known):
+        return column
+    whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    encoded = whole.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    if known and REJECTED not in texts:
+        matched = {text: match_value(text, known) for text in texts}
+        if strange := [text for text, value in matched.items() if value is None]:
+            raise EvidenceError(f"{strange[0]!r} is none of {shorten(known)}")
+        values: list[Any] = list(matched.values())
+    else:
+        values = list(parse_values(texts))
+    if values == texts and all(map(_DECIMAL.fullmatch, texts)):
+        values = [float(text) for text in texts]
+    try:
+        return (pyarrow.array(values) if values else encoded.dictionary).take(encoded.indices)
+    except OverflowError:  # of numbers with more than 64 bits
+        return column
+
+
+@contextlib.contextmanager
+def name_file(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file, as an error that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise EvidenceError(f"there is no file {path}") from None
+    except (pyarrow.ArrowException, OSError, UnicodeError) as problem:
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise EvidenceError(f"{path} cannot be read as {detect_format(path)}: {reason}") from None
+
+
+@contextlib.contextmanager
+def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
+    """A function that appends a record batch; the file appears when all are written, and not before."""
+    format_name = detect_format(path)
+    with write_atomically(path) as partial, contextlib.ExitStack() as stack:
+        if format_name == "json":
+            file = stack.enter_context(partial.open("w", encoding="utf-8"))
+            writer = _RecordWriter(file, listed=path.suffix.lower() == ".json")
+            yield writer.write
+            writer.close()
+            return
+        sink = stack.enter_context(pyarrow.OSFile(str(partial), "wb"))
+        if _is_compressed(path):
+            sink = stack.enter_context(pyarrow.CompressedOutputStream(sink, "gzip"))
+        maker = {
+            "parquet": pyarrow.parquet.ParquetWriter,
+            "csv": pyarrow.csv.CSVWriter,
+            "arrow": pyarrow.ipc.new_file,
+        }[format_name]
+        options = {}
+        if format_name == "csv":
+            options = {"write_options": pyarrow.csv.WriteOptions(delimiter=_find_delimiter(path))}
+        writer = stack.enter_context(maker(sink, schema, **options))
+        yield writer.write_batch
+
+
+def write_table(path: Path, table: Any) -> None:
+    """An Arrow table that is in memory."""
+    with open_writer(path, table.schema) as write:
+        for batch in table.to_batches():
+            write(batch)
+
+
+@dataclass
+class _RecordWriter:
+    """Rows as JSON objects: in one list, or one per line."""
+
+    file: Any
+    listed: bool
+    rows: int = 0
+
+    def write(self, batch: Any) -> None:
+        for row in batch.to_pylist():
+            begin = "" if not self.listed else ",\n" if self.rows else "[\n"
+            end = "" if self.listed else "\n"
+            self.file.write(f"{begin}{json.dumps(row, ensure_ascii=False, default=str)}{end}")
+            self.rows += 1
+
+    def close(self) -> None:
+        if self.listed:
+            self.file.write("\n]\n" if self.rows else "[]\n")
