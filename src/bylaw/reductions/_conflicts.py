@@ -425,7 +425,7 @@ def _join(
 
 
 def _format_diagnosis(found: Diagnosis) -> str:
-    """Write a diagnosis as HTML: a conflict with the smallest change that resolves it, or that there is none."""
+    """Write a diagnosis as HTML, with the smallest change that resolves a conflict."""
     small = _list_few(found.small_cells)
     if found.feasible:
         by = f", with room of {found.slack:.3g}" if 0 < found.slack < math.inf else ""
