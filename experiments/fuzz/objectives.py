@@ -150,7 +150,7 @@ def judge_hard(seed: int) -> Outcome:
         problem = random_problem(rows, rng)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            policy = solve(problem, rows.evidence, tol=TOL, lottery=False)
+            policy = solve(problem, rows.evidence, tol=TOL, deterministic=True)
     except (RuleError, EvidenceError) as refusal:
         return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])
     except InfeasibleRulesError:

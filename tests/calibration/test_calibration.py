@@ -286,4 +286,4 @@ def test_rows_that_are_seen_more_often_count_less():
 
     assert mean(label) == pytest.approx(label.mean(), abs=0.005)
     assert mean(partly) > label.mean() + 0.08
-    assert mean(partly, seen_weights=1 / chance) == pytest.approx(label.mean(), abs=0.02)
+    assert mean(partly, propensity_weights=1 / chance) == pytest.approx(label.mean(), abs=0.02)

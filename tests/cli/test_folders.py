@@ -120,7 +120,7 @@ def test_certificates_of_scans(many, bylaw, monkeypatch):
     ("options", "message"),
     [
         (["--calibrate", "auto"], "a calibration needs rows in memory, and these are scanned"),
-        (["--seen-weights", "p_no"], "--seen-weights needs rows in memory"),
+        (["--propensity-weights", "p_no"], "--propensity-weights needs rows in memory"),
     ],
 )
 def test_what_needs_rows_in_memory(options, message, many, bylaw):

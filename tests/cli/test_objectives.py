@@ -61,20 +61,22 @@ def test_a_scan_refuses_it_with_a_sentence(folder, bylaw):
     assert "needs all rows in memory" in told
     assert "pass --in-memory" in told
     assert "rows.sample" not in told
-    answer = bylaw("fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--scan", "--no-lottery")
+    answer = bylaw(
+        "fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--scan", "--deterministic"
+    )
     told = " ".join(answer.err.split())
-    assert "decisions without chance" in told
+    assert "deterministic decisions need all rows" in told
     assert "pass --in-memory" in told
 
 
 @pytest.mark.slow
 def test_decisions_without_chance(folder, bylaw):
     fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--report", "r.html"]
-    answer = bylaw(*fit, "--no-lottery")
+    answer = bylaw(*fit, "--deterministic")
     assert answer.code == 0, answer.err
     assert "decisions without chance: they cost" in answer.out
     saved = Policy.load("p.json")
-    assert not saved.lottery
+    assert saved.deterministic
     assert "Decisions are made without chance" in (folder / "r.html").read_text()
     assert "without chance" in bylaw("show", "p.json").out
     for key in ("one key of sixteen characters", "another key of as many characters"):
@@ -82,15 +84,15 @@ def test_decisions_without_chance(folder, bylaw):
         decided = (folder / "d.csv").read_text()
     assert bylaw("decide", "p.json", "new.parquet", "-o", "e.csv").code == 0
     assert (folder / "e.csv").read_text() == decided
-    (folder / "hard.toml").write_text((folder / "rules.toml").read_text() + "[solve]\nlottery = false\n")
+    (folder / "hard.toml").write_text((folder / "rules.toml").read_text() + "[solve]\ndeterministic = true\n")
     bylaw("fit", "scores.parquet", "--rules", "hard.toml", "-o", "q.json")
     assert Policy.load("q.json").digest == saved.digest
-    (folder / "bad.toml").write_text("[solve]\nlottery = 'never'\n")
+    (folder / "bad.toml").write_text("[solve]\ndeterministic = 'never'\n")
     refused = bylaw("fit", "scores.parquet", "--rules", "bad.toml", "-o", "q.json")
-    assert "lottery must be true or false" in refused.err
+    assert "deterministic must be true or false" in refused.err
 
 
 def test_rules_lists_it(bylaw):
     text = bylaw("rules").out
     assert "worst(error(), by='race')" in text
-    assert "lottery = false" in text
+    assert "deterministic = true" in text

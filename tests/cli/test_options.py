@@ -216,12 +216,12 @@ def test_idle_flags_and_defaults():
             "--largest-weight has no effect without --held-out",
         ),
         (
-            ["report", "policy.json", "scores.parquet", "-o", "r.html", "--seen-weights", "p_no"],
-            "--seen-weights has no effect",
+            ["report", "policy.json", "scores.parquet", "-o", "r.html", "--propensity-weights", "p_no"],
+            "--propensity-weights has no effect",
         ),
         (
-            ["diagnose", "scores.parquet", "--rules", "rules.toml", "--seen-weights", "p_no"],
-            "--seen-weights has no effect",
+            ["diagnose", "scores.parquet", "--rules", "rules.toml", "--propensity-weights", "p_no"],
+            "--propensity-weights has no effect",
         ),
     ],
 )

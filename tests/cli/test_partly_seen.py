@@ -52,13 +52,13 @@ def test_weights_of_being_seen_in_a_column(folder, bylaw):
     parquet.write_table(rows.append_column("odds", pyarrow.array(weights)), "some.parquet")
     fit = ["fit", "some.parquet", *RULE, "--label", "outcome"]
     assert bylaw(*fit, "-o", "plain.json").code == 0
-    assert bylaw(*fit, "--seen-weights", "odds", "-o", "p.json").code == 0
+    assert bylaw(*fit, "--propensity-weights", "odds", "-o", "p.json").code == 0
     assert Policy.load("p.json").digest != Policy.load("plain.json").digest
-    assert Policy.load("p.json").card.columns["seen_weights"] == "odds"
-    assert "seen_weights" not in Policy.load("plain.json").card.columns
+    assert Policy.load("p.json").card.columns["propensity_weights"] == "odds"
+    assert "propensity_weights" not in Policy.load("plain.json").card.columns
     (folder / "rules.toml").write_text(
         "rules = ['error() <= 0.25']\nminimize = 'rejected()'\n[columns]\nlabel = 'outcome'\n"
-        "seen_weights = 'odds'\n"
+        "propensity_weights = 'odds'\n"
     )
     assert bylaw("fit", "some.parquet", "--rules", "rules.toml", "-o", "file.json").code == 0
     assert Policy.load("file.json").multipliers == Policy.load("p.json").multipliers
@@ -74,11 +74,11 @@ def test_weights_of_being_seen_in_a_column(folder, bylaw):
     assert bylaw("decide", "p.json", "new.parquet", "-o", "d.csv").code == 0
     assert bylaw("audit", "p.json", "new.parquet", "--label", "outcome").code in (0, 1, 2)
     idle = bylaw(
-        "fit", "scores.parquet", *RULE, "--label", "outcome", "--seen-weights", "p_no", "-o", "x.json"
+        "fit", "scores.parquet", *RULE, "--label", "outcome", "--propensity-weights", "p_no", "-o", "x.json"
     )
     assert idle.code == 2
-    assert "--seen-weights has no effect: no label or group is missing" in idle.err
-    nowhere = bylaw(*fit, "--seen-weights", "nowhere", "-o", "x.json")
+    assert "--propensity-weights has no effect: no label or group is missing" in idle.err
+    nowhere = bylaw(*fit, "--propensity-weights", "nowhere", "-o", "x.json")
     assert "no column 'nowhere'" in nowhere.err
 
 
@@ -111,6 +111,6 @@ def test_the_studio_refuses_weights_that_have_no_effect(folder, bylaw, monkeypat
     monkeypatch.setattr(StudioServer, "serve_here", lambda server: server.socket.close())
     begin = ["studio", "scores.parquet", *RULE, "--label", "outcome", "--no-browser"]
     assert bylaw(*begin).code == 0
-    idle = bylaw(*begin, "--seen-weights", "p_no")
+    idle = bylaw(*begin, "--propensity-weights", "p_no")
     assert idle.code != 0
-    assert "--seen-weights has no effect: no label or group is missing" in idle.err
+    assert "--propensity-weights has no effect: no label or group is missing" in idle.err

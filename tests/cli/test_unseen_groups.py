@@ -100,7 +100,7 @@ def test_ids_need_not_rise(policy, bylaw):
 
 
 def test_where_nothing_is_drawn_ids_may_repeat(folder, bylaw):
-    rule = ("--rule", "rejected() <= 0.1", "--no-lottery")
+    rule = ("--rule", "rejected() <= 0.1", "--deterministic")
     assert bylaw("fit", "scores.parquet", *rule, "-o", "p.json").code == 0
     rows = parquet.read_table("new.parquet")
     rows = rows.set_column(0, "id", pyarrow.array([7] * len(rows)))

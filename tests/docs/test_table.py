@@ -44,7 +44,7 @@ def make_routes(options):
 
 def read_options(rules):
     """The rules, and what else goes with them: `name=value`."""
-    found = {rule: re.fullmatch(r"(decisions|options|lottery)=(.+)", rule) for rule in rules}
+    found = {rule: re.fullmatch(r"(decisions|options|deterministic)=(.+)", rule) for rule in rules}
     stated = {match[1]: ast.literal_eval(match[2]) for match in found.values() if match}
     return [rule for rule in rules if not found[rule]], stated
 
@@ -60,9 +60,9 @@ def test_each_line_is_solved(minimize, rules):
         evidence = make_routes(stated["options"])
     else:
         evidence = make_evidence(3 if problem.kind == "reject" else 2)
-    policy = solve(problem, evidence, lottery=stated.get("lottery", True))
+    policy = solve(problem, evidence, deterministic=stated.get("deterministic", False))
     for found in problem.expand(evidence.classes, evidence.group_values, policy.action_space.options):
-        one_row = 0.0 if stated.get("lottery", True) else 1 / 250
+        one_row = 1 / 250 if stated.get("deterministic", False) else 0.0
         assert not policy.expected(found.rule.excess, evidence) > 1e-4 + one_row
 
 

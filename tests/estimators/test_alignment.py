@@ -77,8 +77,8 @@ def test_metadata_and_unlabelled_rows():
         plain.fit(X, Y.set_axis(INDEX), groups=pandas.Series(np.arange(N) % 4))
     with pytest.raises(EvidenceError, match="unlabelled_sensitive_features and unlabelled have different"):
         make().fit(X, **align(GIVEN), unlabelled=X, unlabelled_sensitive_features=SEX)
-    with pytest.raises(EvidenceError, match="seen_weights and X have different indexes"):
-        make().fit(X, **align(GIVEN), seen_weights=ONES)
+    with pytest.raises(EvidenceError, match="propensity_weights and X have different indexes"):
+        make().fit(X, **align(GIVEN), propensity_weights=ONES)
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "explain"])
@@ -101,9 +101,9 @@ def test_ids(fitted):
 
 @pytest.mark.parametrize("method", ["score", "violations", "audit", "expected"])
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-@pytest.mark.parametrize("name", [*GIVEN, "seen_weights", "decisions"])
+@pytest.mark.parametrize("name", [*GIVEN, "propensity_weights", "decisions"])
 def test_observed_rows(fitted, method, name, other):
-    columns = {**GIVEN, "seen_weights": ONES, "decisions": OLD}
+    columns = {**GIVEN, "propensity_weights": ONES, "decisions": OLD}
     if name not in signature(getattr(fitted, method)).parameters:
         pytest.skip("not a parameter")
     given = {**align(GIVEN), name: other(columns[name])}

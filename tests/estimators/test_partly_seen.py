@@ -179,14 +179,16 @@ def test_weights_of_being_seen_reach_the_rates():
     shown = np.random.default_rng(11).random(len(X)) < chance
     y = partly(shown=shown)
     weights = np.where(shown, 1 / chance, np.nan)
-    with_weights = classifier([WITHIN], minimize="rejected()").fit(X, y, seen_weights=weights)
+    with_weights = classifier([WITHIN], minimize="rejected()").fit(X, y, propensity_weights=weights)
     without = classifier([WITHIN], minimize="rejected()").fit(X, y)
     assert with_weights.multipliers_ != without.multipliers_
-    assert with_weights.expected(error(), X, y, seen_weights=weights) != with_weights.expected(error(), X, y)
-    rate = with_weights.expected(error(), X, y, seen_weights=weights)
-    excess = with_weights.violations(X, y, seen_weights=weights)[str(WITHIN)]
+    assert with_weights.expected(error(), X, y, propensity_weights=weights) != with_weights.expected(
+        error(), X, y
+    )
+    rate = with_weights.expected(error(), X, y, propensity_weights=weights)
+    excess = with_weights.violations(X, y, propensity_weights=weights)[str(WITHIN)]
     assert excess == pytest.approx(rate - 0.2, abs=1e-9)
-    found = with_weights.audit(X, y, seen_weights=weights, fitted_rows="estimate")
+    found = with_weights.audit(X, y, propensity_weights=weights, fitted_rows="estimate")
     assert not found.seen_at_random
 
 
@@ -194,13 +196,13 @@ def test_weights_of_being_seen_reach_the_rates():
     ("problem", "arguments", "match"),
     [
         (OptionError, {"unlabelled_sensitive_features": SEX}, "has no effect without unlabelled"),
-        (OptionError, {"seen_weights": np.ones(len(X))}, "where no label or group is missing"),
+        (OptionError, {"propensity_weights": np.ones(len(X))}, "where no label or group is missing"),
         (OptionError, {"unlabelled": X, "sample_weight": np.ones(len(X))}, "sample_weight has no weights"),
         (EvidenceError, {"unlabelled": X}, "pass unlabelled_sensitive_features"),
         (EvidenceError, {"unlabelled": X[["u", "v"]]}, "feature names"),
         (EvidenceError, {"sensitive_features": np.where(SHOWN, SEX, None)}, "missing values"),
-        (EvidenceError, {"seen_weights": np.ones(3)}, "seen_weights has 3 rows"),
-        (EvidenceError, {"seen_weights": ["a"] * len(X)}, "must be numbers"),
+        (EvidenceError, {"propensity_weights": np.ones(3)}, "propensity_weights has 3 rows"),
+        (EvidenceError, {"propensity_weights": ["a"] * len(X)}, "must be numbers"),
     ],
 )
 def test_refusals(problem, arguments, match):
@@ -224,7 +226,7 @@ def test_more_refusals():
         listed.fit(X, Y, unlabelled=X)
     with pytest.raises(OptionError, match="with correction=False"):
         classifier([rejected() <= 0.1], correction=False, margin="auto").fit(
-            X, partly(), seen_weights=np.ones(len(X))
+            X, partly(), propensity_weights=np.ones(len(X))
         )
     with pytest.raises(EvidenceError, match="same kind as X"):
         stack_rows(X, X.to_numpy())
@@ -268,13 +270,13 @@ def test_unlabelled_rows_that_show_their_group_have_the_weight_of_one_row():
         X.iloc[order],
         partly()[order],
         sensitive_features=sex[order],
-        seen_weights=np.concatenate([weights, np.ones(len(MORE))]),
+        propensity_weights=np.concatenate([weights, np.ones(len(MORE))]),
     )
     separate = unaware(rules).fit(
         X.iloc[FEW],
         Y[FEW],
         sensitive_features=sex[FEW],
-        seen_weights=weights,
+        propensity_weights=weights,
         unlabelled=X.iloc[MORE],
         unlabelled_sensitive_features=sex[MORE],
     )
@@ -290,6 +292,6 @@ def test_weights_of_seen_rows_count_where_any_attribute_is_partly_seen():
         ({"label": never, "sex": partly}, [1.0, 3.0]),
         ({"label": fully, "sex": never}, None),
     ):
-        found = Training.find_seen_weights(SimpleNamespace(seen=seen, seen_weights=weights), rows)
+        found = Training.find_propensity_weights(SimpleNamespace(seen=seen, propensity_weights=weights), rows)
         assert (found is None) == (wanted is None)
         assert wanted is None or found.tolist() == wanted

@@ -111,7 +111,7 @@ def test_the_worst_balanced_error():
 )
 def test_quotients_without_chance(minimize, rules):
     problem = Problem(minimize, rules)
-    policy = solve(problem, LABELS, lottery=False)
+    policy = solve(problem, LABELS, deterministic=True)
     assert set(np.unique(policy.probabilities(LABELS).round(6))) <= {0.0, 1.0}
     for found in problem.expand(LABELS.classes, LABELS.group_values):
         assert policy.expected(found.rule.excess, LABELS) <= 1 / 50  # one row among some fifty that count

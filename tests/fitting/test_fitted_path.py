@@ -189,8 +189,8 @@ def test_options_are_validated():
     evidence, labels, _ = make_rows()
     rule = rejected() <= 0.1
     problem = Problem(error(), [rule])
-    with pytest.raises(OptionError, match="seen_weights"):
-        frontier(problem, evidence, {rule: [0.1]}, seen_weights=np.ones(ROWS))
+    with pytest.raises(OptionError, match="propensity_weights"):
+        frontier(problem, evidence, {rule: [0.1]}, propensity_weights=np.ones(ROWS))
     with pytest.raises(OptionError, match="calibrate"):
         sensitivity(problem, evidence, labels=labels, calibrate="magic")  # type: ignore[arg-type]
     with warnings.catch_warnings():

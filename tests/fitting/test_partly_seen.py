@@ -77,10 +77,10 @@ def test_margins_grow_where_less_is_seen():
 
 def test_what_has_no_effect_or_was_hardly_seen_is_refused():
     evidence, labels, _ = people(200, 3, known=False)
-    with pytest.raises(OptionError, match="seen_weights= has no effect without labels= or groups="):
-        solve(Problem(error(), [rejected() <= 0.1]), evidence, seen_weights=np.ones(200))
+    with pytest.raises(OptionError, match="propensity_weights= has no effect without labels= or groups="):
+        solve(Problem(error(), [rejected() <= 0.1]), evidence, propensity_weights=np.ones(200))
     with pytest.raises(OptionError, match="no label or group is missing"):
-        solve(Problem(error(), [rejected() <= 0.1]), evidence, labels=labels, seen_weights=np.ones(200))
+        solve(Problem(error(), [rejected() <= 0.1]), evidence, labels=labels, propensity_weights=np.ones(200))
     likeliest = np.argmax(evidence.groups["sex"].probabilities[:, 0])
     shown = {"sex": np.where(np.arange(200) == likeliest, "M", None)}  # the likeliest woman is a man
     with pytest.raises(EvidenceError, match="hardly any of which was seen"):

@@ -118,11 +118,15 @@ def test_changes_by_id_are_those_of_the_decisions_that_were_drawn(earlier):
 def test_calibration_and_hard_decisions_stay():
     evidence, labels, _ = rows(3000, 7)
     hard = solve(
-        Problem(error(), [rejected() <= 0.1]), evidence, labels=labels, calibrate="isotonic", lottery=False
+        Problem(error(), [rejected() <= 0.1]),
+        evidence,
+        labels=labels,
+        calibrate="isotonic",
+        deterministic=True,
     )
     later = refit(hard, rows(2000, 8)[0], churn=0.3)
     assert later.calibration == hard.calibration
-    assert not later.lottery
+    assert later.deterministic
 
 
 @pytest.mark.slow

@@ -367,8 +367,8 @@ def test_labels_and_groups_of_rows_in_another_order_are_noticed():
                 solve(stated, Evidence(frame), labels=other)
         with pytest.raises(EvidenceError, match=r"groups\['sex'\] and probabilities have different"):
             solve(problem, Evidence(frame), groups={"sex": other})
-        with pytest.raises(EvidenceError, match="seen_weights and labels have different"):
-            solve(problem, Evidence(frame.to_numpy()), labels=labels, seen_weights=other)
+        with pytest.raises(EvidenceError, match="propensity_weights and labels have different"):
+            solve(problem, Evidence(frame.to_numpy()), labels=labels, propensity_weights=other)
         options = {"guarantee": "high_probability", "held_out": HeldOut(Evidence(frame), labels=other)}
         with pytest.raises(EvidenceError, match="labels and probabilities have different indexes"):
             solve(loose, Evidence(rng.dirichlet([1, 1], 300)), **options)

@@ -55,10 +55,10 @@ class Case:
         return self.policy.decide(self.evidence, ids=self.frame["id"].to_numpy(), key=key)
 
 
-def case(problem, columns, frame, *, shaken=False, beta=50.0, lottery=True):
+def case(problem, columns, frame, *, shaken=False, beta=50.0, deterministic=False):
     """Solved on the rows themselves; or shaken, so that every feature has its own weight."""
     evidence = columns.evidence(frame)
-    policy = solve(problem, evidence, beta=beta, lottery=lottery)
+    policy = solve(problem, evidence, beta=beta, deterministic=deterministic)
     if shaken:
         weights = np.random.default_rng(0).normal(size=policy.score_matrix.shape) / 10
         policy = replace(policy, score_matrix=weights)
@@ -305,7 +305,7 @@ def without_chance():
     """Every decision is one action's, whatever the id."""
     frame, columns = _grouped()
     rules = [rejected() <= 0.1, demographic_parity("sex", tol=0.05)]
-    return case(Problem(error(), rules), columns, frame, beta="auto", lottery=False)
+    return case(Problem(error(), rules), columns, frame, beta="auto", deterministic=True)
 
 
 def _grouped():

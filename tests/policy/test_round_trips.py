@@ -107,7 +107,7 @@ def draw_options(rng, labels, groups):
         methods = ["auto", "none", "temperature", "vector", "isotonic", "dirichlet"]
         options["calibrate"] = str(rng.choice(methods))
     if rng.random() < 0.2:
-        options["lottery"] = False
+        options["deterministic"] = True
     if rng.random() < 0.3:
         options["margin"] = ["auto", 0.5][rng.integers(2)]
     elif rng.random() < 0.3:

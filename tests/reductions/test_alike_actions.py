@@ -71,7 +71,7 @@ def test_options_of_one_cost():
 
 def test_without_chance_the_first_is_taken():
     with pytest.warns(GuaranteeWarning, match="the first is always taken of 'ok' and 'other'"):
-        policy = solve(Problem(1 - f1("fraud")), THREE, lottery=False)
+        policy = solve(Problem(1 - f1("fraud")), THREE, deterministic=True)
     assert "other" not in set(policy.decide(THREE))
 
 

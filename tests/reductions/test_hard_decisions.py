@@ -57,12 +57,12 @@ def test_an_answer_by_hand():
     """Two of ten rows may be rejected: the two hardest are, and the others get their likelier label."""
     yes = np.array([0.05, 0.12, 0.22, 0.31, 0.41, 0.58, 0.66, 0.77, 0.88, 0.97])
     evidence = Evidence(np.column_stack([1 - yes, yes]))
-    policy = solve(Problem(error(), [rejected() <= 0.2]), evidence, lottery=False)
+    policy = solve(Problem(error(), [rejected() <= 0.2]), evidence, deterministic=True)
     assert policy.decide(evidence).tolist() == [0, 0, 0, 0, "reject", "reject", 1, 1, 1, 1]
-    assert not policy.lottery
+    assert policy.deterministic
     assert policy.hard.cost == pytest.approx(np.minimum(yes, 1 - yes)[[0, 1, 2, 3, 6, 7, 8, 9]].sum() / 10)
     # With a budget of 0.25, half a row more is rejected by lot (0.34 or 0.31); without chance, no more.
-    looser = solve(Problem(error(), [rejected() <= 0.25]), evidence, lottery=False)
+    looser = solve(Problem(error(), [rejected() <= 0.25]), evidence, deterministic=True)
     assert looser.expected(rejected(), evidence) == pytest.approx(0.2)
     assert looser.hard.price == pytest.approx(0.34 * 0.05, abs=1e-3)
     assert 0.34 * 0.05 <= looser.guarantee.excess_cost <= 0.34 * 0.05 + 0.01  # beyond the best by lot
@@ -73,7 +73,7 @@ def test_an_answer_by_hand():
 @pytest.mark.parametrize("n", [300, 3000])
 def test_rules_hold_on_hard_decisions(n, seed):
     evidence = Rows(n=n, K=3, S=3, seed=seed).evidence()
-    policy = solve(PARITY, evidence, lottery=False)
+    policy = solve(PARITY, evidence, deterministic=True)
     assert excesses(policy, evidence, PARITY).max() <= 1e-6
     assert -1e-3 <= policy.hard.price <= 12 / n  # a few rows
     assert policy.expected(error(), evidence) == pytest.approx(policy.hard.cost, abs=1e-7)
@@ -87,7 +87,7 @@ def test_rules_hold_as_observed_with_a_margin_and_for_sets():
     sets = Problem(size(), [miscoverage() <= 0.1, coverage_parity("known", tol=0.02)])
     for problem in (PARITY, sets):
         for options in ({"labels": labels}, {"labels": labels, "margin": 1.0}):
-            policy = solve(problem, evidence, lottery=False, **options)
+            policy = solve(problem, evidence, deterministic=True, **options)
             assert excesses(policy, observe(evidence, labels), problem).max() <= 1e-6
             assert max(policy.observed.values()) <= 1e-6
 
@@ -99,12 +99,12 @@ def test_a_certificate_is_about_hard_decisions():
     policy = solve(
         problem,
         Evidence(np.random.default_rng(6).dirichlet([1, 1], 4000)),
-        lottery=False,
+        deterministic=True,
         guarantee="high_probability",
         held_out=HeldOut(new),
     )
     assert policy.certificate is not None
-    assert not policy.lottery
+    assert policy.deterministic
     assert policy.expected(rejected(), new) <= 0.2
     found = audit(policy, Evidence(np.random.default_rng(7).dirichlet([1, 1], 4000)))
     assert found.random == 0.0
@@ -116,11 +116,11 @@ def test_rows_with_the_same_scores_are_named():
     evidence = Evidence(np.column_stack([1 - yes, yes]))
     problem = Problem(error(), [selected(1) >= 0.1, selected(1) <= 0.12])
     with pytest.warns(GuaranteeWarning, match=r"selected\(1\) .* is missed by .*200 rows") as told:
-        policy = solve(problem, evidence, lottery=False)
+        policy = solve(problem, evidence, deterministic=True)
     text = str(told[0].message)
     assert "[0.6, 0.4]" in text
     assert "finer score" in text
-    assert "lottery=True" in text
+    assert "deterministic=False" in text
     share = policy.expected(selected(1), evidence)
     assert min(abs(share - level) for level in (0.0, 0.4)) < 1e-9
     solve(problem, evidence)  # by lot, it holds
@@ -130,17 +130,19 @@ def test_a_rule_that_is_missed_by_less_than_a_row_is_named():
     """Of twelve rows, none or a twelfth more: between 0.28 and 0.3 there is nothing."""
     evidence = Rows(n=12, K=2, S=2, seed=0).evidence()
     with pytest.warns(GuaranteeWarning, match=r"missed by 0.03\d*, which is less than one row .*\(0.083\)"):
-        policy = solve(Problem(error(), [selected(1) <= 0.3, selected(1) >= 0.28]), evidence, lottery=False)
+        policy = solve(
+            Problem(error(), [selected(1) <= 0.3, selected(1) >= 0.28]), evidence, deterministic=True
+        )
     assert policy.solution.status is Status.MISSED
 
 
-def test_odds_that_take_a_lottery_are_named():
+def test_odds_that_take_randomized_decisions_are_named():
     rng = np.random.default_rng(0)
     group, sharp = rng.integers(0, 2, 2000), rng.normal(size=2000)
     yes = 1 / (1 + np.exp(-sharp * np.where(group, 4.0, 0.5)))
     evidence = Evidence(np.column_stack([1 - yes, yes]), groups={"g": group})
     with pytest.warns(GuaranteeWarning, match=r"without chance, .*given\(g=.*rows by lot"):
-        solve(Problem(error(), [equalized_odds("g", tol=0.01)]), evidence, lottery=False)
+        solve(Problem(error(), [equalized_odds("g", tol=0.01)]), evidence, deterministic=True)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -151,7 +153,7 @@ def test_no_assignment_of_few_rows_is_much_better(seed):
     evidence = rows.evidence()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)
-        policy = solve(problem, evidence, lottery=False)
+        policy = solve(problem, evidence, deterministic=True)
     loss = error_loss(rows.P, 3)
     T = one_hot(rows.group, 2)
     rules = [(rejection(rows.P), 0.3), *parity(T, 2, 0.4, 3)]
@@ -180,7 +182,7 @@ def test_a_price_is_raised_until_its_rule_holds_and_no_further():
 
 def test_ties_between_actions_go_to_the_first():
     evidence = Evidence([[0.5, 0.5], [0.5, 0.5], [0.2, 0.8], [0.9, 0.1]])
-    policy = solve(Problem(error(), [selected(0) <= 0.9]), evidence, lottery=False)
+    policy = solve(Problem(error(), [selected(0) <= 0.9]), evidence, deterministic=True)
     assert policy.decide(evidence).tolist() == [0, 0, 1, 0]
     assert _HARDEST * _TIE > 100  # what breaks a tie is beyond what a softmax spreads
 
@@ -220,7 +222,7 @@ def test_of_rows_with_the_same_scores_a_looser_rule_is_no_dearer(seed):
         problem = Problem(error(), [demographic_parity("g", tol=tol), rejected() <= 0.1])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GuaranteeWarning)
-            policy = solve(problem, evidence, lottery=False)
+            policy = solve(problem, evidence, deterministic=True)
         if excesses(policy, evidence, problem).max() <= 2e-6:
             assert policy.hard.cost <= cheapest + 1e-6
             cheapest = policy.hard.cost
@@ -236,22 +238,22 @@ def test_scores_that_differ_need_no_further_search(monkeypatch):
 
     monkeypatch.setattr(PriceSearch, "run", refuse)
     for seed in range(4):
-        solve(PARITY, Rows(n=1000, K=3, S=3, seed=seed).evidence(), lottery=False)
+        solve(PARITY, Rows(n=1000, K=3, S=3, seed=seed).evidence(), deterministic=True)
     problem, tied = (
         Problem(error(), [demographic_parity("g", tol=0.16), rejected() <= 0.1]),
         round_scores(600, 1, 1),
     )
     with pytest.raises(AssertionError, match="a search"):
-        solve(problem, tied[0], lottery=False)
+        solve(problem, tied[0], deterministic=True)
 
 
 def test_it_is_remembered_and_needs_no_ids(tmp_path):
     evidence = Rows(n=500, K=3, S=2, seed=3).evidence()
-    policy = solve(PARITY, evidence, lottery=False)
+    policy = solve(PARITY, evidence, deterministic=True)
     policy.save(tmp_path / "hard.json")
     again = Policy.load(tmp_path / "hard.json")
     assert again.hard == pytest.approx(policy.hard, rel=0.05)  # two digits of it
-    assert not again.lottery
+    assert again.deterministic
     decided = policy.decide(evidence)
     assert (again.decide(evidence, ids=range(500)) == decided).all()
     assert (again.decide(evidence, rng=0) == decided).all()
@@ -264,30 +266,30 @@ def test_it_is_remembered_and_needs_no_ids(tmp_path):
 def test_the_worst_group_without_chance():
     evidence = Rows(n=2000, K=2, S=3, seed=1).evidence()
     problem = Problem(worst(error(), by="known"), [rejected() <= 0.1])
-    hard, soft = (solve(problem, evidence, lottery=lottery) for lottery in (False, True))
+    hard, soft = (solve(problem, evidence, deterministic=deterministic) for deterministic in (True, False))
     assert excesses(hard, evidence, problem).max() <= 1e-6
     assert hard.expected(problem.minimize, evidence) <= soft.expected(problem.minimize, evidence) + 0.01
 
 
 def test_what_is_no_choice_is_refused():
     evidence = Rows(n=50, K=2, S=2).evidence()
-    with pytest.raises(OptionError, match="lottery must be True or False"):
-        solve(PARITY, evidence, lottery="no")
+    with pytest.raises(OptionError, match="deterministic must be True or False"):
+        solve(PARITY, evidence, deterministic="no")
 
 
 def test_a_classifier_predicts_what_the_policy_decides():
     X, y = make_classification(600, random_state=0)
     clf = ConstrainedClassifier(
-        LogisticRegression(), [rejected() <= 0.1], lottery=False, margin=0, random_state=0
+        LogisticRegression(), [rejected() <= 0.1], deterministic=True, margin=0, random_state=0
     )
     clf.fit(X, y)
-    assert not clf.policy_.lottery
+    assert clf.policy_.deterministic
     assert (clf.predict(X) == clf.predict(X, ids=range(600))).all()
     chances = clf.predict_proba(X)
     assert np.isin(chances, (0.0, 1.0)).all()
     assert (clf.predict(X) == clf.actions_[chances.argmax(axis=1)]).all()
     with pytest.raises(OptionError, match="method"):
-        ConstrainedClassifier(LogisticRegression(), lottery=False, method="argmax").fit(X, y)
+        ConstrainedClassifier(LogisticRegression(), deterministic=True, method="argmax").fit(X, y)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-4])
@@ -296,6 +298,6 @@ def test_the_unit_of_a_cost_does_not_matter(unit):
     rng = np.random.default_rng(0)
     wrong, price = rng.uniform(size=(1000, 1)) * [0.9, 0.3], rng.uniform(1, 20, (1000, 1)) * [0.05, 1.0]
     rows = Evidence(costs={"wrong": wrong, "price": unit * price}, options=["small", "large"])
-    policy = solve(Problem(custom("wrong"), [custom("price") <= 4 * unit]), rows, lottery=False)
+    policy = solve(Problem(custom("wrong"), [custom("price") <= 4 * unit]), rows, deterministic=True)
     spent = policy.expected(custom("price"), rows) / unit
     assert 4 - 3 * 20 / 1000 <= spent <= 4 + 1e-5

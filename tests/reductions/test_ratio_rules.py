@@ -138,7 +138,7 @@ def test_deterministic_decisions_hold_ratios_by_hand_count(rules, guarantee):
     held, held_labels = scored(3000, 1, sharpness=2.0)
     options = {} if guarantee is None else {"held_out": HeldOut(held, held_labels), "guarantee": guarantee}
     problem = Problem(error().given(label=1) + 0.3 * rejected(), rules)
-    policy = solve(problem, fit, labels=labels, lottery=False, **options)
+    policy = solve(problem, fit, labels=labels, deterministic=True, **options)
     decisions = policy.probabilities(fit)
     assert set(decisions.ravel()) == {0.0, 1.0}
     actions = decisions.argmax(axis=1)

@@ -73,8 +73,8 @@ def test_what_was_observed_is_compared_with_the_evidence_and_among_itself():
     labels, sex = pandas.Series([0, 1, None]), pandas.Series(["F", "M", "F"], index=INDEX)
     with pytest.raises(EvidenceError, match=r"groups\['sex'\] and labels have different"):
         observe(Evidence(P), labels, {"sex": sex})
-    with pytest.raises(EvidenceError, match="seen_weights and labels have different"):
-        observe(Evidence(P), labels, seen_weights=pandas.Series([1.0, 1, 1], index=INDEX))
+    with pytest.raises(EvidenceError, match="propensity_weights and labels have different"):
+        observe(Evidence(P), labels, propensity_weights=pandas.Series([1.0, 1, 1], index=INDEX))
     with pytest.raises(EvidenceError, match="labels and probabilities have different"):
         observe(Evidence(pandas.DataFrame(P, index=INDEX)), labels)
 

@@ -61,7 +61,7 @@ def truth():
     return {name: measure(rate, rows, x) for name, rate in RATES.items()}
 
 
-def simulate(repeats, see, n_rows=2000, seen_weights=None):
+def simulate(repeats, see, n_rows=2000, propensity_weights=None):
     """Estimates and standard errors of all rates, over samples of which `see(x, rng)` tells what is shown."""
     estimates, errors = [], []
     for seed in range(repeats):
@@ -72,7 +72,7 @@ def simulate(repeats, see, n_rows=2000, seen_weights=None):
             predict(x),
             np.where(label, y, np.nan),
             {"s": np.ma.MaskedArray(s, mask=~group)},
-            None if seen_weights is None else seen_weights(x),
+            None if propensity_weights is None else propensity_weights(x),
         )
         estimates.append([measure(rate, rows, x) for rate in RATES.values()])
         errors.append([standard_error(rate, rows, decide(x), SPACE) for rate in RATES.values()])
@@ -116,7 +116,7 @@ def _chance_seen(x):
 
 @pytest.mark.slow
 def test_where_seeing_depends_on_x_its_weights_take_away_the_bias(truth):
-    estimates, _ = simulate(80, _see_by_x, seen_weights=lambda x: 1 / _chance_seen(x))
+    estimates, _ = simulate(80, _see_by_x, propensity_weights=lambda x: 1 / _chance_seen(x))
     error_of_mean = estimates.std(axis=0, ddof=1) / np.sqrt(80)
     bias = estimates.mean(axis=0) - list(truth.values())
     assert np.abs(bias / error_of_mean).max() < 3.3
@@ -309,7 +309,7 @@ def test_weights_of_being_seen():
     _, _, y, _, evidence = make_rows(6)
     labels = [0, 1, None, None, 1, None]
     weights = [2.0, 1.0, None, np.nan, 4.0, None]
-    rows = observe(evidence, labels, seen_weights=weights)
+    rows = observe(evidence, labels, propensity_weights=weights)
     r = np.array([2, 1, 0, 0, 4, 0]) / (7 / 6)
     p = evidence.probabilities[:, 1]
     assert rows.event_probability((("label", 1),)) == pytest.approx(p + r * ([0, 1, 0, 0, 1, 0] - p))
@@ -317,11 +317,11 @@ def test_weights_of_being_seen():
     assert rows.seen_share((("label", 1),)) == 0.5
     for wrong in ([1, 1, 1, 1, 0, 1], [1, np.nan, 1, 1, 1, 1], [1, np.inf, 1, 1, 1, 1]):
         with pytest.raises(EvidenceError, match="finite and positive"):
-            observe(evidence, labels, seen_weights=wrong)
+            observe(evidence, labels, propensity_weights=wrong)
     with pytest.raises(EvidenceError, match="must be numbers"):
-        observe(evidence, labels, seen_weights=list("abcdef"))
+        observe(evidence, labels, propensity_weights=list("abcdef"))
     with pytest.raises(OptionError, match="no label or group is missing"):
-        observe(evidence, y, seen_weights=np.ones(6))
+        observe(evidence, y, propensity_weights=np.ones(6))
 
 
 def test_rows_restricted_to_those_that_show_something():

@@ -466,7 +466,7 @@ def test_every_option_of_a_studio_reaches_its_session():
     options = {
         "labels": np.where(np.arange(200) % 2, labels, None),
         "groups": {"sex": sex},
-        "seen_weights": np.ones(200),
+        "propensity_weights": np.ones(200),
         "title": "what if",
         "min_cell": 3,
     }

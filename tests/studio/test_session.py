@@ -102,13 +102,15 @@ def test_a_warm_answer_is_the_cold_one(case, view):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lottery", [True, False])
+@pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("view", ["predicted", "observed"])
 @pytest.mark.parametrize("case", CASES)
-def test_each_rule_is_shown_by_its_worst_group(case, view, lottery):
+def test_each_rule_is_shown_by_its_worst_group(case, view, deterministic):
     minimize, rules, ranges, decisions = CASES[case]
     evidence, labels = three_classes(1500)
-    session = Session(Problem(minimize, decisions=decisions), evidence, labels, solving={"lottery": lottery})
+    session = Session(
+        Problem(minimize, decisions=decisions), evidence, labels, solving={"deterministic": deterministic}
+    )
     texts = [rule.format(ends[1]) for rule, ends in zip(rules, ranges, strict=True)]
     found = ask(session, texts, minimize, view)
     assert found["status"] == "solved"
@@ -116,7 +118,7 @@ def test_each_rule_is_shown_by_its_worst_group(case, view, lottery):
     problem = Problem(minimize, texts, decisions=decisions)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)
-        cold = solve(problem, evidence, **outcomes, lottery=lottery)
+        cold = solve(problem, evidence, **outcomes, deterministic=deterministic)
     rows, taken = observe(evidence, outcomes.get("labels"), None), cold.probabilities(evidence)
     singles = problem.expand(evidence.classes, evidence.group_values, cold.action_space.options)
     excesses = np.full(len(texts), -np.inf)
@@ -125,8 +127,8 @@ def test_each_rule_is_shown_by_its_worst_group(case, view, lottery):
         excesses[single.place] = max(excesses[single.place], excess)
     shown = [rule["rate"] - rule["bound"] for rule in found["rules"]]
     cost = cold.expected(problem.minimize, rows, probabilities=taken)
-    assert shown == pytest.approx(excesses.tolist(), abs=1e-5 if lottery else 2e-3)
-    assert found["cost"]["after"] == pytest.approx(cost, abs=1e-5 if lottery else 2e-3)
+    assert shown == pytest.approx(excesses.tolist(), abs=1e-5 if not deterministic else 2e-3)
+    assert found["cost"]["after"] == pytest.approx(cost, abs=1e-5 if not deterministic else 2e-3)
 
 
 def test_the_second_answer_begins_where_the_first_ended():
@@ -484,15 +486,15 @@ def test_another_tab_does_not_end_it(monkeypatch):
 def test_the_diagnosis_of_a_conflict_ends_between_two_passes(monkeypatch):
     evidence, _, _ = people(500, 0)
     session = Session(Problem("error()"), evidence)
-    from bylaw.reductions import _fitter as fitting
+    from bylaw.reductions import _conflicts
 
-    examine = fitting.examine
+    examine = _conflicts.examine
 
     def examine_cancelled(*args, **options):
         session.jobs.cancel("one")
         return examine(*args, **options)
 
-    monkeypatch.setattr(fitting, "examine", examine_cancelled)
+    monkeypatch.setattr(_conflicts, "examine", examine_cancelled)
     rules = ["rejected() <= 0.1", "selected(0) <= 0.2", "selected(1) <= 0.3"]
     assert ask(session, rules)["status"] == "cancelled"
 

@@ -292,7 +292,7 @@ def test_decisions_of_another_policy_are_refused():
     """Also of one without chance, for sets, and where a single row is another's. What the policy takes,
     however it is drawn, is judged, of scores written with five digits, too."""
     loose = rejected() <= 0.9
-    hard = solve(Problem(error(), [rejected() <= 0.15]), FIT, lottery=False)
+    hard = solve(Problem(error(), [rejected() <= 0.15]), FIT, deterministic=True)
     sets = solve(Problem(miscoverage(), [size() <= 1.2], decisions="sets"), FIT)
     rules = [loose, loose, "size() <= 1.9"]
     written = HELD.with_columns(probabilities=np.round(HELD.probabilities, 5))
@@ -675,8 +675,8 @@ def test_rows_in_another_order_are_noticed():
     with pytest.raises(EvidenceError, match=r"groups\['sex'\] and labels have different indexes"):
         audit(policy, plain, rules=error() <= 0.5, labels=labels, groups={"sex": shifted})
     sparse = labels.where(labels.index > 20)
-    with pytest.raises(EvidenceError, match="seen_weights and labels have different indexes"):
-        audit(policy, plain, rules=error() <= 0.5, labels=sparse, seen_weights=shifted + 1.0)
+    with pytest.raises(EvidenceError, match="propensity_weights and labels have different indexes"):
+        audit(policy, plain, rules=error() <= 0.5, labels=sparse, propensity_weights=shifted + 1.0)
 
 
 def test_sets_in_another_order_are_noticed():

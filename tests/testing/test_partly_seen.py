@@ -92,17 +92,17 @@ def test_weights_of_being_seen_multiply_sample_weights():
     of_seeing = np.where(np.arange(6000) % 3, 1.0, 2.0)
     held = HELD.with_columns(weights=weights)
     labels = np.where(SHOWN, Y, np.nan)
-    found = audit(POLICY, held, labels=labels, seen_weights=of_seeing, largest_weight=4.0)
+    found = audit(POLICY, held, labels=labels, propensity_weights=of_seeing, largest_weight=4.0)
     product = HELD.rows(ROWS).with_columns(weights=(weights * of_seeing)[ROWS])
     alone = audit(POLICY, product, labels=Y[ROWS], largest_weight=4.0)
     for rule, other in zip(found.rules, alone.rules, strict=True):
         if needs_label(rule):
             assert figures(rule) == figures(other)
-    assert "weighted by seen_weights" in repr(found)
+    assert "weighted by propensity_weights" in repr(found)
     with pytest.raises(EvidenceError, match="a row has the weight 4, above largest_weight=3"):
-        audit(POLICY, held, labels=labels, seen_weights=of_seeing, largest_weight=3.0)
-    with pytest.raises(OptionError, match="seen_weights= has no effect"):
-        audit(POLICY, held, labels=Y, seen_weights=of_seeing)
+        audit(POLICY, held, labels=labels, propensity_weights=of_seeing, largest_weight=3.0)
+    with pytest.raises(OptionError, match="propensity_weights= has no effect"):
+        audit(POLICY, held, labels=Y, propensity_weights=of_seeing)
 
 
 def test_labels_and_groups_that_no_row_shows_together():
@@ -134,7 +134,7 @@ def test_a_rule_at_its_limit_is_hardly_ever_certified(by_x):
             POLICY,
             held,
             labels=np.where(shown, y, np.nan),
-            seen_weights=1 / chance if by_x else None,
+            propensity_weights=1 / chance if by_x else None,
             largest_weight=10.0 if by_x else None,
             rules=f"error() <= {limit - 1e-9}",
         )

@@ -64,7 +64,7 @@ def test_quotients_are_those_of_a_hand_count(tmp_path):
     rows = write_parts(tmp_path)
     columns = Columns(["p_no", "p_yes"], ["no", "yes"], {"sex": "sex"}, label="outcome")
     problem = Problem("error().given(decision='yes')", ["selected('yes') >= 0.3"])
-    policy = solve(problem, columns.evidence(rows), lottery=False)
+    policy = solve(problem, columns.evidence(rows), deterministic=True)
     found = compare_scanned_costs(policy, scan(tmp_path, columns).survey(problem))
     frame = rows.to_pandas()
     before = frame[frame.p_yes > 0.5]

@@ -77,6 +77,6 @@ for name, classifier in (("the model", before), ("with the rule", after)):
 # ----------------
 # - If only the eligible matter, ``equal_opportunity("who", tol=0.03, labels=["write"])`` costs less.
 # - ``tol={"couples": 0.01, "single men": 0.03, "single women": 0.03}`` gives each group its own tolerance.
-# - ``lottery=False`` decides without chance; here the rule may then be missed:
-#   `decisions without a lottery <../trust/plot_no_lottery.html>`_.
+# - ``deterministic=True`` decides without chance; here the rule may then be missed:
+#   `deterministic decisions <../trust/plot_deterministic.html>`_.
 # - `All families of rules <../../rules.html#families>`_.

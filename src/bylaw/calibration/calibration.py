@@ -278,7 +278,7 @@ def fit_calibration(
     groups: Any = None,
     method: Calibrate | None = "auto",
     attributes: Sequence[str] | None = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
 ) -> Calibration | None:
     """Learn what the probabilities of these rows are worth from what was observed of them.
 
@@ -296,7 +296,7 @@ def fit_calibration(
     attributes : sequence of str, optional
         the groups that rules refer to: only these are calibrated and, where their values are known, may have
         maps of their own if that is significantly better. By default, all groups as observed are calibrated.
-    seen_weights : array of shape (n_rows,), optional
+    propensity_weights : array of shape (n_rows,), optional
         where labels or groups are missing, 1 / P(seen | x) of the rows that show them.
 
     Returns
@@ -330,7 +330,7 @@ def fit_calibration(
         )
     if isinstance(evidence, CalibratedEvidence):
         evidence = evidence.raw
-    seen = observe(evidence, labels, groups, seen_weights)
+    seen = observe(evidence, labels, groups, propensity_weights)
     weights = evidence.row_weights
     if seen.partly is not None and seen.partly.weights is not None:
         weights = weights * seen.partly.weights

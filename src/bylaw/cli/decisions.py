@@ -280,7 +280,7 @@ def write_decisions(
             write(decided)
             order.add(batch.column(decider.id))
             advance(len(batch))
-        if decider.policy.lottery and not (order.rises or repeated):
+        if not (decider.policy.deterministic or order.rises or repeated):
             refuse_repeated(files, decider.id, order.rows)  # before the output appears
     return order.rows
 

@@ -97,7 +97,7 @@ class InputRows:
     columns: Columns
     labels: Any = None
     groups: Mapping[str, Any] | None = None  # as observed, where the evidence has probabilities
-    seen_weights: Any = None  # None, too, where no label or group is missing
+    propensity_weights: Any = None  # None, too, where no label or group is missing
     seen_rows: Mapping[str, int] = field(default_factory=dict)  # how many show what others lack, by column
 
     @property
@@ -112,16 +112,15 @@ class InputRows:
     @property
     def outcomes(self) -> dict[str, Any]:
         """What was observed, as arguments of `solve`, `audit` and others."""
-        return {"labels": self.labels, "groups": self.groups, "seen_weights": self.seen_weights}
+        return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
 
-    def check_seen_weights(self, stated: Mapping[str, Any]) -> None:
+    def check_propensity_weights(self, stated: Mapping[str, Any]) -> None:
         """Raise an error if weights of observed rows are stated and have no effect."""
-        if "seen_weights" in stated and not self.seen_rows:
+        if "propensity_weights" in stated and not self.seen_rows:
             raise OptionError(
-                "--seen-weights needs rows in memory: where they are scanned, all labels must be there; pass "
-                "--in-memory"
+                "--propensity-weights needs rows in memory: scanned rows must be labeled; pass --in-memory"
                 if self.scanned
-                else "--seen-weights has no effect: no label or group is missing"
+                else "--propensity-weights has no effect: no label or group is missing"
             )
 
     def describe(self, problem: Problem) -> Evidence:
@@ -173,7 +172,9 @@ def open_rows(path: Path, columns: Columns, asked: bool | None, progress: scan.W
     else:
         scanned = asked
     if scanned:
-        return InputRows(scan.scan(path, replace(columns, seen_weights=None), progress=progress), columns)
+        return InputRows(
+            scan.scan(path, replace(columns, propensity_weights=None), progress=progress), columns
+        )
     return read_rows(path, columns, {}, Reading("scan them: --scan", unlimited=asked is False))
 
 
@@ -228,7 +229,7 @@ def read_rows(
     observed = {name: column for name, column in columns.true_groups.items() if column in file.names}
     extra = [
         *observed.values(),
-        *(name for name in (columns.label, columns.seen_weights) if name in file.names),
+        *(name for name in (columns.label, columns.propensity_weights) if name in file.names),
     ]
     table = reading.read(file, list(dict.fromkeys([*columns.needed, *extra])))
     if not len(table):
@@ -236,7 +237,7 @@ def read_rows(
     seen = {
         column: int((~as_partial_vector(table[column], column)[1]).sum())
         for column in extra
-        if column != columns.seen_weights
+        if column != columns.propensity_weights
     }
     for column in [column for column, count in seen.items() if not count]:
         remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
@@ -246,7 +247,7 @@ def read_rows(
         ids = None if columns.id is None else reading.read(file, [columns.id])[columns.id]
         evidence = previous.mark(evidence, ids)
     groups = {name: table[column] for name, column in observed.items() if seen[column]}
-    weights = table[columns.seen_weights] if partly and columns.seen_weights in extra else None
+    weights = table[columns.propensity_weights] if partly and columns.propensity_weights in extra else None
     labels = table[columns.label] if seen.get(columns.label or "") else None
     return InputRows(evidence, columns, labels, groups or None, weights, partly)
 

@@ -54,7 +54,8 @@ Reference = Annotated[
 Label = Annotated[str | None, _column("--label", "The column of true labels.")]
 Weight = Annotated[str | None, _column("--weight", "The column of sample weights.")]
 SeenWeights = Annotated[
-    str | None, _column("--seen-weights", "Where labels or groups are missing: the column of 1/P(seen).")
+    str | None,
+    _column("--propensity-weights", "Where labels or groups are missing: the column of 1/P(seen)."),
 ]
 IdColumn = Annotated[str | None, _column("--id-column", "The column of ids.")]
 Normalize = Annotated[bool, _column("--normalize", "Divide probabilities by their sum: they were rounded.")]
@@ -167,7 +168,7 @@ KeyFile = Annotated[
 def state_columns(context: typer.Context) -> dict[str, Any]:
     """Return what the options of a command state about columns, by role, as a rules file would."""
     given = context.params
-    for name in ("scores", "positive", "classes", "label", "weight", "seen_weights", "id_column"):
+    for name in ("scores", "positive", "classes", "label", "weight", "propensity_weights", "id_column"):
         if given.get(name) == "":
             raise OptionError(f"--{name.replace('_', '-')} is empty")
     scores = (given.get("scores") or "").split(",")
@@ -181,7 +182,7 @@ def state_columns(context: typer.Context) -> dict[str, Any]:
         "references": parse_pairs(given.get("reference"), "--reference"),
         "label": given.get("label"),
         "weight": given.get("weight"),
-        "seen_weights": given.get("seen_weights"),
+        "propensity_weights": given.get("propensity_weights"),
         "id": given.get("id_column"),
         "normalize": given.get("normalize"),
     }

@@ -15,7 +15,7 @@ from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
 from bylaw.rows.column_roles import ROLES
 
-SOLVING = ("solver", "beta", "tol", "margin", "calibrate", "lottery")
+SOLVING = ("solver", "beta", "tol", "margin", "calibrate", "deterministic")
 _TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")
 _TEXT, _TEXTS, _TABLE = "text", "text, or a list of texts", "a table of columns"
 _ADMITTED = {  # what a key may hold, in words and as types
@@ -36,7 +36,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "costs": (_TABLE, (dict,)),
     "label": (_TEXT, (str,)),
     "weight": (_TEXT, (str,)),
-    "seen_weights": (_TEXT, (str,)),
+    "propensity_weights": (_TEXT, (str,)),
     "id": (_TEXT, (str,)),
     "normalize": ("true or false", (bool,)),
     "solver": (_TEXT, (str,)),
@@ -44,7 +44,7 @@ _ADMITTED = {  # what a key may hold, in words and as types
     "tol": ("a number", (int, float)),
     "margin": ("a number or 'auto'", (int, float, str)),
     "calibrate": (_TEXT, (str,)),
-    "lottery": ("true or false", (bool,)),
+    "deterministic": ("true or false", (bool,)),
 }
 _HOLDS_ANYTHING = ("columns", "solve", "classes", "decisions")
 _DEPTH = {"references": 2, "costs": 2, "group_probabilities": 2, "joint": 3}  # of lists and tables of columns

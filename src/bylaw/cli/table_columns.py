@@ -128,7 +128,7 @@ def find_policy_columns(
     if previous is not None or not changes:
         problem = problem.with_rules([rule for rule in problem.rules if not counts_changes(rule)])
         remembered["costs"] = {k: v for k, v in remembered.get("costs", {}).items() if k != CHANGED}
-    without = ["label", "weight", "seen_weights"] if deciding else []
+    without = ["label", "weight", "propensity_weights"] if deciding else []
     if policy.card.columns and not (remembered.get("weight") or stated.get("weight")):
         without.append("weight")  # rows count alike, as they did in the fit
 

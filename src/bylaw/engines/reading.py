@@ -73,7 +73,9 @@ class BatchReader:
             self.read(table),
             None if columns.label is None else table.column(columns.label),
             {name: table.column(column) for name, column in columns.true_groups.items()} or None,
-            seen_weights=None if columns.seen_weights is None else table.column(columns.seen_weights),
+            propensity_weights=None
+            if columns.propensity_weights is None
+            else table.column(columns.propensity_weights),
         )
 
 

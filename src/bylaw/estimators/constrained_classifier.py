@@ -43,8 +43,8 @@ from bylaw.estimators.fit_inputs import (
     read_groups,
     read_labels,
     read_partial_groups,
+    read_propensity_weights,
     read_references,
-    read_seen_weights,
     read_weights,
     select_models,
     select_references,
@@ -168,8 +168,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         the inverse temperature of the policy, as in `solve`.
     tol : float, default=1e-6
         of the solver, as in `solve`.
-    lottery : bool, default=True
-        False: decisions without chance, as in `solve`; `predict` then draws nothing.
+    deterministic : bool, default=False
+        True: decisions without chance, as in `solve`; `predict` then draws nothing.
     method : {"sample", "systematic", "argmax"}, default="sample"
         of `predict`: how decisions are sampled, as in `Policy.decide`.
     random_state : int, numpy Generator, numpy RandomState or None, default=None
@@ -237,7 +237,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         solver: Any = "auto",
         beta: Any = "auto",
         tol: float = 1e-6,
-        lottery: bool = True,
+        deterministic: bool = False,
         method: str = "sample",
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -260,7 +260,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.solver = solver
         self.beta = beta
         self.tol = tol
-        self.lottery = lottery
+        self.deterministic = deterministic
         self.method = method
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -275,7 +275,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight: Any = None,
         unlabelled: Any = None,
         unlabelled_sensitive_features: Any = None,
-        seen_weights: Any = None,
+        propensity_weights: Any = None,
         **params: Any,
     ) -> Self:
         """Train the models and choose the policy.
@@ -301,7 +301,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             labels. Each is predicted by the model of one fold, as each row of X is.
         unlabelled_sensitive_features : frame, dict, or array of shape (n_unlabelled,), optional
             the groups of these rows; needed where groups are known at decision time.
-        seen_weights : array of shape (n_rows,), optional
+        propensity_weights : array of shape (n_rows,), optional
             where labels or groups are missing, 1 / P(seen | x) of the rows that show them, for the observed
             rates. By default these rows are a random sample of all. The models are trained without them.
         **params
@@ -349,10 +349,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             "reference": reference,
             "unlabelled": unlabelled,
             "unlabelled_sensitive_features": unlabelled_sensitive_features,
-            "seen_weights": seen_weights,
+            "propensity_weights": propensity_weights,
         }
         rows = {"X": X, "y": y, "sensitive_features": sensitive_features, "reference": reference}
-        check_alignment({**rows, "sample_weight": sample_weight, "seen_weights": seen_weights, **params})
+        check_alignment(
+            {**rows, "sample_weight": sample_weight, "propensity_weights": propensity_weights, **params}
+        )
         check_alignment({name: own[name] for name in ("unlabelled", "unlabelled_sensitive_features")})
         labels, classes, labelled = read_labels(model, X, y)
         problem = self._make_problem(classes)
@@ -366,16 +368,18 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         told = [name for name in sources if name not in select_models(sources)]
         check_search(problem, [name for name in problem.attributes if name not in hidden], told)
         references = read_references(sources, problem.references, X, sensitive_features, problem.attributes)
-        inputs = FitInputs(X, labels, labelled, groups, references, read_seen_weights(seen_weights, X))
+        inputs = FitInputs(
+            X, labels, labelled, groups, references, read_propensity_weights(propensity_weights, X)
+        )
         if unlabelled is not None:
             check_row_parameters(X, weights, sources, select_models(sources), params, self.cv)
             more = self._check_features(unlabelled, reset=False)
             inputs = inputs.join(more, unlabelled_sensitive_features, problem, hidden, sources)
         elif unlabelled_sensitive_features is not None:
             raise OptionError("unlabelled_sensitive_features has no effect without unlabelled: leave it out")
-        if seen_weights is not None and not (inputs.seen and self.correction):
+        if propensity_weights is not None and not (inputs.seen and self.correction):
             why = "with correction=False" if inputs.seen else "where no label or group is missing"
-            raise OptionError(f"seen_weights has no effect {why}: leave it out")
+            raise OptionError(f"propensity_weights has no effect {why}: leave it out")
         check_compared_groups(inputs.groups, problem.compared_attributes)
         training = self._make_training(model, inputs, problem, classes, routes)
         self.trained_, self.policy_, self._fitted_rows = self._choose_policy(
@@ -405,7 +409,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             classes=classes,
             groups=groups,
             seen=inputs.seen,
-            seen_weights=inputs.seen_weights,
+            propensity_weights=inputs.propensity_weights,
             cv=self.cv,
             split_params=routes.split_params,
             random_state=make_seed(self.random_state),
@@ -442,7 +446,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 solver=self.solver,
                 beta=self.beta,
                 tol=self.tol,
-                lottery=self.lottery,
+                deterministic=self.deterministic,
                 rng=None if self.random_state is None else make_generator(self.random_state),
             )
             policy = fit_problem(fitter, problem)
@@ -526,7 +530,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_choice(self.joint, "joint", ("model", "product"))
         check_choice(self.method, "method", ("sample", "systematic", "argmax"))
         check_choice(self.correction, "correction", (True, False))
-        check_choice(self.lottery, "lottery", (True, False))
+        check_choice(self.deterministic, "deterministic", (True, False))
         check_choice(self.guarantee, "guarantee", (None, "high_probability"))
         if not _is_auto(self.margin):
             check_margin(self.margin)
@@ -560,7 +564,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         margin = not _is_auto(self.margin) and self.margin != 0
         refusals = (
             (margin and not self.correction, "margin", "with correction=False"),
-            (self.method != "sample" and not self.lottery, "method", "with lottery=False"),
+            (self.method != "sample" and self.deterministic, "method", "with deterministic=True"),
             (
                 self.calibrator in METHODS and not self.correction,
                 "calibrator",
@@ -875,7 +879,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
         sample_weight: Any = None,
-        seen_weights: Any = None,
+        propensity_weights: Any = None,
     ) -> float:
         """A rate as observed on these rows, with the randomness of the decisions integrated out.
 
@@ -891,7 +895,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
             the groups that the rules and the rate refer to; for those with a group estimator, its
             probabilities take their place where they are left out.
-        reference, sample_weight, seen_weights
+        reference, sample_weight, propensity_weights
             as in `fit`.
 
         Returns
@@ -911,7 +915,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         query = Problem(rate)
         probabilities, rows = self._observe(
-            X, y, sensitive_features, reference, sample_weight, query, seen_weights
+            X, y, sensitive_features, reference, sample_weight, query, propensity_weights
         )
         return self.policy_.expected(query.minimize, rows, probabilities=probabilities)
 
@@ -923,7 +927,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
         sample_weight: Any = None,
-        seen_weights: Any = None,
+        propensity_weights: Any = None,
     ) -> Violations:
         """For each rule, its observed rate minus its bound: above zero, it is violated on these rows.
 
@@ -936,7 +940,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             are prediction-powered, as in `fit`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
             the true groups that the rules refer to, also those with a group estimator.
-        reference, sample_weight, seen_weights
+        reference, sample_weight, propensity_weights
             as in `fit`.
 
         Returns
@@ -964,7 +968,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ['rule', 'rules', 'violated', 'worst', 'at']
         """
         probabilities, observed = self._observe(
-            X, y, sensitive_features, reference, sample_weight, None, seen_weights
+            X, y, sensitive_features, reference, sample_weight, None, propensity_weights
         )
         options = self.policy_.action_space.options
         expanded = self.policy_.problem.expand(observed.classes, observed.group_values, options)
@@ -994,7 +998,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
         sample_weight: Any = None,
-        seen_weights: Any = None,
+        propensity_weights: Any = None,
         rules: Any = None,
         decisions: Any = None,
         outcomes: Mapping[str, Any] | None = None,
@@ -1014,7 +1018,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         y : array of shape (n_rows,), optional
             their labels. Where some labels or groups are missing, each rule is judged on the rows that show
             all that it refers to.
-        sensitive_features, reference, sample_weight, seen_weights
+        sensitive_features, reference, sample_weight, propensity_weights
             as in `violations`.
         rules : rule, family, str, or list of these, optional
             what to test instead of the rules of the fit.
@@ -1063,7 +1067,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             evidence,
             labels=y,
             groups=groups,
-            seen_weights=seen_weights,
+            propensity_weights=propensity_weights,
             rules=rules,
             decisions=decisions,
             outcomes=outcomes,
@@ -1177,7 +1181,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
         sample_weight: Any = None,
-        seen_weights: Any = None,
+        propensity_weights: Any = None,
         **options: Any,
     ) -> Report:
         """Write a page about the fitted policy: what it decides, whether its rules hold, what they cost.
@@ -1186,7 +1190,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ----------
         path : str or path, optional
             where to save the page, such as "report.html".
-        X, y, sensitive_features, reference, sample_weight, seen_weights : optional
+        X, y, sensitive_features, reference, sample_weight, propensity_weights : optional
             rows that `fit` did not see, as in `audit`: the rules are then judged on them. Without, they are
             estimated on the rows of the fit.
         **options
@@ -1219,12 +1223,16 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
         rows = self._get_fitted_rows("report")
         given = {"y": y, "sensitive_features": sensitive_features, "reference": reference}
-        given |= {"sample_weight": sample_weight, "seen_weights": seen_weights}
+        given |= {"sample_weight": sample_weight, "propensity_weights": propensity_weights}
         held_out = None
         if X is not None:
             evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, sample_weight, None)
             held_out = HeldOut(
-                evidence, y, groups or None, largest_weight=self.largest_weight, seen_weights=seen_weights
+                evidence,
+                y,
+                groups or None,
+                largest_weight=self.largest_weight,
+                propensity_weights=propensity_weights,
             )
         elif alone := [name for name, value in given.items() if value is not None]:
             raise OptionError(f"{alone[0]}= goes with X, rows that fit did not see: pass both, or neither")
@@ -1250,12 +1258,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         reference: Any,
         weights: Any,
         query: Problem | None = None,
-        seen_weights: Any = None,
+        propensity_weights: Any = None,
     ) -> tuple[Floats, ObservedRows]:
         """The probabilities of the decisions, and the rows as observed, with what the query reads."""
         evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, weights, query)
         evidence = self.policy_.calibrate(evidence)
-        return self.policy_.probabilities(evidence), observe(evidence, y, groups, seen_weights)
+        return self.policy_.probabilities(evidence), observe(evidence, y, groups, propensity_weights)
 
     def _read_outcomes(
         self,

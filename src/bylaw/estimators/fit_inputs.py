@@ -180,16 +180,16 @@ def read_weights(sample_weight: Any, X: Any) -> Floats:
     return weights
 
 
-def read_seen_weights(seen_weights: Any, X: Any) -> Floats | None:
+def read_propensity_weights(propensity_weights: Any, X: Any) -> Floats | None:
     """1 / P(seen | x), which may be missing on rows that show nothing; `observe` checks the others."""
-    if seen_weights is None:
+    if propensity_weights is None:
         return None
-    column, missing = as_partial_vector(seen_weights, "seen_weights")
-    check_row_count(column, X, "seen_weights")
+    column, missing = as_partial_vector(propensity_weights, "propensity_weights")
+    check_row_count(column, X, "propensity_weights")
     try:
         return np.where(missing, np.nan, column).astype(np.float64)
     except (TypeError, ValueError):
-        raise EvidenceError(f"seen_weights must be numbers, not {column.dtype}") from None
+        raise EvidenceError(f"propensity_weights must be numbers, not {column.dtype}") from None
 
 
 def select_references(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:

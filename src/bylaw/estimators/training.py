@@ -46,7 +46,7 @@ class Training:
     classes: NDArray[Any]
     groups: Mapping[str, KnownGroup]
     seen: Mapping[str, Mask]  # where labels and groups that some rows lack are shown, (n_rows,) each
-    seen_weights: Floats | None  # (n_rows,): 1 / P(seen | x)
+    propensity_weights: Floats | None  # (n_rows,): 1 / P(seen | x)
     cv: Any
     split_params: Params  # for the splitter
     random_state: Any
@@ -73,7 +73,7 @@ class Training:
             label_codes=None if self.label_codes is None else self.label_codes[rows],
             groups={name: group.rows(rows) for name, group in self.groups.items()},
             seen={name: shown[rows] for name, shown in self.seen.items()},
-            seen_weights=None if self.seen_weights is None else self.seen_weights[rows],
+            propensity_weights=None if self.propensity_weights is None else self.propensity_weights[rows],
             weights=None if self.weights is None else self.weights[rows],
             split_params=select(self.split_params),
             calibrator_params=select(self.calibrator_params),
@@ -111,14 +111,14 @@ class Training:
         return {
             "labels": self.observed_labels(rows),
             "groups": self.observed_groups(rows) or None,
-            "seen_weights": self.find_seen_weights(rows),
+            "propensity_weights": self.find_propensity_weights(rows),
         }
 
-    def find_seen_weights(self, rows: RowIndices) -> Floats | None:
+    def find_propensity_weights(self, rows: RowIndices) -> Floats | None:
         """Of some rows, where these show labels or groups that others of them lack."""
         shares = [shown[rows].mean() for shown in self.seen.values()]
         partly = any(0 < share < 1 for share in shares)
-        return self.seen_weights[rows] if partly and self.seen_weights is not None else None
+        return self.propensity_weights[rows] if partly and self.propensity_weights is not None else None
 
     def observed_labels(self, rows: RowIndices) -> NDArray[Any] | None:
         """Of some rows, masked where they are missing."""
@@ -240,12 +240,12 @@ class FittedRows:
     evidence: Evidence
     labels: NDArray[Any] | None  # (n_rows,), masked where they are missing
     groups: Mapping[str, KnownGroup | PartlyKnownGroup] | None  # of those that the evidence does not know
-    seen_weights: Floats | None
+    propensity_weights: Floats | None
 
     @property
     def outcomes(self) -> dict[str, Any]:
         """As arguments of `solve`, `frontier` and `report`."""
-        return {"labels": self.labels, "groups": self.groups, "seen_weights": self.seen_weights}
+        return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class TrainedModels:
             rows.observed_labels(every),
             rows.observed_groups(every) or None,
             largest_weight=largest_weight,
-            seen_weights=rows.find_seen_weights(every),
+            propensity_weights=rows.find_propensity_weights(every),
         )
 
 

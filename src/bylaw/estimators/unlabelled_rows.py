@@ -32,7 +32,7 @@ class FitInputs:
     labelled: Mask | None  # None: all rows show their label, or none does
     groups: Mapping[str, PartlyKnownGroup]
     references: Mapping[str, NDArray[Any]]
-    seen_weights: Floats | None
+    propensity_weights: Floats | None
 
     @property
     def seen(self) -> dict[str, Mask]:
@@ -53,7 +53,7 @@ class FitInputs:
         called, names = "unlabelled_sensitive_features", problem.attributes
         others = read_partial_groups(sensitive_features, names, more, hidden, called)
         labelled = np.ones(n_rows, dtype=bool) if self.labelled is None else self.labelled
-        labels, weights = self.labels, self.seen_weights
+        labels, weights = self.labels, self.propensity_weights
         if labels is not None:
             labels = np.concatenate([labels, np.full(n_more, labels[0], dtype=labels.dtype)])
         predicted = read_references(sources, problem.references, more, sensitive_features, names)
@@ -65,7 +65,7 @@ class FitInputs:
             references={
                 name: np.concatenate([column, predicted[name]]) for name, column in self.references.items()
             },
-            seen_weights=None if weights is None else np.concatenate([weights, np.ones(n_more)]),
+            propensity_weights=None if weights is None else np.concatenate([weights, np.ones(n_more)]),
         )
 
 

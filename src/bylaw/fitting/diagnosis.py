@@ -25,7 +25,7 @@ def diagnose(
     *,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     relaxation_costs: Mapping[Any, float] | None = None,
 ) -> Diagnosis:
     """Whether the rules can hold together on these rows; if not, which of them conflict, what each
@@ -36,7 +36,7 @@ def diagnose(
     problem : Problem
     evidence : Evidence or Scan
         of scanned rows, predicted rates count.
-    labels, groups, seen_weights : optional
+    labels, groups, propensity_weights : optional
         as in `solve`: whether the rules can hold as observed.
     relaxation_costs : dict, optional
         {rule or family, or its text: a positive number}, one by default: a statement of cost 2 is
@@ -65,8 +65,10 @@ def diagnose(
         rows = as_evidence(evidence) if surveyed is None else surveyed.evidence
         linear = problem.minimize.is_linear and not problem.of_worst_group  # the rules alone are examined
         stated = problem if linear else problem.with_objective(selected(rows.classes[0]))
-        if any(given is not None for given in (labels, groups, seen_weights)):
-            fitter = make_fitter(stated, evidence, labels=labels, groups=groups, seen_weights=seen_weights)
+        if any(given is not None for given in (labels, groups, propensity_weights)):
+            fitter = make_fitter(
+                stated, evidence, labels=labels, groups=groups, propensity_weights=propensity_weights
+            )
             return fitter.diagnose(stated, relaxation_costs)
         form = compile_problem(stated, rows)
         dual = Dual(form, make_blocks(form, rows), beta=1.0) if surveyed is None else surveyed.make_dual(form)

@@ -146,7 +146,7 @@ def frontier(
     *,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     solver: str | Solver = "auto",
@@ -167,7 +167,7 @@ def frontier(
         texts; two give the grid of both. The level of `rejected() <= 0.1` is 0.1, of
         `abs(rate) <= 0.02` 0.02, of a family its tol or ratio, and of `error() <= 0.05 * accepted()`
         0.05.
-    labels, groups, seen_weights, calibrate, margin : optional
+    labels, groups, propensity_weights, calibrate, margin : optional
         as in `solve`: each point is then the policy that `solve` returns with them, and its cost is the one
         observed, as far as labels and groups tell it.
     solver : str or Solver
@@ -212,7 +212,7 @@ def frontier(
         tol=tol,
         labels=labels,
         groups=groups,
-        seen_weights=seen_weights,
+        propensity_weights=propensity_weights,
         calibrate=calibrate,
         margin=margin,
     )

@@ -194,7 +194,7 @@ def make_path(
     tol: float = 1e-6,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
 ) -> LevelPath:
@@ -204,8 +204,10 @@ def make_path(
         raise OptionError(f"a Problem comes first and then Evidence, not {type(problem).__name__}")
     rows = read_rows(evidence)
     if isinstance(evidence, Scan):
-        refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
-        labels, groups, seen_weights = rows.labels, rows.groups, rows.seen_weights
+        refuse_columns(
+            labels=labels, groups=groups, propensity_weights=propensity_weights, calibrate=calibrate
+        )
+        labels, groups, propensity_weights = rows.labels, rows.groups, rows.propensity_weights
     fitter = make_fitter(
         problem,
         rows.evidence,
@@ -214,7 +216,7 @@ def make_path(
         tol=tol,
         labels=labels,
         groups=groups,
-        seen_weights=seen_weights,
+        propensity_weights=propensity_weights,
         calibrate=calibrate,
         margin=margin,
     )

@@ -97,7 +97,7 @@ def refit(
     rows = as_evidence(evidence)
     problem = policy.problem if rules is None else policy.problem.with_rules(_list(rules))
     problem = problem.with_rules([rule for rule in problem.rules if not counts_changes(rule)])
-    options = {"lottery": policy.lottery, **options, "labels": labels, "groups": groups}
+    options = {"deterministic": policy.deterministic, **options, "labels": labels, "groups": groups}
     if held_out is not None:
         options["guarantee"] = "high_probability"
     if held_out is not None and (ids is None) != (held_out_ids is None):

@@ -81,7 +81,7 @@ def sensitivity(
     within: float = 0.1,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     solver: str | Solver = "auto",
@@ -101,7 +101,7 @@ def sensitivity(
     within : float
         a price is right as long as it stays within this share of its present value; the price of a
         rule that does not bind, as long as it is zero.
-    labels, groups, seen_weights, calibrate, margin : optional
+    labels, groups, propensity_weights, calibrate, margin : optional
         as in `solve`, and then what it would return.
     solver, beta, tol
         as in `solve`.
@@ -136,7 +136,7 @@ def sensitivity(
         tol=tol,
         labels=labels,
         groups=groups,
-        seen_weights=seen_weights,
+        propensity_weights=propensity_weights,
         calibrate=calibrate,
         margin=margin,
     )

@@ -61,18 +61,18 @@ def solve(
     tol: float = 1e-6,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = 0.95,
     held_out: Evidence | HeldOut | Scan | None = None,
-    lottery: bool = True,
+    deterministic: bool = False,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Policy:
     """The policy of least cost that satisfies the rules on these rows: a randomised one, or with
-    `lottery=False` one without chance.
+    `deterministic=True` one without chance.
 
     The rules hold for the rates that the evidence's probabilities predict; where the true labels
     or groups of these rows are given too, for the observed rates.
@@ -108,7 +108,7 @@ def solve(
         probabilities; it becomes a part of the policy, which applies it to new rows by itself. "auto" takes
         the method with the least cross-validated log loss, or none. By default, None, it is "auto" where
         labels or true groups of rows in memory are given, and "none" elsewhere.
-    seen_weights : array of shape (n_rows,), optional
+    propensity_weights : array of shape (n_rows,), optional
         where labels or groups are missing, 1 / P(seen | x) of the rows that show them. By default these are
         a random sample of all rows.
     margin : float or "auto"
@@ -124,8 +124,8 @@ def solve(
     held_out : Evidence, HeldOut or Scan, optional
         rows that were held out; `HeldOut(evidence, labels, groups)` where rules refer to labels or to
         groups that are known only as probabilities.
-    lottery : bool
-        False for decisions without chance: each row gets the action of largest score, of equal ones the
+    deterministic : bool
+        True for decisions without chance: each row gets the action of largest score, of equal ones the
         first, and the rules are held, corrected and certified on these decisions. `policy.hard` states what
         that costs. Rows with the same scores are decided alike; where that makes a rule impossible, a warning
         names both.
@@ -175,13 +175,13 @@ def solve(
             tol=tol,
             labels=labels,
             groups=groups,
-            seen_weights=seen_weights,
+            propensity_weights=propensity_weights,
             calibrate=calibrate,
             margin=margin,
             guarantee=guarantee,
             confidence=confidence,
             held_out=held_out,
-            lottery=lottery,
+            deterministic=deterministic,
             rng=rng,
             callback=callback,
         )
@@ -206,26 +206,26 @@ def make_fitter(
     tol: float = 1e-6,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = 0.95,
     held_out: Evidence | HeldOut | Scan | None = None,
-    lottery: bool = True,
+    deterministic: bool = False,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Fitter:
     """What `solve` does with these options, for this problem and others with the same groups and costs."""
     surveyed = None
-    if not isinstance(lottery, bool):
-        raise OptionError(f"lottery must be True or False, not {lottery!r}")
+    if not isinstance(deterministic, bool):
+        raise OptionError(f"deterministic must be True or False, got {deterministic!r}")
     if isinstance(evidence, Scan):
-        if not lottery:
-            raise OptionError(
-                "decisions without chance (lottery=False) need all rows in memory", Remedy("read_all_rows")
-            )
-        refuse_columns(labels=labels, groups=groups, seen_weights=seen_weights, calibrate=calibrate)
+        if deterministic:
+            raise OptionError("deterministic decisions need all rows in memory", Remedy("read_all_rows"))
+        refuse_columns(
+            labels=labels, groups=groups, propensity_weights=propensity_weights, calibrate=calibrate
+        )
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
         if not isinstance(as_solver(solver), FullBatch):
@@ -235,7 +235,7 @@ def make_fitter(
             )
         surveyed = evidence.survey(problem)
         evidence = surveyed.evidence
-    _check_rows(evidence, labels, groups, seen_weights)
+    _check_rows(evidence, labels, groups, propensity_weights)
     evidence.check_group_sizes(problem.compared_attributes)
     check_positive(tol, "tol")
     if margin != "auto":
@@ -246,15 +246,15 @@ def make_fitter(
             evidence, CalibratedEvidence
         )
         calibrate = "auto" if observable else "none"
-    calibration = fit_calibration(evidence, labels, groups, calibrate, problem.attributes, seen_weights)
+    calibration = fit_calibration(evidence, labels, groups, calibrate, problem.attributes, propensity_weights)
     if calibration is not None:
         evidence = calibration.apply(evidence)
         certifying = calibrate_held_out(calibration, certifying)
-    if seen_weights is not None and labels is None and groups is None:
-        raise OptionError("seen_weights= has no effect without labels= or groups=. Leave it out")
+    if propensity_weights is not None and labels is None and groups is None:
+        raise OptionError("propensity_weights= has no effect without labels= or groups=. Leave it out")
     observed = None if surveyed is None else surveyed.observed
     if labels is not None or groups is not None:
-        observed = observe(evidence, labels, groups, seen_weights)
+        observed = observe(evidence, labels, groups, propensity_weights)
     return Fitter(
         evidence=evidence,
         surveyed=surveyed,
@@ -267,7 +267,7 @@ def make_fitter(
         margin=margin,
         certifying=certifying,
         confidence=confidence,
-        lottery=lottery,
+        deterministic=deterministic,
         rng=None if rng is None else np.random.default_rng(rng),
         callback=callback,
     )
@@ -280,7 +280,7 @@ def solve_without_rules(
     *,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
 ) -> Floats | None:
     """Return the decisions without rules: the same problem, calibration and actions, but no rules.
 
@@ -291,7 +291,7 @@ def solve_without_rules(
         the rows on which the policy was chosen.
     decided : Evidence, optional
         the rows to decide; by default the same.
-    labels, groups, seen_weights : optional
+    labels, groups, propensity_weights : optional
         of the rows on which the policy was chosen, as in `solve`. They only matter where the objective is not
         linear and the policy was chosen with them.
 
@@ -310,7 +310,7 @@ def solve_without_rules(
     space = policy.action_space
     free = list_free_options(policy.problem.minimize, space)
     excluded = [(selected(one) if one in space.named_options else rejected()) <= 0 for one in free]
-    outcomes = {"labels": labels, "groups": groups, "seen_weights": seen_weights}
+    outcomes = {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -318,7 +318,7 @@ def solve_without_rules(
                 policy.problem.with_rules(excluded),
                 policy.calibrate(evidence),
                 beta=policy.beta,
-                lottery=policy.lottery,
+                deterministic=policy.deterministic,
                 **({} if policy.fitted_rates is None else outcomes),
             )
             return found.probabilities(decided)
@@ -351,10 +351,10 @@ def _refuse_rows(margin: Any, guarantee: Any, solver: Any) -> None:
         raise OptionError(f"solver={solver!r} needs the rows themselves: use 'auto', or {PULL}")
 
 
-def _check_rows(evidence: Any, labels: Any, groups: Any, seen_weights: Any) -> None:
+def _check_rows(evidence: Any, labels: Any, groups: Any, propensity_weights: Any) -> None:
     """Also where none of it is used."""
     index = as_evidence(evidence).index
-    check_alignment({"labels": labels, "groups": groups, "seen_weights": seen_weights}, index)
+    check_alignment({"labels": labels, "groups": groups, "propensity_weights": propensity_weights}, index)
 
 
 def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any) -> HeldOut | None:

@@ -84,7 +84,7 @@ class Policy:
     group_rates : tuple of GroupRate
         where the worst group's rate is minimised: each group's weight and rate on the fitted rows.
     hard : HardDecisions or None
-        of a policy without chance (`solve(..., lottery=False)`), what giving up chance costs.
+        of a policy without chance (`solve(..., deterministic=True)`), what giving up chance costs.
     vacuous : tuple of str
         the single rules that hold on the fitted rows only because what they divide by is zero: a floor on
         precision where the label is never decided. Their rates are 0/0, and their prices mean nothing.
@@ -215,9 +215,9 @@ class Policy:
         return self.problem.with_objective(self.problem.minimize.weigh(weights))
 
     @property
-    def lottery(self) -> bool:
-        """Whether some decisions are drawn at random."""
-        return self.hard is None
+    def deterministic(self) -> bool:
+        """Whether each row gets the action of largest score, so that no decision is drawn at random."""
+        return self.hard is not None
 
     @property
     def entropy_cost(self) -> float:
@@ -286,7 +286,7 @@ class Policy:
             return answer_rows(self, evidence, columns, decides=False)
         rows = self.calibrate(evidence)
         found = compute_probabilities(self.feature_map, self.score_matrix, self.beta, rows)
-        return found.T if self.lottery else self.action_space.harden(found).T
+        return self.action_space.harden(found).T if self.deterministic else found.T
 
     def decide(
         self,
@@ -419,7 +419,7 @@ class Policy:
 
     def _make_sampler(self, rng: Any, ids: Any, method: str, key: str | None) -> Sampler:
         """From probabilities (n_actions, n_rows) to positions of actions, (n_rows,)."""
-        if not self.lottery and method in ("sample", "argmax"):
+        if self.deterministic and method in ("sample", "argmax"):
             if key is not None:
                 check_key(key)
             return lambda parts, _: (part.argmax(axis=0) for part in parts)

@@ -44,7 +44,7 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
     first, *others = alike[:_LISTED]
     names = ", ".join(map(repr, [first, *others[:-1]])) + f" and {others[-1]!r}"
     more = f" ({len(alike) - _LISTED} more are like them)" if len(alike) > _LISTED else ""
-    how = "chance decides between" if policy.lottery else "the first is always taken of"
+    how = "the first is always taken of" if policy.deterministic else "chance decides between"
     message = (
         f"{how} {names}{more}: minimize={policy.problem.minimize} does not tell them apart, and no rule with "
         f"a price does. {_advise(policy, evidence, alike)}"
@@ -59,7 +59,7 @@ def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
         return ()
     losses = np.vstack([_compile(policy, rate, evidence) for rate in rates])  # (F', A)
     weights = policy.score_matrix * _measure_features(policy, evidence)[:, None]  # (F, A)
-    tolerance = max(_ODDS / policy.beta, 0.0 if policy.lottery else _TIE * policy.guarantee.alpha)
+    tolerance = max(_ODDS / policy.beta, _TIE * policy.guarantee.alpha if policy.deterministic else 0.0)
     # Projections with factors of at most one are no further apart than columns are: few need be compared.
     shadows = np.array([np.cos(np.arange(len(part))) @ part for part in (losses, weights)])  # (2, A)
     slack = tolerance + _ROUNDING * abs(shadows).max()

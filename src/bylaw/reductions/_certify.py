@@ -68,7 +68,7 @@ def certify(correction: Correction, held_out: HeldOut, confidence: float, finish
     was found, such as deterministic decisions."""
     delta, accepted, failure = 1 - confidence, None, None
     feature_map = correction.dual.form.feature_map
-    admitted, weights = feature_map.admit(held_out.evidence), held_out.seen_weights
+    admitted, weights = feature_map.admit(held_out.evidence), held_out.propensity_weights
     outcome = observe(admitted, held_out.labels, held_out.groups, weights, held_out.outcomes)
     hashed = hash_evidence(feature_map, held_out.evidence)
     if shares_rows(hashed, (fingerprint_rows(correction.dual),)):

@@ -224,8 +224,8 @@ def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> Non
     message = (
         f"without chance, {form.names[rule]!r} is missed by {excess[rule]:.3g} (one row is worth "
         f"{one_row[rule]:.2g}): the randomised policy decides {drawn:,} rows by lot{same}. Loosen this rule "
-        f"by {excess[rule]:.3g}, tell such rows apart by a finer score, or allow lotteries (lottery=True; "
-        "with ids=, the same id always gets the same decision)"
+        f"by {excess[rule]:.3g}, tell such rows apart by a finer score, or allow randomized decisions "
+        "(deterministic=False; with ids=, the same id always gets the same decision)"
     )
     warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 
@@ -237,8 +237,8 @@ def _warn_within_a_row(found: RulesAt, excess: Floats, one_row: Floats) -> None:
     rule = int(np.where(found.excess > found.tol, excess, -np.inf).argmax())
     message = (
         f"without chance, {found.dual.form.names[rule]!r} is missed by {excess[rule]:.3g}, which is less "
-        f"than one row is worth ({one_row[rule]:.2g}). Loosen this rule by as much, or allow lotteries "
-        "(lottery=True)"
+        f"than one row is worth ({one_row[rule]:.2g}). Loosen this rule by as much, or allow randomized "
+        "decisions (deterministic=False)"
     )
     warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 

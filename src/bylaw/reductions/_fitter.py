@@ -168,7 +168,7 @@ class Deterministic:
     """Decisions that are not drawn at random, for predicted rates."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
-        return not fitter.lottery
+        return fitter.deterministic
 
     def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
         solution = solve_predicted(task, fitter)
@@ -212,7 +212,7 @@ class Fitter:
     margin: float | Literal["auto"]
     certifying: HeldOut | None
     confidence: float
-    lottery: bool
+    deterministic: bool
     rng: np.random.Generator | None
     callback: Callback | None
 
@@ -264,7 +264,7 @@ class Fitter:
         -------
         Dual, and multipliers to begin with or None
         """
-        form = compile_problem(problem, self.evidence, features=() if self.lottery else (CONSTANT,))
+        form = compile_problem(problem, self.evidence, features=(CONSTANT,) if self.deterministic else ())
         check_options_cost(stated or problem.minimize, form, self.evidence)
         dual, near = make_dual(form, self.evidence, self.surveyed, self.beta)
         if self.certifying and not dual.n_rules:
@@ -312,7 +312,7 @@ class Fitter:
     ) -> CorrectedSolution:
         """Return a solution in terms of the rules as stated, with deterministic decisions if they are
         wanted."""
-        return restate(found) if self.lottery else harden(correction, found, restate)
+        return harden(correction, found, restate) if self.deterministic else restate(found)
 
     def run(self, dual: Dual, begin: Floats | None = None, tol: float | None = None) -> Solution:
         """Solve a dual."""

@@ -99,7 +99,9 @@ def _measure_without(rows: ReportRows, known: dict[str, Any]) -> dict[str, float
         try:
             with warnings.catch_warnings():  # these decisions are not used
                 warnings.simplefilter("ignore")
-                free = solve(others, rows.evidence, beta=policy.beta, lottery=policy.lottery, **known)
+                free = solve(
+                    others, rows.evidence, beta=policy.beta, deterministic=policy.deterministic, **known
+                )
         except BylawError:
             continue
         chances = free.probabilities(rows.evidence)
@@ -114,7 +116,7 @@ def _list_outcomes(rows: ReportRows, margin: float | Literal["auto"]) -> dict[st
     if not policy.observed or given is None or not rows.fitted:
         return {}
     kept = margin if policy.certificate is None else policy.certificate.margin
-    known = {"labels": given.labels, "groups": given.groups, "seen_weights": given.seen_weights}
+    known = {"labels": given.labels, "groups": given.groups, "propensity_weights": given.propensity_weights}
     options = policy.card.options
     if options and not (options["labels"] or options["groups"]):  # chosen with a margin alone
         known = {}

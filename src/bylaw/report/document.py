@@ -99,7 +99,7 @@ def report(
     *,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     held_out: HeldOut | None = None,
     confidence: float = 0.95,
     margin: float | Literal["auto"] | None = None,
@@ -127,7 +127,7 @@ def report(
         prediction-powered, as in `solve`.
     groups : dict or frame, optional
         the true groups of these rows, of attributes that the evidence knows only as probabilities.
-    seen_weights : array of shape (n_rows,), optional
+    propensity_weights : array of shape (n_rows,), optional
         1 / P(seen | x) of the rows that show labels or groups which others lack, as in `solve`.
     held_out : HeldOut, optional
         rows that had no part in choosing the policy. If given, the rules are judged by an audit of them,
@@ -207,7 +207,7 @@ def report(
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, policy)
     file_digest = policy.file_digest if file_digest is None else file_digest  # before an audit is noted
-    outcomes = {"labels": labels, "groups": groups, "seen_weights": seen_weights}
+    outcomes = {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}
     fitted = make_report_rows(
         policy,
         HeldOut(evidence, **outcomes),
@@ -261,7 +261,7 @@ def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
         groups=held_out.groups,
         limits=held_out.limits,
         largest_weight=held_out.largest_weight,
-        seen_weights=held_out.seen_weights,
+        propensity_weights=held_out.propensity_weights,
         outcomes=held_out.outcomes,
         confidence=confidence,
     )

@@ -233,7 +233,7 @@ def make_report_rows(
 ) -> ReportRows:
     """Return rows with all that a report measures on them, given the decisions without rules."""
     evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
-    seen = observe(evidence, rows.labels, rows.groups, rows.seen_weights, rows.outcomes)
+    seen = observe(evidence, rows.labels, rows.groups, rows.propensity_weights, rows.outcomes)
     hashed = hash_evidence(policy.feature_map, evidence)
     return ReportRows(
         policy=policy,

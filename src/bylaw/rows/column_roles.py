@@ -24,7 +24,7 @@ ROLES = (
     "costs",
     "label",
     "weight",
-    "seen_weights",
+    "propensity_weights",
     "id",
     "normalize",
 )
@@ -33,7 +33,7 @@ _OBVIOUS = {
     "positive": ("score", "probability", "proba", "prob", "p"),  # one column for two classes
     "label": ("label", "y", "target", "outcome"),
     "weight": ("weight", "weights", "sample_weight"),
-    "seen_weights": (),  # never obvious
+    "propensity_weights": (),  # never obvious
     "id": ("id",),
 }
 OBVIOUS_LABELS = _OBVIOUS["label"]
@@ -120,7 +120,7 @@ class _Finder:
             true_groups=self.find_true_groups(groups),
             label=self.find_single("label") if classes or self.stated.get("label") else None,
             id=self.find_single("id"),
-            seen_weights=self.find_single("seen_weights"),
+            propensity_weights=self.find_single("propensity_weights"),
             options=options,
             positive=self.match_positive(classes) if len(probabilities) == 1 else None,
         )

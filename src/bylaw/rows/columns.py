@@ -48,7 +48,7 @@ class Columns:
         for each unknown attribute, the column of its observed values, likewise.
     id : str, optional
         the column of ids, by which decisions are sampled.
-    seen_weights : str, optional
+    propensity_weights : str, optional
         where labels or groups are missing, the column of 1 / P(seen | x).
 
     Examples
@@ -75,7 +75,7 @@ class Columns:
     label: str | None = None
     true_groups: Mapping[str, str] = field(default_factory=dict)
     id: str | None = None
-    seen_weights: str | None = None
+    propensity_weights: str | None = None
     options: Sequence[Any] = ()
     positive: Any = None
 
@@ -100,7 +100,7 @@ class Columns:
     @property
     def outcomes(self) -> list[str]:
         """The columns of what was observed, each once."""
-        return _list_names(self.label, self.true_groups, self.seen_weights)
+        return _list_names(self.label, self.true_groups, self.propensity_weights)
 
     @property
     def numbers(self) -> list[str]:
@@ -109,7 +109,7 @@ class Columns:
             one for one in (*self.groups.values(), *self.references.values()) if not isinstance(one, str)
         ]
         return _list_names(
-            self.probabilities, matrices, self.joint, self.costs, self.weights, self.seen_weights
+            self.probabilities, matrices, self.joint, self.costs, self.weights, self.propensity_weights
         )
 
     def list_values(self, groups: Mapping[str, Sequence[Value]] | None = None) -> dict[str, Sequence[Value]]:
@@ -140,12 +140,12 @@ class Columns:
 
     def without_outcomes(self) -> Columns:
         """Return the columns that a decision needs: neither true labels and groups, nor weights."""
-        return replace(self, weights=None, label=None, true_groups={}, seen_weights=None)
+        return replace(self, weights=None, label=None, true_groups={}, propensity_weights=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; those of groups are kept beside their columns, since keys of JSON are text."""
         plain = {**asdict(self), "options": list(self.options)}
-        absent = [name for name in ("seen_weights", "options") if not plain[name]]
+        absent = [name for name in ("propensity_weights", "options") if not plain[name]]
         for name in [*absent, *(["positive"] if self.positive is None else [])]:
             del plain[name]  # files without them are as they always were
         plain["groups"] = {
@@ -181,7 +181,7 @@ class Columns:
     def restate(self, names: Sequence[str]) -> dict[str, Any]:
         """Return columns by role, as an owner of another table with these columns would state them."""
         singles = {"label": self.label, "weight": self.weights, "id": self.id}
-        singles["seen_weights"] = self.seen_weights
+        singles["propensity_weights"] = self.propensity_weights
         return {
             "probabilities": list(self.probabilities),
             "classes": self.classes,

@@ -214,7 +214,7 @@ class HeldOut:
         the least and the most of costs in `custom`, by name.
     largest_weight : float, optional
         that any row can have; where rows have weights, nothing is certified without it.
-    seen_weights : array of shape (n_rows,), optional
+    propensity_weights : array of shape (n_rows,), optional
         1 / P(seen | x) of rows that show labels or groups which others lack, where that depends on x.
     outcomes : dict, optional
         what costs in `custom` turned out to be, as in `audit`; those of the evidence are predictions.
@@ -230,7 +230,7 @@ class HeldOut:
     groups: Any = None
     limits: Limits = field(default_factory=dict)
     largest_weight: float | None = None
-    seen_weights: Any = None
+    propensity_weights: Any = None
     outcomes: Mapping[str, Any] | None = None
 
 
@@ -238,7 +238,7 @@ def observe(
     evidence: Evidence,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     outcomes: Mapping[str, Any] | None = None,
     taken: Floats | None = None,
 ) -> ObservedRows:
@@ -254,7 +254,7 @@ def observe(
         the true labels.
     groups : dict or frame, optional
         the true groups, {name: one value per row}.
-    seen_weights : array of shape (n_rows,), optional
+    propensity_weights : array of shape (n_rows,), optional
         1 / P(seen | x), up to a factor, of the rows that show labels or groups which others lack; on the
         others it is not read. By default, the rows that show them are a random sample of all.
     outcomes : dict, optional
@@ -280,7 +280,7 @@ def observe(
     >>> partly.event_probability((("label", 1),))  # the second row is as predicted
     array([1.75, 0.75])
     """
-    partly, turned_out = read_seen(evidence, labels, groups, seen_weights, outcomes, taken)
+    partly, turned_out = read_seen(evidence, labels, groups, propensity_weights, outcomes, taken)
     rows = partly.view(frozenset())
     columns = {f.name: getattr(rows, f.name) for f in fields(RowData)}
     arrays = {name: cost for name, cost in turned_out.items() if not isinstance(cost, str)}
@@ -297,7 +297,7 @@ def read_seen(
     evidence: Evidence,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     outcomes: Mapping[str, Any] | None = None,
     taken: Floats | None = None,
 ) -> tuple[PartlySeen, dict[str, Floats | str]]:
@@ -306,13 +306,15 @@ def read_seen(
     seen: dict[str, Mask] = {}
     columns = as_columns(groups, "groups")
     costs = as_columns(outcomes, "outcomes")
-    given = {"labels": labels, "groups": columns, "seen_weights": seen_weights, "outcomes": costs}
+    given = {"labels": labels, "groups": columns, "propensity_weights": propensity_weights, "outcomes": costs}
     check_alignment(given, evidence.index)
     codes = None if labels is None else _read_labels(evidence, labels, seen)
     found = {name: _read_group(evidence, name, column, seen) for name, column in columns.items()}
     known = {name: group for name, group in found.items() if group is not None}
     turned_out = {name: _read_outcome(evidence, name, cost, seen, taken) for name, cost in costs.items()}
-    weights = None if seen_weights is None else _read_seen_weights(evidence, seen_weights, seen)
+    weights = (
+        None if propensity_weights is None else _read_propensity_weights(evidence, propensity_weights, seen)
+    )
     partly = PartlySeen(_guess_groups(evidence, known, seen), codes, known, seen, weights)
     return partly, {name: cost for name, cost in turned_out.items() if cost is not None}
 
@@ -401,22 +403,22 @@ def _read_outcome(
     return own(np.where(gaps | missing[:, None], matrix[~gaps & ~missing[:, None]][0], matrix), None)
 
 
-def _read_seen_weights(evidence: Evidence, seen_weights: Any, seen: Mapping[str, Mask]) -> Floats:
+def _read_propensity_weights(evidence: Evidence, propensity_weights: Any, seen: Mapping[str, Mask]) -> Floats:
     """Ones where nothing was seen that others lack."""
     if not seen:
-        raise OptionError("seen_weights= has no effect: no label or group is missing. Leave it out")
-    column, missing = evidence.partial_vector(seen_weights, "seen_weights")
+        raise OptionError("propensity_weights= has no effect: no label or group is missing. Leave it out")
+    column, missing = evidence.partial_vector(propensity_weights, "propensity_weights")
     shown = np.logical_or.reduce(list(seen.values()))
     try:
         weights = np.where(shown & ~missing, column, 1.0).astype(np.float64)
     except (TypeError, ValueError):
-        raise EvidenceError(f"seen_weights must be numbers, not {column.dtype}") from None
+        raise EvidenceError(f"propensity_weights must be numbers, not {column.dtype}") from None
     if (shown & missing).any() or not np.isfinite(weights).all() or (weights <= 0).any():
         raise EvidenceError(
-            "seen_weights must be finite and positive on every row that shows a label or a group which "
+            "propensity_weights must be finite and positive on every row that shows a label or a group which "
             "others lack: 1 / P(seen | x)"
         )
-    return check_sizes(weights, "seen_weights")
+    return check_sizes(weights, "propensity_weights")
 
 
 def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Mapping[str, Mask]) -> Evidence:

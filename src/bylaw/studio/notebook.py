@@ -63,7 +63,7 @@ def studio(
     *,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     title: str = "Rules tried out",
     port: int = 0,
     min_cell: int = MIN_CELL,
@@ -76,7 +76,7 @@ def studio(
         to begin with.
     evidence : Evidence
         the rows.
-    labels, groups, seen_weights : optional
+    labels, groups, propensity_weights : optional
         as in `solve`: rates are then shown as observed, too.
     title : str
         of the page.
@@ -105,5 +105,5 @@ def studio(
     from bylaw.studio.server import StudioServer
     from bylaw.studio.session import Session
 
-    session = Session(problem, evidence, labels, groups, seen_weights, str(title), min_cell=min_cell)
+    session = Session(problem, evidence, labels, groups, propensity_weights, str(title), min_cell=min_cell)
     return Studio(StudioServer(session, port=port, framed=True))

@@ -92,7 +92,12 @@ def write_program(
     """Python that reads the same table and solves the same problem."""
     options = [f"{name}={value!r}" for name, value in solving.items()]
     if observed:
-        options = ["labels=rows.labels", "groups=rows.groups", "seen_weights=rows.seen_weights", *options]
+        options = [
+            "labels=rows.labels",
+            "groups=rows.groups",
+            "propensity_weights=rows.propensity_weights",
+            *options,
+        ]
     return "\n".join(
         [
             f'"""{_write_remark(title)}"""',
@@ -123,7 +128,7 @@ def _write_reading(source: Source | None, observed: bool) -> list[str]:
         return ["# The rows, as they were given to studio().", f"rows = {given}"]
     columns = source.columns
     if not observed:
-        columns = replace(columns, label=None, true_groups={}, seen_weights=None)
+        columns = replace(columns, label=None, true_groups={}, propensity_weights=None)
     taken = "read()" if source.sample is None else f"sample({source.sample}, seed={source.seed})"
     return [*_write_columns(columns), f"rows = scan({source.path!r}, columns).{taken}"]
 

@@ -52,7 +52,7 @@ class Session:
     ----------
     problem : Problem
     evidence : Evidence
-    labels, groups, seen_weights : optional
+    labels, groups, propensity_weights : optional
         as in `solve`; what a page shows "as observed".
     title : str
     solving : dict
@@ -65,7 +65,7 @@ class Session:
     evidence: Evidence
     labels: Any = None
     groups: Any = None
-    seen_weights: Any = None
+    propensity_weights: Any = None
     title: str = "Rules tried out"
     solving: Mapping[str, Any] = field(default_factory=dict)
     source: Source | None = None
@@ -236,7 +236,7 @@ class Session:
         return replace(policy, card=replace(policy.card, source=self.source.name, columns=columns))
 
     def _name_outcomes(self) -> dict[str, Any]:
-        return {"labels": self.labels, "groups": self.groups, "seen_weights": self.seen_weights}
+        return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
 
     def solve(self, question: Question, job: Job | None = None) -> Policy:
         """The policy of a problem."""
@@ -290,7 +290,7 @@ class Session:
         table = self._find_table(policy.problem, question.view, rows.seen)
         model = self._measure_model(table, rows)
         excesses = self._solvers[question.view].take_excesses(policy.solution.multipliers)
-        excesses = excesses if policy.lottery else {}  # those are of randomised decisions
+        excesses = {} if policy.deterministic else excesses  # those are of randomized decisions
         rules: list[Any] = [None] * len(question.rules)
         cost, minimize = picture.draw_cost(rows), policy.problem.minimize
         every = zip(question.places, picture.draw_rules(rows, observed, excesses), strict=True)
@@ -419,7 +419,7 @@ class Session:
         )
 
     def _decide_without_rules(self, policy: Policy, view: View, stated: Any) -> Floats | None:
-        outcomes = dict(zip(("labels", "groups", "seen_weights"), self._outcomes(view), strict=True))
+        outcomes = dict(zip(("labels", "groups", "propensity_weights"), self._outcomes(view), strict=True))
         decide = partial(solve_without_rules, policy, self.evidence, **outcomes)
         return self._recall("without rules", (stated, view), decide) if policy.problem.rules else decide()
 
@@ -443,7 +443,9 @@ class Session:
         return self._kept[what][1]
 
     def _outcomes(self, view: View) -> tuple[Any, Any, Any]:
-        return (self.labels, self.groups, self.seen_weights) if view == "observed" else (None, None, None)
+        return (
+            (self.labels, self.groups, self.propensity_weights) if view == "observed" else (None, None, None)
+        )
 
     def _observe(self, view: View) -> ObservedRows:
         if view not in self._seen:

@@ -72,7 +72,7 @@ class Audit:
     seen_rows : dict
         {"label" or an attribute: how many rows show it}, for those that not all rows show.
     seen_at_random : bool
-        whether rows that show them are taken for a random sample, or weighted by `seen_weights`.
+        whether rows that show them are taken for a random sample, or weighted by `propensity_weights`.
     looks : int
         how many audits on held-out rows the policy's card shows, this one included; 0 for an estimate. The
         confidence is that of a single look.
@@ -200,7 +200,7 @@ def audit(
     *,
     labels: Any = None,
     groups: Any = None,
-    seen_weights: Any = None,
+    propensity_weights: Any = None,
     rules: Sequence[Statement | str] | Statement | str | None = None,
     decisions: Any = None,
     unlabelled: Evidence | None = None,
@@ -226,11 +226,11 @@ def audit(
     labels : array of shape (n_rows,), optional
         the true labels; without them, rules that refer to labels are not judged. Where labels or groups
         are missing (None, NaN, NA, null, masked), each rule is judged on the rows that show all that it
-        refers to. These must be a random sample of all rows, or have `seen_weights`.
+        refers to. These must be a random sample of all rows, or have `propensity_weights`.
     groups : dict or frame, optional
         the true groups, {name: one value per row}, of attributes that the evidence knows only as
         probabilities or not at all.
-    seen_weights : array of shape (n_rows,), optional
+    propensity_weights : array of shape (n_rows,), optional
         1 / P(seen | x) of the rows that show labels or groups which others lack. They multiply the sample
         weights of these rows; `largest_weight` bounds the product.
     rules : list of rules, families or texts, optional
@@ -297,14 +297,16 @@ def audit(
     'estimated to hold'
     """
     delta, min_cell = 1 - _check_options(policy, confidence, method), check_min_cell(min_cell)
-    evidence, labels, groups, seen_weights = _unpack(policy, evidence, labels, groups, seen_weights)
+    evidence, labels, groups, propensity_weights = _unpack(
+        policy, evidence, labels, groups, propensity_weights
+    )
     hashed, certificate = _check_held_out(policy, [evidence, unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
     limits, outcomes = add_changes(evidence.costs, {} if limits is None else limits, outcomes)
     given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
     check_alignment(given, evidence.index)
     taken = None if decisions is None else encode_decisions(decisions, space, evidence)
-    seen = observe(evidence, labels, groups, seen_weights, outcomes, taken)
+    seen = observe(evidence, labels, groups, propensity_weights, outcomes, taken)
     rows = HeldOutSample(
         seen,
         policy.probabilities(evidence) if taken is None else taken,
@@ -343,7 +345,7 @@ def audit(
         random=compute_random_share(rows.probabilities, space, seen),
         reliability=compute_reliability(evidence, seen, LABEL in seen.observed),
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
-        seen_at_random=seen_weights is None,
+        seen_at_random=propensity_weights is None,
         group_rates=_measure_groups(policy, seen, rows.probabilities),
         min_cell=min_cell,
         hidden=list_hidden_rules(stated, seen, min_cell, groups_compared),
@@ -353,24 +355,24 @@ def audit(
     if not certificate:
         return result
     warn_of_copies(hashed)
-    columns = (labels, groups, seen_weights, unlabelled, decisions)
+    columns = (labels, groups, propensity_weights, unlabelled, decisions)
     given = [column is not None for column in columns]
     question = name_question(stated, given, confidence, method, limits, largest_weight)
     return replace(result, looks=record_look(policy, hashed, result.verdict, question, confidence))
 
 
 def _unpack(
-    policy: Policy, rows: Any, labels: Any, groups: Any, seen_weights: Any
+    policy: Policy, rows: Any, labels: Any, groups: Any, propensity_weights: Any
 ) -> tuple[Evidence, Any, Any, Any]:
     """The rows in memory, and what was observed of them: by arguments, or by what comes with the rows."""
     if not isinstance(rows, HeldOut | Scan):
-        return as_evidence(rows), labels, groups, seen_weights
+        return as_evidence(rows), labels, groups, propensity_weights
     known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
     found = read_rows(rows, known)
-    for name, value in {"labels": labels, "groups": groups, "seen_weights": seen_weights}.items():
+    for name, value in {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}.items():
         if value is not None:
             raise OptionError(f"{name}= goes with Evidence; these rows come with what was observed of them")
-    return found.evidence, found.labels, found.groups, found.seen_weights
+    return found.evidence, found.labels, found.groups, found.propensity_weights
 
 
 def _check_options(policy: Any, confidence: float, method: str) -> float:
@@ -425,7 +427,7 @@ def refuse_impossible_decisions(policy: Policy, evidence: Evidence, taken: Float
         shares = (taken * chances).sum(axis=1) / chances.max(axis=1)
     else:
         shares = (np.where(taken > 0, chances, 1 - chances) / np.maximum(chances, 1 - chances)).min(axis=1)
-    limit = _IMPOSSIBLE_IF_RANDOMIZED if policy.lottery else _IMPOSSIBLE_IF_DETERMINISTIC
+    limit = _IMPOSSIBLE_IF_DETERMINISTIC if policy.deterministic else _IMPOSSIBLE_IF_RANDOMIZED
     if (impossible := shares < limit).any():
         raise EvidenceError(
             f"decisions must be ones that this policy can take, got {int(impossible.sum()):,} of "

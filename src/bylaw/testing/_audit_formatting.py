@@ -214,7 +214,7 @@ def _format_disagreement(line: Reliability) -> str:
 
 def _list_seen(audit: Audit) -> list[str]:
     """How many rows show what others lack."""
-    how = "a random sample of all rows" if audit.seen_at_random else "weighted by seen_weights"
+    how = "a random sample of all rows" if audit.seen_at_random else "weighted by propensity_weights"
     remarks = [
         f"{name} was seen on {count:,} of {audit.rows:,} rows" for name, count in audit.seen_rows.items()
     ]

@@ -68,7 +68,7 @@ def run_audit(
     reference: options.Reference = None,
     label: options.Label = None,
     weight: options.Weight = None,
-    seen_weights: options.SeenWeights = None,
+    propensity_weights: options.SeenWeights = None,
     normalize: options.Normalize = False,
     delimiter: options.Delimiter = None,
     format_: options.InputFormat = None,
@@ -109,7 +109,7 @@ def run_audit(
     limits, earlier = parse_limits(limit, (others or chosen).problem), load_previous(previous, chosen)
     columns = find_policy_columns(chosen, table, stated, others=others, previous=earlier)
     rows = read_rows(table, columns, list_group_values(chosen), reading, earlier)
-    rows.check_seen_weights(stated)
+    rows.check_propensity_weights(stated)
     judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
     try:
         found = audit(

@@ -24,7 +24,7 @@ def run_diagnose(
     reference: options.Reference = None,
     label: options.Label = None,
     weight: options.Weight = None,
-    seen_weights: options.SeenWeights = None,
+    propensity_weights: options.SeenWeights = None,
     normalize: options.Normalize = False,
     delimiter: options.Delimiter = None,
     format_: options.InputFormat = None,
@@ -52,7 +52,7 @@ def run_diagnose(
     with show_passes("diagnosing") as progress:
         rows = open_rows(table, columns, scanned, progress)
         if not rows.scanned:
-            rows.check_seen_weights(stated)
+            rows.check_propensity_weights(stated)
         elif columns.outcomes:
             remark("of rows that are scanned, predicted rates count: labels and true groups are not read")
         found = diagnose(file.problem, rows.source, **rows.outcomes)

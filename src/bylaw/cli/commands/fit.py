@@ -48,8 +48,8 @@ def run_fit(
             show_default="auto with labels",
         ),
     ] = None,
-    no_lottery: Annotated[
-        bool, typer.Option("--no-lottery", help="Decide without chance: the rules hold on hard decisions.")
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Decide without chance: the rules hold on hard decisions.")
     ] = False,
     limit: options.Limit = None,
     largest_weight: options.LargestWeight = None,
@@ -64,7 +64,7 @@ def run_fit(
     reference: options.Reference = None,
     label: options.Label = None,
     weight: options.Weight = None,
-    seen_weights: options.SeenWeights = None,
+    propensity_weights: options.SeenWeights = None,
     id_column: options.IdColumn = None,
     normalize: options.Normalize = False,
     delimiter: options.Delimiter = None,
@@ -118,8 +118,8 @@ def run_fit(
         solving["margin"] = options.parse_margin(margin)
     if calibrate is not None:
         solving["calibrate"] = check_choice(calibrate, "--calibrate", CHOICES)
-    if no_lottery:
-        solving["lottery"] = False
+    if deterministic:
+        solving["deterministic"] = True
     if not file.problem.rules:
         options.refuse_idle("rules", certify=certify, margin=margin)
         warn("there are no rules: the policy is the model's best answers")
@@ -143,7 +143,7 @@ def run_fit(
                 "a calibration needs rows in memory, and these are scanned: calibrate the scores before they "
                 "are written, fit a part of the rows, or pass --in-memory"
             )
-        rows.check_seen_weights(stated)
+        rows.check_propensity_weights(stated)
         proof = judges = None
         if certify is not None or held_out is not None:
             some = rows.describe(file.problem)

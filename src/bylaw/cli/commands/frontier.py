@@ -48,7 +48,7 @@ def run_frontier(
     reference: options.Reference = None,
     label: options.Label = None,
     weight: options.Weight = None,
-    seen_weights: options.SeenWeights = None,
+    propensity_weights: options.SeenWeights = None,
     normalize: options.Normalize = False,
     delimiter: options.Delimiter = None,
     format_: options.InputFormat = None,
@@ -99,8 +99,9 @@ def run_frontier(
     (table,) = open_tables(context, table)
     names, _ = find_fitting_columns(table, file, stated, without=("id",))
     rows = read_rows(table, names, {}, reading)
-    rows.check_seen_weights(stated)
-    solving = {**{name: value for name, value in file.solve.items() if name != "lottery"}, **rows.outcomes}
+    rows.check_propensity_weights(stated)
+    stated = {name: value for name, value in file.solve.items() if name != "deterministic"}
+    solving = {**stated, **rows.outcomes}
     with show_progress("levels", len(chosen)) as advance:
         found = frontier(
             file.problem, rows.evidence, {statement: chosen}, callback=lambda _: advance(1), **solving

@@ -52,7 +52,7 @@ def run_refit(
     reference: options.Reference = None,
     label: options.Label = None,
     weight: options.Weight = None,
-    seen_weights: options.SeenWeights = None,
+    propensity_weights: options.SeenWeights = None,
     id_column: options.IdColumn = None,
     normalize: options.Normalize = False,
     delimiter: options.Delimiter = None,

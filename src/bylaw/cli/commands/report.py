@@ -46,7 +46,7 @@ def run_report(
     true_group: options.TrueGroup = None,
     reference: options.Reference = None,
     label: options.Label = None,
-    seen_weights: options.SeenWeights = None,
+    propensity_weights: options.SeenWeights = None,
     normalize: options.Normalize = False,
     delimiter: options.Delimiter = None,
     format_: options.InputFormat = None,
@@ -95,8 +95,8 @@ def run_report(
             reading=reading,
             previous=earlier,
         )
-    if judges is None or judges.seen_weights is None:
-        rows.check_seen_weights(stated)
+    if judges is None or judges.propensity_weights is None:
+        rows.check_propensity_weights(stated)
     with open_output(output, ".html") as target:
         write_report(
             chosen,

@@ -87,7 +87,7 @@ id = "id"
 
 # [solve]
 # margin = 1.0                  # standard errors to spare, for new rows
-# lottery = false               # decisions without chance
+# deterministic = true               # decisions without chance
 """
 
 

@@ -39,7 +39,7 @@ def run_studio(
     reference: options.Reference = None,
     label: options.Label = None,
     weight: options.Weight = None,
-    seen_weights: options.SeenWeights = None,
+    propensity_weights: options.SeenWeights = None,
     id_column: options.IdColumn = None,
     normalize: options.Normalize = False,
     delimiter: options.Delimiter = None,
@@ -77,7 +77,7 @@ def run_studio(
     merged = merge_columns(file.columns, stated)
     columns, _ = find_fitting_columns(table, replace(file, problem=mention(file.problem, merged)), stated)
     rows = read_rows(table, columns, {}, reading)
-    rows.check_seen_weights(stated)
+    rows.check_propensity_weights(stated)
     name = name_table(table)
     session = Session(
         file.problem,

@@ -44,7 +44,9 @@ def write_summary(context: ReportContext) -> Html:
         Figure(
             "Random decisions",
             random,
-            "repeatable, with stated probabilities" if context.policy.lottery else "decisions without chance",
+            "decisions without chance"
+            if context.policy.deterministic
+            else "repeatable, with stated probabilities",
         ),
     ]
     return make_section(

