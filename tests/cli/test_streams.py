@@ -98,7 +98,10 @@ def test_trouble_writes_nothing_to_standard_output(plain, bylaw, monkeypatch):
         (["new.csv", "-o", "-", "--format", "xls"], "--format must be one of csv, csv.gz, tsv, parquet"),
         (["new.csv", "-o", "out.csv", "--format", "csv"], "--format has no effect without -"),
         (["new.csv", "-o", "-", "--format", "csv", "--json"], "would both write to standard output"),
-        (["-", "-o", "o.csv", "--format", "csv", "--key-file", "-"], "only the table can be -, standard input"),
+        (
+            ["-", "-o", "o.csv", "--format", "csv", "--key-file", "-"],
+            "only the table can be -, standard input",
+        ),
         (["new.csv", "-o", "o.csv", "--key-file", "-"], "only the table can be -"),
         (["new.csv", "-o", "out.csv", "--keep", "age"], "--keep age: new.csv has no column 'age'; it has"),
         (["new.csv", "-o", "out.csv", "--keep", "id"], "the output has a column 'id' anyway"),

@@ -272,7 +272,7 @@ def run_watch(
 
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
-    from bylaw._base.atomic_files import lock_folder
+    from bylaw._base.files import lock_folder
     from bylaw.cli import tables
     from bylaw.cli.rules_file import read_other_rules
     from bylaw.language.expressions import CHANGED
@@ -411,7 +411,7 @@ def _refuse_changes(table: Path) -> Iterator[None]:
 
 def _name_batch(table: Path) -> str:
     """Return a hash of all files of a table, of 64 bits."""
-    from bylaw._base.json_reader import hash_file
+    from bylaw._base.files import hash_file
     from bylaw.rows.table_files import find_files
 
     digests = [bytes.fromhex(hash_file(path)) for path in find_files(str(table))]

@@ -55,7 +55,7 @@ def write_inputs(folder: Path) -> None:
     """Write two tables, and the rules unless their file exists."""
     import pyarrow
 
-    from bylaw._base.atomic_files import write_text
+    from bylaw._base.files import write_text
     from bylaw.datasets import mortgages
     from bylaw.rows.table_files import write_table
 

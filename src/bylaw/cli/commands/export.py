@@ -96,7 +96,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
       bylaw export onnx policy.json -o policy.onnx
     """
     from bylaw.export import to_onnx
-    from bylaw.program.layout import NORMALIZED, ReferenceForm
+    from bylaw.scoring import NORMALIZED, ReferenceForm
 
     check_outputs(output, [policy])
     loaded = bylaw.Policy.load(policy)
@@ -113,7 +113,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
 
 def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
     """Write a text, or the output of a function, to a file or to standard output."""
-    from bylaw._base.atomic_files import write_text
+    from bylaw._base.files import write_text
 
     with open_output(output, ".onnx") as target:
         write_text(target, content) if isinstance(content, str) else content(target)

@@ -493,7 +493,7 @@ def run_frontier(
     """
     import pyarrow
 
-    from bylaw._base.atomic_files import write_atomically
+    from bylaw._base.files import write_atomically
     from bylaw.cli import tables
     from bylaw.cli.rules_file import read_rules
     from bylaw.rows.table_files import detect_format, write_table

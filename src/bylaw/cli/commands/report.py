@@ -58,7 +58,7 @@ def run_report(
 
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
-    from bylaw._base.json_reader import hash_file
+    from bylaw._base.files import hash_file
     from bylaw.cli import tables
     from bylaw.rows.table_files import name_table
 
@@ -122,7 +122,7 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
 
       bylaw show policy.json
     """
-    from bylaw._base.json_reader import hash_file
+    from bylaw._base.files import hash_file
 
     loaded, digest = bylaw.Policy.load(policy), hash_file(policy)
     write_result({**_list_facts(loaded), "file_sha256": digest}, _describe(loaded, digest), as_json)
