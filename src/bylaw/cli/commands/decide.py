@@ -245,8 +245,9 @@ def _read_row(
     columns = tables.find_policy_columns(policy, table, stated, deciding=True, previous=earlier)
     if wanted is not None and columns.id is None:
         raise OptionError("name the column of the ids with --id-column NAME")
-    names = [*columns.needed, *([] if columns.id is None else [columns.id])]
-    batches = open_columns(table, columns, tables.list_group_values(policy)).batches(list(dict.fromkeys(names)))
+    ids = [] if columns.id is None or columns.id in columns.needed else [columns.id]
+    file = open_columns(table, columns, tables.list_group_values(policy))
+    batches = file.batches([*columns.needed, *ids])
     if row is None:
         match = _find_id(batches, table, columns.id, wanted)
     else:
