@@ -32,9 +32,9 @@ from bylaw.program.blocks import Block, make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic, StochasticNewton
-from bylaw.solvers.acsa import AcceleratedState, Plan
-from bylaw.solvers.oracle import Oracle, kernels
-from bylaw.solvers.oracle import SampledRows as Steps
+from bylaw.solvers.stochastic import AcceleratedState, Plan
+from bylaw.solvers.stochastic import Oracle, load_kernels
+from bylaw.solvers.stochastic import SampledRows as Steps
 from helpers.generated_rows import Rows
 
 STOCHASTIC = {"stochastic": StochasticNewton(), "sgd3": SGD3(), "acsa": ACSA(), "sgd": SGD()}
@@ -124,8 +124,8 @@ def test_sgd3_is_acsa_again_and_again_with_every_centre():
             average = alpha * point + (1 - alpha) * average
         centre = average
     np.testing.assert_allclose(walk.answer, centre, atol=1e-12)
-    np.testing.assert_allclose(walk.centres, [c for _, c in centres], atol=1e-12)
-    assert len({tuple(c) for c in walk.centres}) == 3  # no centre was changed in place
+    np.testing.assert_allclose(walk.centers, [c for _, c in centres], atol=1e-12)
+    assert len({tuple(c) for c in walk.centers}) == 3  # no centre was changed in place
 
 
 KINDS = {
@@ -147,7 +147,7 @@ def test_the_compiled_gradient_is_the_derivative_on_its_row(kind, beta):
     for i in range(6):
         out = np.empty(dual.n_rules)
         distribution, scores = np.empty(dual.form.base.shape[1]), np.empty(dual.form.base.size)
-        kernels().row_gradient(point, rows.features[i], 1.0, rows.problem, distribution, scores, out)
+        load_kernels().row_gradient(point, rows.features[i], 1.0, rows.problem, distribution, scores, out)
         (block,) = dual.blocks
         alone = Dual(dual.form, [Block(block.features[:, [i]], None)], beta)
         for j in range(dual.n_rules):
