@@ -32,8 +32,7 @@ from bylaw.program.blocks import Block, make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic, StochasticNewton
-from bylaw.solvers.stochastic import AcceleratedState, Plan
-from bylaw.solvers.stochastic import Oracle, load_kernels
+from bylaw.solvers.stochastic import AcceleratedState, Oracle, Plan, load_kernels
 from bylaw.solvers.stochastic import SampledRows as Steps
 from helpers.generated_rows import Rows
 
@@ -254,7 +253,7 @@ def test_too_few_steps_say_what_to_do():
         solve(problem, evidence, solver="sgd3", beta="paper")
     with pytest.raises(BylawError, match="raise beta") as low_beta:
         solve(problem, evidence, solver="sgd3", beta=0.5)
-    with pytest.raises(BylawError, match="2 rows, not 1; otherwise use solver='full_batch'") as short:
+    with pytest.raises(BylawError, match="2 rows, got 1; otherwise use solver='full_batch'") as short:
         solve(problem, Evidence([[0.3, 0.7]]), solver="sgd3")
     assert low_beta.value.remedy == short.value.remedy == Remedy("choose_solver", "full_batch")
     with pytest.raises(BylawError, match="leaves no step"):
@@ -273,7 +272,7 @@ def test_anyones_optimiser_plugs_in():
     policy = solve(problem, evidence, solver=Stochastic(plain, passes=5), beta=30)
     assert policy.expected(rejected(), evidence) == pytest.approx(0.1, abs=0.02)
     assert policy.solution.steps == 300 * 50
-    with pytest.raises(OptionError, match="more than the 3000 rows it may have; give more passes"):
+    with pytest.raises(OptionError, match="at most 3000 rows, got a request for more; give more passes"):
         solve(problem, evidence, solver=plain, beta=30)
 
 
