@@ -18,8 +18,7 @@ from bylaw.program.blocks import make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import SGD3
-from bylaw.solvers.stochastic import AcceleratedState, Plan
-from bylaw.solvers.stochastic import SampledRows
+from bylaw.solvers.stochastic import AcceleratedState, Plan, SampledRows
 from core import evidence_of, scores, seconds, show
 
 RESULTS = Path(__file__).parent / "results" / "stochastic.md"
