@@ -256,7 +256,7 @@ def test_too_few_steps_say_what_to_do():
     with pytest.raises(BylawError, match="2 rows, got 1; otherwise use solver='full_batch'") as short:
         solve(problem, Evidence([[0.3, 0.7]]), solver="sgd3")
     assert low_beta.value.remedy == short.value.remedy == Remedy("choose_solver", "full_batch")
-    with pytest.raises(BylawError, match="leaves no step"):
+    with pytest.raises(BylawError, match="must allow at least one step"):
         solve(problem, evidence, solver=Stochastic(passes=1e-9))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.softmax import NEGLIGIBLE
+from bylaw._base.numeric import NEGLIGIBLE
 from bylaw._base.typing import Floats
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import LinearForm
@@ -143,8 +143,9 @@ class LabelItems:
         self.base = sparse.csr_array(dual.form.base.T)
         self.couplings = _unfold(dual.form.couplings, dual.form.base.shape)
         columns = dual.blocks[0].observed
-        has_observed = observed is not None and columns is not None
-        self.observed = _unfold(observed, (len(columns), len(rules))) if has_observed else None
+        self.observed = None
+        if observed is not None and columns is not None:
+            self.observed = _unfold(observed, (len(columns), len(rules)))
 
     def screen(self, low: Floats, high: Floats) -> NearItems:
         """Return the items that are not decided alike at all multipliers from `low` to `high`, (M,) each."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.json_reader import Node
+from bylaw._base.files import Node
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import BylawError, OptionError, Remedy, install_extra
