@@ -160,7 +160,7 @@ def test_scores_and_audits_with_missing_labels():
     found = classifier([WITHIN], minimize="rejected()").fit(X, Y)
     wrong = classifier([rejected() <= 0.1]).fit(X, Y)
     evidence = wrong._make_evidence(X, None, None)
-    rows = observe(evidence, partly())
+    rows = observe(evidence.with_observed(labels=partly()))
     rate = wrong.policy_.expected(error(), rows, probabilities=wrong.predict_proba(X))
     assert wrong.score(X, partly()) == pytest.approx(1 - rate)
     assert wrong.expected(error(), X, partly()) == pytest.approx(rate)

@@ -91,7 +91,14 @@ def run_audit(
     """
     from bylaw._base.validation import check_choice
     from bylaw.cli.decisions import read_decisions
-    from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_outcomes, read_rows
+    from bylaw.cli.inputs import (
+        check_propensity_weights,
+        list_group_values,
+        load_previous,
+        parse_limits,
+        read_outcomes,
+        read_rows,
+    )
     from bylaw.cli.rules_file import read_other_rules
     from bylaw.cli.table_columns import find_policy_columns, join_problems
     from bylaw.policy.policy import Policy
@@ -109,16 +116,15 @@ def run_audit(
     limits, earlier = parse_limits(limit, (others or chosen).problem), load_previous(previous, chosen)
     columns = find_policy_columns(chosen, table, stated, others=others, previous=earlier)
     rows = read_rows(table, columns, list_group_values(chosen), reading, earlier)
-    rows.check_propensity_weights(stated)
+    check_propensity_weights(rows, stated)
     judged = chosen.problem if others is None else join_problems(chosen.problem, others.problem)
     try:
         found = audit(
             chosen,
-            rows.evidence,
-            **rows.outcomes,
+            rows,
             rules=None if others is None else list(others.problem.rules),
             decisions=None if decisions is None else read_decisions(table, decisions, chosen, reading),
-            outcomes=read_outcomes(table, outcomes, judged, rows.evidence.classes, reading),
+            outcomes=read_outcomes(table, outcomes, judged, rows.classes, reading),
             limits=limits,
             largest_weight=largest_weight,
             **judging,

@@ -40,10 +40,11 @@ def run_diagnose(
 
       bylaw diagnose scores.parquet --rules rules.toml
     """
-    from bylaw.cli.inputs import open_rows
+    from bylaw.cli.inputs import check_propensity_weights, open_rows
     from bylaw.cli.rules_file import read_rules
     from bylaw.cli.table_columns import find_fitting_columns
     from bylaw.fitting.diagnosis import diagnose
+    from bylaw.rows.evidence import Evidence
 
     stated = options.state_columns(context)
     (table,) = open_tables(context, table)
@@ -51,11 +52,11 @@ def run_diagnose(
     columns, _ = find_fitting_columns(table, file, stated, without=("id",))
     with show_passes("diagnosing") as progress:
         rows = open_rows(table, columns, scanned, progress)
-        if not rows.scanned:
-            rows.check_propensity_weights(stated)
+        if isinstance(rows, Evidence):
+            check_propensity_weights(rows, stated)
         elif columns.outcomes:
             remark("of rows that are scanned, predicted rates count: labels and true groups are not read")
-        found = diagnose(file.problem, rows.source, **rows.outcomes)
+        found = diagnose(file.problem, rows)
     names = ("feasible", "conflict", "least", "violations", "relaxation", "small_cells", "least_violation")
     code = ExitCode.SUCCESS if found.feasible else ExitCode.BROKEN
     write_result({name: getattr(found, name) for name in names}, [found], as_json, code)

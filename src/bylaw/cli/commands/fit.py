@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +16,9 @@ from bylaw.cli.files import check_outputs, name_output, name_saved, open_output,
 from bylaw.errors import OptionError
 
 if TYPE_CHECKING:
-    from bylaw.cli.inputs import InputRows, Measured
+    from bylaw.cli.inputs import Measured
     from bylaw.policy.policy import Policy
+    from bylaw.rows.columns import Columns
 
 _MAX_SENTENCES = 20  # rules in words: more than a screen of them is not read
 
@@ -90,10 +91,20 @@ def run_fit(
     from bylaw._base.validation import check_choice
     from bylaw.calibration.calibration import CHOICES
     from bylaw.cli.commands.report import write_report
-    from bylaw.cli.inputs import Reading, open_rows, parse_limits, read_held_out
+    from bylaw.cli.inputs import (
+        Reading,
+        check_propensity_weights,
+        count_observed,
+        measure,
+        open_rows,
+        parse_limits,
+        read_held_out,
+        sample_rows,
+    )
     from bylaw.cli.rules_file import read_rules
     from bylaw.cli.table_columns import find_fitting_columns
     from bylaw.fitting.solve import solve
+    from bylaw.rows.evidence import Evidence
     from bylaw.rows.table_files import name_table
 
     check_outputs(output, [table, rules, certify, held_out], report, as_json=as_json)
@@ -138,15 +149,16 @@ def run_fit(
     columns, guessed = find_fitting_columns(table, file, stated)
     with open_output(output, ".json") as target, show_passes("fitting") as progress:
         rows = open_rows(table, columns, scanned, progress)
-        if rows.scanned and solving.get("calibrate") not in (None, "none"):
+        scans = not isinstance(rows, Evidence)
+        if scans and solving.get("calibrate") not in (None, "none"):
             raise OptionError(
                 "a calibration needs rows in memory, and these are scanned: calibrate the scores before they "
                 "are written, fit a part of the rows, or pass --in-memory"
             )
-        rows.check_propensity_weights(stated)
+        check_propensity_weights(rows, stated)
         proof = judges = None
         if certify is not None or held_out is not None:
-            some = rows.describe(file.problem)
+            some = rows if isinstance(rows, Evidence) else rows.survey(file.problem).evidence
             reading = Reading("give fewer, or pass --in-memory", unlimited=scanned is False)
             proof, judges = (
                 read_held_out(
@@ -156,32 +168,32 @@ def run_fit(
             )
         if proof is not None:
             solving |= {"guarantee": "high_probability", "held_out": proof, "confidence": sure}
-        with show_steps("solving", quiet=rows.scanned) as callback:
-            policy = solve(file.problem, rows.source, **rows.outcomes, **solving, callback=callback)
+        with show_steps("solving", quiet=scans) as callback:
+            policy = solve(file.problem, rows, **solving, callback=callback)
         card = replace(policy.card, source=name_table(table), columns=columns.to_dict())
         policy = replace(policy, card=card)
         policy.save(target)
-        measured = rows.measure(policy)
+        measured, partly = measure(policy, rows), count_observed(rows, columns)
         if report is not None:
             if held_out is not None:
                 names["held_out_source"] = name_table(held_out)
             with name_saved(output):
-                write_report(policy, rows.sample(policy), report, judges, confidence=sure, **names)
+                write_report(policy, sample_rows(rows, policy), report, judges, confidence=sure, **names)
         facts = {"policy": str(output), "report": None if report is None else str(report)}
-        facts |= {**_list_facts(policy, rows, measured), "guessed": guessed}
+        facts |= {**_list_facts(policy, partly, measured), "guessed": guessed}
         files = f"policy: {name_output(output)}" + (f"   report: {report}" if report else "")
-        text = [*_describe(policy, rows, measured), files, f"file sha256: {policy.file_digest}"]
+        text = [*_describe(policy, columns, partly, measured), files, f"file sha256: {policy.file_digest}"]
         write_result(facts, text, as_json)
 
 
-def _list_facts(policy: Policy, rows: InputRows, measured: Measured) -> dict[str, Any]:
+def _list_facts(policy: Policy, partly: Mapping[str, int], measured: Measured) -> dict[str, Any]:
     """Return the result for machines."""
     without = measured.costs.without_rules
     return {
         "hash": policy.digest,
         "file_sha256": policy.file_digest,
         "rows": measured.n_rows,
-        "seen_rows": dict(rows.seen_rows),
+        "seen_rows": dict(partly),
         "minimize": str(policy.problem.minimize),
         "cost_observed": measured.observed,
         "cost_before": measured.costs.model,
@@ -200,7 +212,9 @@ def _list_facts(policy: Policy, rows: InputRows, measured: Measured) -> dict[str
     }
 
 
-def _describe(policy: Policy, rows: InputRows, measured: Measured) -> Iterator[Any]:
+def _describe(
+    policy: Policy, columns: Columns, partly: Mapping[str, int], measured: Measured
+) -> Iterator[Any]:
     """Yield the result for people."""
     from bylaw.cli.commands.show import word_price, word_saving
     from bylaw.report.sentences import write_sentence
@@ -209,11 +223,11 @@ def _describe(policy: Policy, rows: InputRows, measured: Measured) -> Iterator[A
     how = "observed" if measured.observed else "predicted"
     costs = f"{measured.costs.describe(bool(policy.problem.rules))}{format_referred(measured.referred)}"
     yield f"{measured.n_rows:,} rows: {policy.problem.minimize}, {how}, is {costs}."
-    for column, count in rows.seen_rows.items():
+    for column, count in partly.items():
         yield f"{column} was seen on {count:,} of them: rates that refer to it are prediction-powered."
     for found in policy.group_rates:
         yield f"  {found}"
-    if policy.action_space.classes and not (measured.observed or rows.columns.label):
+    if policy.action_space.classes and not (measured.observed or columns.label):
         yield (
             "There are no labels: rates are those that the scores predict. With --label COLUMN, rules hold "
             "as observed."

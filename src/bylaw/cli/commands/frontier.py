@@ -68,7 +68,7 @@ def run_frontier(
     import pyarrow
 
     from bylaw._base.atomic_files import write_atomically
-    from bylaw.cli.inputs import read_rows
+    from bylaw.cli.inputs import check_propensity_weights, read_rows
     from bylaw.cli.rules_file import read_rules
     from bylaw.cli.table_columns import find_fitting_columns
     from bylaw.fitting.frontier import frontier
@@ -99,13 +99,10 @@ def run_frontier(
     (table,) = open_tables(context, table)
     names, _ = find_fitting_columns(table, file, stated, without=("id",))
     rows = read_rows(table, names, {}, reading)
-    rows.check_propensity_weights(stated)
-    stated = {name: value for name, value in file.solve.items() if name != "deterministic"}
-    solving = {**stated, **rows.outcomes}
+    check_propensity_weights(rows, stated)
+    solving = {name: value for name, value in file.solve.items() if name != "deterministic"}
     with show_progress("levels", len(chosen)) as advance:
-        found = frontier(
-            file.problem, rows.evidence, {statement: chosen}, callback=lambda _: advance(1), **solving
-        )
+        found = frontier(file.problem, rows, {statement: chosen}, callback=lambda _: advance(1), **solving)
     columns = found.to_frame(pyarrow.table({}))
     if plot is not None:
         figure = found.plot().figure

@@ -123,11 +123,10 @@ def run_refit(
     try:
         new = refit(
             earlier,
-            rows.evidence,
+            rows,
             churn=churn,
             ids=ids,
             rules=None if others is None else list(problem.rules),
-            **rows.outcomes,
             **solving,
         )
     except (InfeasibleRulesError, UncertifiedError) as refused:
@@ -136,11 +135,10 @@ def run_refit(
     new = replace(new, card=replace(new.card, source=name_table(table), columns=columns.to_dict()))
     with open_output(output, ".json") as target:
         new.save(target)
-        seen = {"labels": rows.labels, "groups": rows.groups}
-        compared = compare_policies(earlier, new, rows.evidence, ids=ids, **seen)
+        compared = compare_policies(earlier, new, rows, ids=ids)
         if report is not None:
             with name_saved(output):
-                write_report(new, replace(rows, source=compared.evidence), report, None, comparison=compared)
+                write_report(new, compared.evidence, report, None, comparison=compared)
         facts = {
             "policy": str(output),
             "hash": new.digest,

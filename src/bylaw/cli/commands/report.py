@@ -12,9 +12,8 @@ from bylaw.cli.console import tell
 from bylaw.cli.files import check_outputs, name_output, open_output, open_tables
 
 if TYPE_CHECKING:
-    from bylaw.cli.inputs import InputRows
     from bylaw.policy.policy import Policy
-    from bylaw.rows.outcomes import HeldOut
+    from bylaw.rows.evidence import Evidence
 
 
 def run_report(
@@ -60,7 +59,14 @@ def run_report(
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
     from bylaw._base.json_reader import hash_file
-    from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_held_out, read_rows
+    from bylaw.cli.inputs import (
+        check_propensity_weights,
+        list_group_values,
+        load_previous,
+        parse_limits,
+        read_held_out,
+        read_rows,
+    )
     from bylaw.cli.table_columns import find_policy_columns
     from bylaw.policy.policy import Policy
     from bylaw.rows.table_files import name_table
@@ -96,7 +102,7 @@ def run_report(
             previous=earlier,
         )
     if judges is None or judges.propensity_weights is None:
-        rows.check_propensity_weights(stated)
+        check_propensity_weights(rows, stated)
     with open_output(output, ".html") as target:
         write_report(
             chosen,
@@ -113,10 +119,10 @@ def run_report(
 
 
 def write_report(
-    policy: Policy, rows: InputRows, path: Path, held_out: HeldOut | None, **settings: Any
+    policy: Policy, rows: Evidence, path: Path, held_out: Evidence | None, **settings: Any
 ) -> None:
     """Write the page about a policy; settings that are None are not given."""
     from bylaw.report import report
 
     given = options.keep_given(**settings)
-    report(policy, rows.evidence, **rows.outcomes, held_out=held_out, **given).save(path)
+    report(policy, rows, held_out=held_out, **given).save(path)

@@ -54,7 +54,7 @@ def run_studio(
 
       bylaw studio scores.csv --rule "rejected() <= 0.1" --group sex --label outcome
     """
-    from bylaw.cli.inputs import read_rows
+    from bylaw.cli.inputs import check_propensity_weights, read_rows
     from bylaw.cli.rules_file import RulesFile, read_rules
     from bylaw.cli.table_columns import find_fitting_columns, merge_columns
     from bylaw.language.problem import Problem
@@ -77,12 +77,11 @@ def run_studio(
     merged = merge_columns(file.columns, stated)
     columns, _ = find_fitting_columns(table, replace(file, problem=mention(file.problem, merged)), stated)
     rows = read_rows(table, columns, {}, reading)
-    rows.check_propensity_weights(stated)
+    check_propensity_weights(rows, stated)
     name = name_table(table)
     session = Session(
         file.problem,
-        rows.evidence,
-        **rows.outcomes,
+        rows,
         title=f"Rules for {name}",
         solving=solving,
         source=Source(str(table), name, columns, merged, sample, seed or 0),

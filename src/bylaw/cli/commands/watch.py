@@ -228,7 +228,7 @@ def _make_monitor(
     if any(name not in known for name in problem.attributes):
         columns = find_policy_columns(policy, table, stated, others=others, changes=not blind, quiet=True)
         rows = read_rows(table, columns, known)
-        values = {name: found for name, found in rows.evidence.group_values.items() if name not in known}
+        values = {name: found for name, found in rows.group_values.items() if name not in known}
     rules = list(problem.rules) if others is not None or blind else None
     return Monitor(policy, rules=rules, limits=parse_limits(limit, problem), groups=values, **settings)
 
@@ -283,15 +283,12 @@ def _add_rows(
     columns = find_policy_columns(
         policy, table, stated, others=others, previous=previous, changes=not blind, quiet=True
     )
-    rows = read_rows(table, columns, values, previous=previous)
-    evidence = rows.evidence
+    evidence = read_rows(table, columns, values, previous=previous)
     if blind:  # no rule that is watched reads changes, and what was decided is known
         nothing = np.zeros((len(evidence), len(policy.actions)))
         evidence = evidence.with_columns(costs={**evidence.costs, CHANGED: nothing})
     monitor.update(
         evidence,
-        labels=rows.labels,
-        groups=rows.groups,
         ids=read_ids(table, columns, values),
         decisions=None if decisions is None else read_decisions(table, decisions, policy, Reading()),
         outcomes=read_outcomes(table, outcomes, monitor.problem, policy.action_space.classes),
