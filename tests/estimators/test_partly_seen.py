@@ -292,6 +292,7 @@ def test_weights_of_seen_rows_count_where_any_attribute_is_partly_seen():
         ({"label": never, "sex": partly}, [1.0, 3.0]),
         ({"label": fully, "sex": never}, None),
     ):
-        found = Training.find_propensity_weights(SimpleNamespace(seen=seen, propensity_weights=weights), rows)
+        training = SimpleNamespace(seen=seen, propensity_weights=weights, labels=None, hidden=())
+        found = Training.list_observed(training, rows)["propensity_weights"]
         assert (found is None) == (wanted is None)
         assert wanted is None or found.tolist() == wanted

@@ -48,9 +48,7 @@ def test_they_are_validated_and_missing_values_are_minus_one():
     assert rows.outcomes["fee"] == "known"
     with pytest.raises(EvidenceError, match=r"labels: 'maybe' in row 0 is not a class"):
         Evidence([[0.7, 0.3]], classes=["no", "yes"], labels=["maybe"])
-    with pytest.raises(
-        EvidenceError, match=r"true_groups\['sex'\] has values without probabilities"
-    ):
+    with pytest.raises(EvidenceError, match=r"true_groups\['sex'\] has values without probabilities"):
         Evidence([[0.7, 0.3]], groups={"sex": {"F": [0.5], "M": [0.5]}}, true_groups={"sex": ["X"]})
     with pytest.raises(EvidenceError, match="labels has 2 rows"):
         Evidence([[0.7, 0.3]], labels=[0, 1])

@@ -63,7 +63,7 @@ def diagnose(
     given = attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights)
     with given.hold_rows() if isinstance(given, Scan) else nullcontext():
         surveyed = given.survey(problem) if isinstance(given, Scan) else None
-        rows: Evidence = given if surveyed is None else surveyed.evidence
+        rows: Any = given if surveyed is None else surveyed.evidence
         linear = problem.minimize.is_linear and not problem.of_worst_group  # the rules alone are examined
         stated = problem if linear else problem.with_objective(selected(rows.classes[0]))
         if surveyed is None and rows.has_observed:

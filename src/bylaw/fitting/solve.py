@@ -245,7 +245,7 @@ def make_fitter(
     if surveyed is None and evidence.has_observed:
         observed = observe(evidence.with_columns(outcomes={}))  # costs are those of the evidence
     return Fitter(
-        evidence=evidence,
+        evidence=evidence.without_observed(),  # policies decide by the other columns
         surveyed=surveyed,
         observed=observed,
         calibrate=calibrate,

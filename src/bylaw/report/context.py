@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bylaw.language.expressions import LABEL
+from bylaw.language.expressions import LABEL, Objective
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule
-from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.report.action_words import ActionWords
 from bylaw.report.bounded_rates import BoundedRate

@@ -8,10 +8,9 @@ from datetime import datetime
 from typing import Literal
 
 from bylaw._base.typing import Value
-from bylaw.language.expressions import Rate, Ratio, Rule
+from bylaw.language.expressions import Objective, Rate, Ratio, Rule, Worst
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
-from bylaw.language.worst import Objective, Worst
 from bylaw.testing import TOLERANCE
 
 Unit = Literal["share", "points", "plain"]  # a share of all, a difference of shares, any other number

@@ -58,7 +58,7 @@ def run_report(
 
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
-    from bylaw._base.json_reader import hash_file
+    from bylaw._base.files import hash_file
     from bylaw.cli.inputs import (
         check_propensity_weights,
         list_group_values,

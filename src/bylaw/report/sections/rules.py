@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bylaw._base.scales import Scale, fit_scale
-from bylaw.language.expressions import format_conditions
-from bylaw.language.worst import Worst
+from bylaw.language.expressions import Worst, format_conditions
 from bylaw.program.row_rates import compute_group_rates
 from bylaw.report.bounded_rates import BoundedRate
 from bylaw.report.context import ReportContext, make_badge
