@@ -35,6 +35,11 @@ def ensure_probabilities(estimator: Any, what: str) -> Any:
     )
 
 
+def clone_unfitted(estimator: Any) -> Any:
+    """Return an unfitted copy of one estimator; `clone` is annotated for collections, too."""
+    return clone(estimator)
+
+
 def is_frozen(estimator: Any) -> bool:
     """Return whether an estimator is not to be trained again."""
     return isinstance(estimator, FrozenEstimator)
@@ -139,7 +144,8 @@ def predict_out_of_fold(
     """Return for each split the predicted probabilities, and the classes of its training rows."""
     parallel: Any = Parallel(n_jobs=n_jobs)
     return parallel(
-        delayed(_fit_and_predict)(clone(model), X, target, train, test, params) for train, test in splits
+        delayed(_fit_and_predict)(clone_unfitted(model), X, target, train, test, params)
+        for train, test in splits
     )
 
 

@@ -6,12 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError
-from bylaw.estimators.cross_fitting import ensure_probabilities
+from bylaw.estimators.cross_fitting import clone_unfitted, ensure_probabilities
 from bylaw.rows.arrays import as_columns, as_vector, check_alignment, is_frame
 from bylaw.rows.groups import factorize
 
@@ -97,7 +97,7 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
         self.shape_ = tuple(map(len, self.values_))
         cells = np.ravel_multi_index([group.codes for group in groups], self.shape_)
         model = ensure_probabilities(self.estimator, "estimator")
-        self.estimator_ = clone(model).fit(X, cells, **params)
+        self.estimator_ = clone_unfitted(model).fit(X, cells, **params)
         return self
 
     def predict_joint(self, X: Any) -> Floats:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
@@ -18,6 +17,7 @@ from bylaw.errors import OptionError
 from bylaw.estimators.cross_fitting import (
     RowIndices,
     align_columns,
+    clone_unfitted,
     ensure_probabilities,
     is_frozen,
     make_splits,
@@ -165,7 +165,7 @@ class Training:
         scores = compute_log_ratios(labels[observed], [part[observed] for part in cells])
         model = ensure_probabilities(self.calibrator, "calibrator")
         label_model, *group_models = (
-            clone(model).fit(scores, target, **params)
+            clone_unfitted(model).fit(scores, target, **params)
             for target in (self.classes[self.rows.codes[rows]], *(column[rows] for column in columns[1:]))
         )
         return ScoreCalibration(label_model, tuple(group_models))
@@ -184,11 +184,11 @@ class Training:
     def _train(self, model: Any, codes: Any, values: Any, params: Params) -> Any:
         X, target = self.rows.X, codes if values is None else values[codes]
         if len(self.splits) != 1 and (codes >= 0).all():
-            return clone(model).fit(X, target, **params)
+            return clone_unfitted(model).fit(X, target, **params)
         rows = self.splits[0][0] if len(self.splits) == 1 else np.arange(len(self.rows))
         rows = rows[codes[rows] >= 0]
         own = _check_method_params(X, params=dict(params), indices=rows)
-        return clone(model).fit(_safe_indexing(X, rows), _safe_indexing(target, rows), **own)
+        return clone_unfitted(model).fit(_safe_indexing(X, rows), _safe_indexing(target, rows), **own)
 
 
 @dataclass(frozen=True)

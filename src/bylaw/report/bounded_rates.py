@@ -10,8 +10,7 @@ from bylaw.language.expressions import LABEL, Rate, Ratio, Rule
 from bylaw.program.row_rates import compute_sizes
 from bylaw.report.number_format import Unit, find_unit
 from bylaw.report.rows import ReportRows
-from bylaw.rows.evidence import count_effective
-from bylaw.rows.outcomes import name_cost
+from bylaw.rows.evidence import count_effective, name_cost
 from bylaw.testing import (
     Audit,
     RuleAudit,

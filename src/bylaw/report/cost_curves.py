@@ -22,6 +22,7 @@ from bylaw.program.solution import Status
 from bylaw.report.number_format import Unit, find_level_unit
 from bylaw.report.rows import ReportRows
 from bylaw.report.sentences import write_amount_saved
+from bylaw.rows.evidence import Evidence
 
 MOST_CURVES = 8
 _FARTHEST = 5.0  # times the present level, beyond it
@@ -73,17 +74,21 @@ def trace_curves(
     problem = rows.policy.problem
     if given is not None:
         return Curves([_convert_frontier(problem, one) for one in given])
-    known = _list_outcomes(rows, margin)
+    evidence, options = _recall_fit(rows, margin)
     curves: list[Curve] = []
     missing: list[str] = []
     for statement in problem.rules:
-        curve = _trace_curve(rows, statement, points, known) if len(curves) < MOST_CURVES else None
+        curve = (
+            _trace_curve(rows, evidence, statement, points, options) if len(curves) < MOST_CURVES else None
+        )
         curves += [curve] if curve else []
         missing += [] if curve else [str(statement)]
-    return Curves(curves, missing, bool(known), _measure_without(rows, known) if rows.fitted else {})
+    as_chosen = evidence.has_observed or bool(options)
+    without = _measure_without(rows, evidence, options) if rows.fitted else {}
+    return Curves(curves, missing, as_chosen, without)
 
 
-def _measure_without(rows: ReportRows, known: dict[str, Any]) -> dict[str, float]:
+def _measure_without(rows: ReportRows, evidence: Evidence, options: dict[str, Any]) -> dict[str, float]:
     """By how much the cost falls without each rule whose next step saves nothing: its shadow price does not
     tell. Rules without which there is no policy are left out."""
     policy, problem = rows.policy, rows.policy.problem
@@ -100,7 +105,7 @@ def _measure_without(rows: ReportRows, known: dict[str, Any]) -> dict[str, float
             with warnings.catch_warnings():  # these decisions are not used
                 warnings.simplefilter("ignore")
                 free = solve(
-                    others, rows.evidence, beta=policy.beta, deterministic=policy.deterministic, **known
+                    others, evidence, beta=policy.beta, deterministic=policy.deterministic, **options
                 )
         except BylawError:
             continue
@@ -110,22 +115,25 @@ def _measure_without(rows: ReportRows, known: dict[str, Any]) -> dict[str, float
     return found
 
 
-def _list_outcomes(rows: ReportRows, margin: float | Literal["auto"]) -> dict[str, Any]:
-    """What `solve` was given beside the rows, as far as it is known; nothing, if it was given nothing."""
-    policy, given = rows.policy, rows.given
-    if not policy.observed or given is None or not rows.fitted:
-        return {}
+def _recall_fit(rows: ReportRows, margin: float | Literal["auto"]) -> tuple[Evidence, dict[str, Any]]:
+    """Return the rows and options of `solve` that chose the policy; the rows have labels and true groups only
+    if it was chosen by observed rates."""
+    policy, evidence = rows.policy, rows.evidence
+    if not policy.observed or not rows.fitted:
+        return evidence.without_observed(), {}
     kept = margin if policy.certificate is None else policy.certificate.margin
-    known = {"labels": given.labels, "groups": given.groups, "propensity_weights": given.propensity_weights}
-    options = policy.card.options
-    if options and not (options["labels"] or options["groups"]):  # chosen with a margin alone
-        known = {}
-    elif any(value is not None for value in known.values()):
-        known["calibrate"] = "none"  # the rows are calibrated as the policy has it
-    return {name: value for name, value in (known | {"margin": kept or None}).items() if value is not None}
+    options: dict[str, Any] = {"margin": kept} if kept else {}
+    stated = policy.card.options
+    if stated and not (stated["labels"] or stated["groups"]):  # chosen with a margin alone
+        return evidence.without_observed(), options
+    if evidence.has_observed:
+        options["calibrate"] = "none"  # the rows are calibrated as the policy has it
+    return evidence, options
 
 
-def _trace_curve(rows: ReportRows, statement: Statement, points: int, known: dict[str, Any]) -> Curve | None:
+def _trace_curve(
+    rows: ReportRows, evidence: Evidence, statement: Statement, points: int, options: dict[str, Any]
+) -> Curve | None:
     """None where it has no level, or the rules conflict at all of them on these rows."""
     policy = rows.policy
     try:
@@ -133,7 +141,7 @@ def _trace_curve(rows: ReportRows, statement: Statement, points: int, known: dic
         levels = _choose_levels(rows, lever, points)
         with warnings.catch_warnings():  # levels at which rules are missed are marked
             warnings.simplefilter("ignore", ConvergenceWarning)
-            found = frontier(policy.problem, rows.evidence, {statement: levels}, beta=policy.beta, **known)
+            found = frontier(policy.problem, evidence, {statement: levels}, beta=policy.beta, **options)
     except BylawError:
         return None
     return _convert_frontier(policy.problem, found)

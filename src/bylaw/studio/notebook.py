@@ -9,7 +9,7 @@ from bylaw._base.validation import MIN_CELL
 from bylaw.errors import OptionError
 from bylaw.language.problem import Problem
 from bylaw.report.markup import tag
-from bylaw.rows.evidence import Evidence
+from bylaw.rows.evidence import Evidence, as_evidence
 
 if TYPE_CHECKING:
     from bylaw.studio.server import StudioServer
@@ -102,8 +102,11 @@ def studio(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"studio() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    rows = as_evidence(evidence).with_observed(
+        labels=labels, true_groups=groups, propensity_weights=propensity_weights
+    )
     from bylaw.studio.server import StudioServer
     from bylaw.studio.session import Session
 
-    session = Session(problem, evidence, labels, groups, propensity_weights, str(title), min_cell=min_cell)
+    session = Session(problem, rows, str(title), min_cell=min_cell)
     return Studio(StudioServer(session, port=port, framed=True))

@@ -52,8 +52,7 @@ class Session:
     ----------
     problem : Problem
     evidence : Evidence
-    labels, groups, propensity_weights : optional
-        as in `solve`; what a page shows "as observed".
+        with labels and true groups, if a page is to show rates as observed, too.
     title : str
     solving : dict
         more arguments of `solve`, such as beta and margin.
@@ -63,9 +62,6 @@ class Session:
 
     problem: Problem
     evidence: Evidence
-    labels: Any = None
-    groups: Any = None
-    propensity_weights: Any = None
     title: str = "Rules tried out"
     solving: Mapping[str, Any] = field(default_factory=dict)
     source: Source | None = None
@@ -85,7 +81,7 @@ class Session:
     @property
     def observable(self) -> bool:
         """Whether labels or groups were given."""
-        return self.labels is not None or self.groups is not None
+        return self.evidence.has_observed
 
     def start(self) -> dict[str, Any]:
         """What a page shows before anything is solved."""
@@ -220,33 +216,36 @@ class Session:
                 policy = self._solve_afresh(problem, observed, job)
                 if wanted == "policy":
                     return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
-                outcomes = self._name_outcomes() if observed else {}
-                made = report(policy, self.evidence, **outcomes, title=self.title, min_cell=self.min_cell)
+                rows = self._choose_rows("observed" if observed else "predicted")
+                made = report(policy, rows, title=self.title, min_cell=self.min_cell)
                 return SavedFile("report.html", made.html, "text/html")
         finally:
             self.jobs.end(tab, job)
 
     def _solve_afresh(self, problem: Problem, observed: bool, job: Job) -> Policy:
         """As anyone would, from nothing, with the table and its columns on its card."""
-        outcomes = self._name_outcomes() if observed else {}
-        policy = solve(problem, self.evidence, callback=job.watch, **outcomes, **self.solving)
+        rows = self._choose_rows("observed" if observed else "predicted")
+        policy = solve(problem, rows, callback=job.watch, **self.solving)
         if self.source is None:
             return policy
         columns = self.source.columns.to_dict()
         return replace(policy, card=replace(policy.card, source=self.source.name, columns=columns))
 
-    def _name_outcomes(self) -> dict[str, Any]:
-        return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
+    def _choose_rows(self, view: View) -> Evidence:
+        """Return the rows, with what was observed of them only if it counts."""
+        return self.evidence if view == "observed" else self.evidence.without_observed()
 
     def solve(self, question: Question, job: Job | None = None) -> Policy:
         """The policy of a problem."""
-        problem, options = self.state(question), dict(self.solving)
+        problem, rows = self.state(question), self._choose_rows("predicted")
         small = len(self.evidence) <= _SMALL
-        if question.view == "observed" and (small or options.get("margin") or self._is_affected(problem)):
-            options |= self._name_outcomes()
+        if question.view == "observed" and (
+            small or self.solving.get("margin") or self._is_affected(problem)
+        ):
+            rows = self.evidence
         callback = None if job is None else job.watch
         solver = self._solvers[question.view]
-        return solve(problem, self.evidence, solver=solver, callback=callback, **options)
+        return solve(problem, rows, solver=solver, callback=callback, **self.solving)
 
     def _is_affected(self, problem: Problem) -> bool:
         """Whether some rule, or the worst group, is about what was observed: otherwise the policy is the one
@@ -356,10 +355,10 @@ class Session:
                 warnings.simplefilter("ignore")
                 found = frontier(
                     problem,
-                    self.evidence,
+                    self._choose_rows(question.view),
                     {statement: levels},
                     callback=job.watch,
-                    **self._path_options(question),
+                    **self._path_options(),
                 )
         except InfeasibleRulesError:
             every = levels.tolist()
@@ -390,19 +389,17 @@ class Session:
         rows = self._make_rows(policy, question.view)
         return policy.expected(policy.problem.minimize, rows.seen, probabilities=rows.probabilities)
 
-    def _path_options(self, question: Question) -> dict[str, Any]:
-        """How `frontier` does what `solve` does."""
-        options = {
+    def _path_options(self) -> dict[str, Any]:
+        """Return the options with which `frontier` does what `solve` does."""
+        return {
             name: value for name, value in self.solving.items() if name in ("beta", "margin", "calibrate")
         }
-        observed = question.view == "observed" and self.observable
-        return options | (self._name_outcomes() if observed else {})
 
     def _make_rows(self, policy: Policy, view: View) -> ReportRows:
-        evidence = policy.feature_map.admit(policy.calibrate(self.evidence))
+        evidence = policy.feature_map.admit(policy.calibrate(self._choose_rows(view)))
         # Costs that the rows do not have by themselves, or probabilities that are not their own.
         computed = bool(policy.problem.functions or policy.calibration)
-        seen = observe(evidence, *self._outcomes(view)) if computed else self._observe(view)
+        seen = observe(evidence) if computed else self._observe(view)
         stated = policy.problem.minimize, policy.action_space
         decide = partial(decide_as_model, policy.problem, evidence, policy.frequencies)
         return ReportRows(
@@ -419,8 +416,7 @@ class Session:
         )
 
     def _decide_without_rules(self, policy: Policy, view: View, stated: Any) -> Floats | None:
-        outcomes = dict(zip(("labels", "groups", "propensity_weights"), self._outcomes(view), strict=True))
-        decide = partial(solve_without_rules, policy, self.evidence, **outcomes)
+        decide = partial(solve_without_rules, policy, self._choose_rows(view))
         return self._recall("without rules", (stated, view), decide) if policy.problem.rules else decide()
 
     def _find_table(self, problem: Problem, view: View, seen: ObservedRows) -> picture.GroupTable:
@@ -442,14 +438,9 @@ class Session:
             self._kept[what] = key, make()
         return self._kept[what][1]
 
-    def _outcomes(self, view: View) -> tuple[Any, Any, Any]:
-        return (
-            (self.labels, self.groups, self.propensity_weights) if view == "observed" else (None, None, None)
-        )
-
     def _observe(self, view: View) -> ObservedRows:
         if view not in self._seen:
-            self._seen[view] = observe(self.evidence, *self._outcomes(view))
+            self._seen[view] = observe(self._choose_rows(view))
         return self._seen[view]
 
 

@@ -13,8 +13,8 @@ from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import CHANGED, LABEL, Objective, Worst
 from bylaw.policy.policy import Policy
 from bylaw.program.row_rates import decide_as_model, decide_without_rules, has_rows
-from bylaw.rows.evidence import Evidence, RowData
-from bylaw.rows.outcomes import KNOWN, Limits, ObservedRows, name_cost
+from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, name_cost
+from bylaw.rows.outcomes import ObservedRows
 
 
 class Costs(NamedTuple):
@@ -89,7 +89,7 @@ def compare_costs(
     ----------
     policy : Policy
     rows : ObservedRows
-        from `observe(evidence, labels, groups)`: the costs are observed ones where labels are given, and
+        from `observe(evidence)`: the costs are observed ones where labels are given, and
         otherwise those that the probabilities predict; see `is_observed`.
     rate : Rate or Worst, optional
         another rate than the one that the policy minimises.
@@ -110,7 +110,7 @@ def compare_costs(
     >>> from bylaw.rows.outcomes import observe
     >>> evidence = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]])
     >>> policy = solve(Problem(error(), [rejected() <= 0.25]), evidence)
-    >>> costs = compare_costs(policy, observe(evidence, [0, 0, 1, 0]))
+    >>> costs = compare_costs(policy, observe(evidence.with_observed(labels=[0, 0, 1, 0])))
     >>> [round(cost, 2) for cost in costs]
     [0.0, 0.0, 0.0]
     """

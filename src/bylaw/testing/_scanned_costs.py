@@ -105,7 +105,7 @@ class _CostTask:
             return CostSums(len(batch), 0.0, np.zeros((3, len(self.rates))), 0.0)
         seen: RowData = evidence
         if reader.observes:
-            seen = reader.observe(batch, evidence).with_columns(margins=self.rows.observed_margins)
+            seen = reader.observe(evidence).with_columns(margins=self.rows.observed_margins)
         without = find_without_rules(policy, policy.calibrate(evidence))
         model = decide_as_model(policy.problem, evidence, policy.frequencies)
         decisions = model, without, policy.probabilities(evidence)
