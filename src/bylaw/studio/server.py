@@ -34,10 +34,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bylaw.errors import BylawError, OptionError
-from bylaw.report.colors import write_variables
-from bylaw.studio.jobs import CancelledError
-from bylaw.studio.questions import read_rules
+from bylaw.studio.questions import CancelledError, read_rules
 from bylaw.studio.session import Session, describe
+from bylaw.view.colors import write_color_variables
 
 _HOST = "127.0.0.1"
 _LARGEST = 1_000_000  # bytes of a body
@@ -160,7 +159,7 @@ def make_page(door: Door) -> Response:
         f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
         f"img-src data:; base-uri 'none'; form-action 'none'{ancestors}"
     )
-    parts = {"nonce": nonce, "palette": write_variables()}
+    parts = {"nonce": nonce, "palette": write_color_variables()}
     script = "\n".join(_read_file(f"{name}.js") for name in _SCRIPTS)
     parts |= {"style": _read_file("page.css"), "script": script}
     page = _PLACE.sub(lambda found: parts[found[1]], _read_file("page.html"))

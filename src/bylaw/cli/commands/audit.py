@@ -140,7 +140,8 @@ def run_audit(
 
 def _describe(found: Audit, statements: Mapping[str, str]) -> Iterator[Any]:
     """Yield each rule or family as it was stated, with its worst member, and what holds of all."""
-    from bylaw.testing import describe_bounds, describe_cost, describe_need, format_referred
+    from bylaw.testing import describe_cost, describe_need, format_referred
+    from bylaw.view.numbers import format_bounds
 
     families: dict[str, list[RuleAudit]] = {}
     for rule in found.shown.rules:
@@ -151,7 +152,7 @@ def _describe(found: Audit, statements: Mapping[str, str]) -> Iterator[Any]:
         if worst.rule != statement:
             yield f"  worst: {worst.rule}"
         if not math.isnan(worst.estimate):
-            bounds = describe_bounds(worst.lower, worst.upper, "{:.4f}".format)
+            bounds = format_bounds(worst.lower, worst.upper, "{:.4f}".format)
             shown = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
             yield f"  estimate {shown}{bounds and f', {100 * found.confidence:g} % bounds {bounds}'}"
         if needs := [rule.rows_needed for rule in members if not math.isnan(rule.rows_needed)]:

@@ -203,8 +203,8 @@ def _list_facts(policy: Policy, rows: InputRows, measured: Measured) -> dict[str
 def _describe(policy: Policy, rows: InputRows, measured: Measured) -> Iterator[Any]:
     """Yield the result for people."""
     from bylaw.cli.commands.show import word_price, word_saving
-    from bylaw.report.sentences import write_sentence
     from bylaw.testing import format_referred
+    from bylaw.view.sentences import write_sentence
 
     how = "observed" if measured.observed else "predicted"
     costs = f"{measured.costs.describe(bool(policy.problem.rules))}{format_referred(measured.referred)}"

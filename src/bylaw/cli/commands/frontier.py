@@ -153,7 +153,7 @@ def _parse_levels(text: str) -> list[float]:
 
 def _describe(found: Frontier, lines: list[dict[str, Any]], statement: Statement) -> Iterator[str | Grid]:
     """Yield a line for each level, and what a price means."""
-    from bylaw.report.number_format import find_level_unit
+    from bylaw.view.sentences import find_level_unit
 
     minimize, name = found.problem.minimize, found.swept[0]
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]

@@ -76,8 +76,7 @@ def word_price(policy: Policy, rule: str) -> str:
 
 def word_saving(policy: Policy, rule: str) -> str:
     """Return what a point of the level of a rule, as stated, saves; if it is no share, a tenth of it."""
-    from bylaw.report.number_format import find_level_unit
-    from bylaw.report.sentences import name_step, write_saving
+    from bylaw.view.sentences import find_level_unit, name_step, write_saving
 
     statement = policy.problem.rules[policy.problem.find(rule)]
     if rule in policy.vacuous_statements:
