@@ -19,9 +19,8 @@ import numpy as np
 
 from bylaw.program import blocks
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, Tally, TallyPass
 from bylaw.program.linear_form import compile_problem
-from bylaw.program.passes import Tally, TallyPass
 from core import BETA, PARITY, evidence_of, scores, seconds, show
 
 RESULTS = Path(__file__).parent / "results" / "threads.md"

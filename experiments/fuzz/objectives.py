@@ -31,8 +31,7 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.language.expressions import Rate
-from bylaw.language.worst import OVERALL, Worst
+from bylaw.language.expressions import OVERALL, Rate, Worst
 from bylaw.program.row_rates import compute_row_rates
 from bylaw.reductions._linearize import needs_linearization
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bylaw._base.show_versions import show_versions
+    from bylaw._base.runtime import show_versions
     from bylaw.engines.scan import Scan, scan
     from bylaw.errors import (
         BylawError,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bylaw.fitting.sensitivity import Sensitivity, sensitivity
     from bylaw.fitting.solve import solve
     from bylaw.fitting.stream import Stream
+    from bylaw.language.expressions import worst
     from bylaw.language.families import (
         coverage_parity,
         demographic_parity,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
         selected,
         size,
     )
-    from bylaw.language.worst import worst
     from bylaw.policy.explanation import Explanation, explain
     from bylaw.policy.policy import Policy
     from bylaw.program.solution import Certificate, Guarantee, Solution, Status, Step
@@ -140,7 +140,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "bylaw._base.show_versions": "show_versions",
+    "bylaw._base.runtime": "show_versions",
     "bylaw.engines.scan": "Scan scan",
     "bylaw.rows.columns": "Columns",
     "bylaw.rows.evidence": "Evidence",
@@ -168,7 +168,7 @@ _MODULES = {
         "accepted balanced_error cost custom disagreement error f1 g_mean miscoverage omits precision "
         "recall rejected selected size"
     ),
-    "bylaw.language.worst": "worst",
+    "bylaw.language.expressions": "worst",
     "bylaw.policy.explanation": "Explanation explain",
     "bylaw.policy.policy": "Policy",
     "bylaw.testing": "Audit Monitor RuleAudit RuleWatch Verdict Watch audit",

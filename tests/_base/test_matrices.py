@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bylaw._base.matrices import add_entries, as_dense, compact, find_columns, find_mirrors
+from bylaw._base.numeric import add_entries, as_dense, compact, find_columns, find_mirrors
 
 
 @pytest.mark.parametrize("width", [5, 5000])

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, softmax
 
 from bylaw import Evidence, EvidenceError, OptionError
-from bylaw._base.json_reader import BadValueError, Node
+from bylaw._base.files import BadValueError, Node
 from bylaw.calibration.calibration import (
     CHOICES,
     CalibratedEvidence,

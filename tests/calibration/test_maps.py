@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from bylaw._base.json_reader import BadValueError, Node
+from bylaw._base.files import BadValueError, Node
 from bylaw.calibration.maps import CalibrationMap, find_floor, make_identity, take_logs
 
 

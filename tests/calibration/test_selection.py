@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, softmax
 
-from bylaw.calibration.fitting import make_sample
-from bylaw.calibration.selection import GROUP_ROWS, Comparison, select_maps
+from bylaw.calibration.calibration import GROUP_ROWS, Comparison, select_maps
+from bylaw.calibration.maps import make_sample
 
 
 def binary(p):

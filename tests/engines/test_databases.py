@@ -37,10 +37,8 @@ from bylaw import (
 from bylaw.engines._sql_sums import SummedRows
 from bylaw.engines.scan import scan
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, measure_excesses, sum_features
 from bylaw.program.linear_form import compile_problem
-from bylaw.program.passes import sum_features
-from bylaw.program.rule_excesses import measure_excesses
 from helpers.databases import fill_postgres, postgres_server
 
 LABELS = ["no", "maybe", "yes"]

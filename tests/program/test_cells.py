@@ -19,13 +19,11 @@ from bylaw import (
     solve,
 )
 from bylaw.program import blocks as blocks_module
-from bylaw.program import passes as passes_module
-from bylaw.program.blocks import BLOCK_ROWS, Block, join_blocks, make_blocks
-from bylaw.program.cells import Cells
-from bylaw.program.dual import Dual
+from bylaw.program import dual as passes_module
+from bylaw.program.blocks import BLOCK_ROWS, Block, Cells, join_blocks, make_blocks
+from bylaw.program.dual import Dual, sum_blocks
 from bylaw.program.linear_form import compile_problem
 from bylaw.program.observed_rates import attach_observed, compile_observed
-from bylaw.program.passes import sum_blocks
 from bylaw.rows.outcomes import observe
 from bylaw.solvers.screening import Metric, Screen, ScreenPass
 from helpers.reference import rounding

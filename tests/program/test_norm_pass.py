@@ -7,8 +7,8 @@ import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, rejected, size
 from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import NormPass
 from bylaw.program.linear_form import compile_problem
-from bylaw.program.passes import NormPass
 from helpers.generated_rows import Rows
 
 PROBLEMS = {

@@ -8,9 +8,8 @@ import pytest
 from bylaw import Problem, demographic_parity, error, miscoverage, omits, rejected, size
 from bylaw.policy.policy import compute_probabilities
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, measure_excesses
 from bylaw.program.linear_form import compile_parts, compile_problem, replace_frequencies
-from bylaw.program.rule_excesses import measure_excesses
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=2500, K=3, S=2)

@@ -10,9 +10,8 @@ from bylaw.policy.policy import compute_probabilities
 from bylaw.program.blocks import make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
-from bylaw.program.observed_rates import attach_observed, compile_observed
+from bylaw.program.observed_rates import RateUncertainty, attach_observed, compile_observed
 from bylaw.program.row_rates import standard_error
-from bylaw.program.uncertainty import RateUncertainty
 from bylaw.rows.outcomes import observe
 from helpers.generated_rows import Rows
 

@@ -36,8 +36,8 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.language.worst import OVERALL
-from bylaw.program.simplex import Simplex
+from bylaw.language.expressions import OVERALL
+from bylaw.program.dual import Simplex
 from bylaw.reductions._worst_group import GroupSearch, GroupWeights, Trial
 from bylaw.solvers.base import gradient_mapping
 from helpers.generated_rows import Rows

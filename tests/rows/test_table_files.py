@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bylaw._base.atomic_files import write_atomically
+from bylaw._base.files import write_atomically
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.table_files import TableFile, open_writer, parse_column
 
@@ -179,7 +179,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
 
 
 def test_where_files_need_a_name_the_partial_one_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("bylaw._base.atomic_files._unnamed_file", lambda folder: None)
+    monkeypatch.setattr("bylaw._base.files._unnamed_file", lambda folder: None)
     path = tmp_path / "x.txt"
     with pytest.raises(HalfwayError), write_atomically(path) as partial:
         half_written(partial.write_text, "half")

@@ -17,7 +17,7 @@ from bylaw import Columns, Evidence, OptionError, Policy, Problem, custom, error
 from bylaw.export import to_sql
 from bylaw.language.expressions import LABEL, CostColumn
 from bylaw.scoring import DIALECTS
-from bylaw.scoring._text import write_sum
+from bylaw.scoring._printers import write_sum
 from helpers.databases import in_duckdb, in_postgres, postgres_server
 from helpers.export_cases import AWKWARD, AWKWARD_CASES, REAL_CASES, TOLERANCE, Case, check
 from helpers.export_cases import awkward as awkward_case

@@ -7,10 +7,9 @@ import pytest
 
 from bylaw import Problem, demographic_parity, equalized_odds, error, miscoverage, rejected, size
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, sum_blocks
 from bylaw.program.linear_form import compile_problem
 from bylaw.program.observed_rates import attach_observed, compile_observed
-from bylaw.program.passes import sum_blocks
 from bylaw.rows.outcomes import observe
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.screening import screen_rows

@@ -7,9 +7,8 @@ import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, rejected, size
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, sum_blocks
 from bylaw.program.linear_form import compile_problem
-from bylaw.program.passes import sum_blocks
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.screening import Metric, Screen, ScreenPass
 from helpers.generated_rows import Rows

@@ -435,7 +435,7 @@ def test_a_long_save_shows_progress_and_is_cancelled(opened, monkeypatch):
     let, own = threading.Event(), session_module.report
 
     def slow(*args, **options):
-        from bylaw._base.interruption import checkpoint
+        from bylaw._base.runtime import checkpoint
 
         while not let.wait(0.01):
             checkpoint()

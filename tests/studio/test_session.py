@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, frontier, solve
-from bylaw._base.interruption import checkpoint
+from bylaw._base.runtime import checkpoint
 from bylaw.cli.rules_file import RulesFile
 from bylaw.errors import GuaranteeWarning, OptionError
 from bylaw.language.parser import parse

@@ -1,23 +1,34 @@
-"""Calibration maps: from a row's distribution over K cells to a calibrated one.
+"""Calibration maps, from a row's distribution over K cells to a calibrated one, and their fits.
 
-All maps have one shape, which is easily saved and easily run elsewhere: with x_k = log max(p_k, floor),
+All maps have one shape, which is easily saved and exported: with x_k = log max(p_k, floor),
 
     score_k = bias_k + sum_l weights_kl x_l + sum_h bends_kh max(0, x_k - knots_kh),
 
-and the calibrated probabilities are the softmax of the scores. Temperature scaling is weights = I / T, vector
-scaling a diagonal matrix and a bias, Dirichlet calibration a full matrix and a bias, and a monotone map a
-diagonal matrix, a bias and bends.
+and the calibrated probabilities are the softmax of the scores. Temperature scaling is weights = I / T,
+vector scaling a diagonal matrix and a bias, Dirichlet calibration a full matrix and a bias, and a monotone
+map a diagonal matrix, a bias and bends.
+
+The numbers of a map (bias, weights, bends) are linear in a few free parameters, theta; the methods differ in
+these alone. Fits minimize
+
+    sum_i w_i (log sum_k exp score_ik - score_i,y_i) + 1/2 sum_j ridge_j (theta_j - center_j)^2,
+
+which is convex, by Newton's method. Logarithms are tempered first, that is multiplied by the best common
+slope, so that all parameters are of order one; biases are near those that fit best with that slope.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize, sparse
 
-from bylaw._base.json_reader import BadValueError, Node
+from bylaw._base.files import BadValueError, Node
 from bylaw._base.typing import Floats
 from bylaw.rows.arrays import own
 
@@ -152,3 +163,324 @@ def find_floor(probabilities: Floats) -> float:
     positive = probabilities[probabilities > 0]
     least = float(positive.min()) / 2 if positive.size else SMALLEST_FLOOR
     return min(max(least, SMALLEST_FLOOR), 0.5 / probabilities.shape[1])
+
+
+_LEAST_SLOPE = 0.02  # of a monotone map in tempered logarithms: the order of rows is kept
+_MOST_KNOTS = 8
+_SHORTEST = 0.01  # way between two knots
+_LOW = 0.02  # share of rows below which a slope is hardly seen
+_ROWS_PER_KNOT = 60  # of the rarest class
+_RIDGE_BIAS, _RIDGE_SLOPE, _RIDGE_OFF = 0.1, 1.0, 20.0
+_RIDGE_LEVEL = 1e-3  # of the first biases, which only matter up to a constant, and slope, if scores are equal
+_RIDGE_GROUP = 4.0  # of a group's parameters towards those of all rows
+_MOST_STEPS = 200
+_MOST_CURVED = 1000  # parameters whose curvature is computed
+_PRECISION = 1e-8  # of the loss
+_NEARLY = 1e-5  # after a full Newton step that gains so little, the next one would gain about its square
+_ROUNDING = 1e-13  # relative, that keeps a curvature definite
+_SHARES = tuple(0.5**k for k in range(20))  # of a Newton step, that are tried
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows with an observed cell each."""
+
+    logs: Floats  # (K, n_rows): log max(p, floor)
+    codes: NDArray[np.int64]  # (n_rows,): the cell that was observed
+    weights: Floats  # (n_rows,), with mean one
+    floor: float
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def n_cells(self) -> int:
+        return len(self.logs)
+
+    def rows(self, part: NDArray[np.intp] | slice) -> Sample:
+        weights = self.weights[part]
+        return Sample(
+            np.ascontiguousarray(self.logs[:, part]), self.codes[part], weights / weights.mean(), self.floor
+        )
+
+    def losses(self, scores: Floats) -> Floats:
+        """(n_rows,): log loss of scores (K, n_rows)."""
+        peak = scores.max(axis=0)
+        total = np.log(np.exp(scores - peak).sum(axis=0)) + peak
+        return total - scores[self.codes, np.arange(len(self))]
+
+
+def make_sample(probabilities: Floats, codes: NDArray[np.int64], weights: Floats) -> Sample:
+    """Rows of probabilities (n_rows, K); all codes are cells, and some weight is positive."""
+    floor = find_floor(probabilities)
+    return Sample(take_logs(probabilities, floor), codes, weights / weights.mean(), floor)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Which maps a method chooses from: scores = (basis @ theta) features, for theta within bounds.
+
+    The features of a cell are one, then its own logarithm and its hinges, or the logarithms of all cells.
+    """
+
+    method: Method
+    n_cells: int
+    knots: Floats  # (K, H), in tempered logarithms
+    basis: sparse.csr_array  # (K * Q, n_free)
+    centre: Floats  # (n_free,)
+    ridge: Floats  # (n_free,)
+    lower: Floats  # (n_free,)
+
+    @cached_property
+    def transposed(self) -> sparse.csr_array:
+        """(n_free, K * Q)."""
+        return sparse.csr_array(self.basis.T)
+
+    def features(self, logs: Floats) -> Floats:
+        """(K, Q, n_rows) of tempered logarithms (K, n_rows); (1, Q, n_rows) where all cells have the same."""
+        if self.method == "dirichlet":
+            return np.concatenate([np.ones((1, logs.shape[1])), logs])[None]
+        features = np.empty((len(logs), 2 + self.knots.shape[1], logs.shape[1]))
+        features[:, 0], features[:, 1] = 1.0, logs
+        np.maximum(logs[:, None, :] - self.knots[:, :, None], 0.0, out=features[:, 2:])
+        return features
+
+    def scores(self, theta: Floats, features: Floats) -> Floats:
+        """(K, n_rows)."""
+        numbers = self.numbers(theta)
+        return numbers @ features[0] if len(features) == 1 else (numbers[:, None] @ features)[:, 0]
+
+    def numbers(self, theta: Floats) -> Floats:
+        """(K, Q): how much each feature counts."""
+        return (self.basis @ theta).reshape(self.n_cells, -1)
+
+
+@dataclass(frozen=True)
+class FittedMap:
+    """A map, and the parameters by which it was found."""
+
+    design: Design
+    slope: float  # of the tempered logarithms: one over the temperature
+    theta: Floats
+
+    def scores(self, sample: Sample) -> Floats:
+        """(K, n_rows)."""
+        return self.design.scores(self.theta, self.design.features(self.slope * sample.logs))
+
+    def make_map(self, floor: float) -> CalibrationMap:
+        """In logarithms that are not tempered."""
+        bias, *slopes = self.design.numbers(self.theta).T
+        full = self.design.method == "dirichlet"
+        weights = np.transpose(slopes) if full else np.diag(slopes[0])
+        bends = np.zeros_like(self.design.knots) if full else np.transpose(slopes[1:]).reshape(len(bias), -1)
+        knots = self.design.knots / self.slope
+        return CalibrationMap(
+            self.design.method, floor, bias, weights * self.slope, knots, bends * self.slope
+        )
+
+
+def fit_slope(sample: Sample) -> float:
+    """One over the temperature of least log loss, by Newton's method on its convex loss."""
+    slope = 1.0 / max(float(np.std(sample.logs)), 1e-3)
+    own = sample.logs[sample.codes, np.arange(len(sample))]
+    for _ in range(_MOST_STEPS):
+        scores = slope * sample.logs
+        scores -= scores.max(axis=0)
+        shares = np.exp(scores)
+        shares /= shares.sum(axis=0)
+        mean = (shares * sample.logs).sum(axis=0)
+        gradient = float(sample.weights @ (mean - own))
+        curvature = float(sample.weights @ ((shares * sample.logs**2).sum(axis=0) - mean**2))
+        # Towards no information where the rows show none: a slope stays positive.
+        step = gradient / max(curvature, 1e-12)
+        moved = min(max(slope - step, slope / 4), slope * 4)
+        if abs(moved - slope) <= 1e-10 * slope or moved < 1e-6:
+            return max(moved, 1e-6)
+        slope = moved
+    return slope
+
+
+def fit_level(sample: Sample) -> tuple[float, Floats]:
+    """Fit one slope for all cells together with a bias of each, (K,): where log-odds are far from zero, no
+    temperature alone brings them to the observed frequencies."""
+    K, spread = sample.n_cells, max(float(np.std(sample.logs - sample.logs.mean(axis=1)[:, None])), 1e-3)
+    places = np.arange(2 * K).reshape(K, 2)
+    entries = np.ones(2 * K), (places.T.ravel(), np.append(np.arange(K), np.full(K, K)))
+    basis = sparse.csr_array(entries, shape=(2 * K, K + 1))
+    counts = np.bincount(sample.codes, sample.weights, minlength=K) + 1
+    # Begin with the observed frequencies at the mean of the logarithms.
+    begin = np.append(np.log(counts) - sample.logs.mean(axis=1) / spread, 1.0)
+    ridge, lower = np.full(K + 1, _RIDGE_LEVEL), np.append(np.full(K, -np.inf), 1e-6)
+    design = Design("vector", K, np.zeros((K, 0)), basis, begin, ridge, lower)
+    *bias, slope = fit_map(sample, design, 1 / spread).theta
+    return float(slope / spread), np.array(bias)
+
+
+def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None = None) -> FittedMap:
+    """The map of least penalised log loss."""
+    loss = Loss(sample, design, design.features(slope * sample.logs))
+    start = np.maximum(design.centre if begin is None else begin, design.lower)
+    minimize = _take_newton_steps if len(start) <= _MOST_CURVED else _descend
+    return FittedMap(design, slope, minimize(loss, start))
+
+
+def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
+    """Newton's method, projected on the bounds: what is at its bound and should stay there is left out."""
+    lower, here = loss.design.lower, loss.at(theta)
+    for _ in range(_MOST_STEPS):
+        free = np.flatnonzero((theta > lower) | (here.gradient < 0))
+        step = np.zeros_like(theta)
+        hessian = loss.hessian(here.shares)[np.ix_(free, free)]
+        step[free] = linalg.solve(hessian, here.gradient[free], assume_a="pos")
+        decrement = float(here.gradient @ step)
+        if decrement <= _PRECISION:
+            break
+        for share in _SHARES:
+            moved = np.maximum(theta - share * step, lower)
+            there = loss.at(moved)
+            if there.value <= here.value - 0.1 * float(here.gradient @ (theta - moved)):
+                break
+        else:  # no better point in sight: as precise as rounding allows
+            break
+        theta, here = moved, there
+        if share == 1 and decrement <= _NEARLY:
+            break
+    return theta
+
+
+def _descend(loss: Loss, theta: Floats) -> Floats:
+    """L-BFGS-B, where there are too many parameters for their curvature."""
+    bounds = optimize.Bounds(loss.design.lower)  # type: ignore[arg-type]
+    options = {"maxiter": _MOST_STEPS, "ftol": _PRECISION, "gtol": 1e-6, "maxcor": 20}
+    found = optimize.minimize(
+        lambda x: loss.at(x)[:2], theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
+    return np.maximum(found.x, loss.design.lower)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The penalised log loss of rows, for a mean of them."""
+
+    sample: Sample
+    design: Design
+    features: Floats  # (K or 1, Q, n_rows)
+
+    def at(self, theta: Floats) -> _LossPoint:
+        sample, rows = self.sample, np.arange(len(self.sample))
+        scores = self.design.scores(theta, self.features)
+        scores -= scores.max(axis=0)
+        own = scores[sample.codes, rows]
+        np.exp(scores, out=scores)
+        total = scores.sum(axis=0)
+        value = float(sample.weights @ (np.log(total) - own))
+        scores /= total
+        excess = scores * sample.weights
+        excess[sample.codes, rows] -= sample.weights
+        away = theta - self.design.centre
+        value += 0.5 * float(self.design.ridge @ away**2)
+        slopes = (self.features @ excess[:, :, None])[:, :, 0]
+        gradient = self.design.transposed @ slopes.ravel() + self.design.ridge * away
+        return _LossPoint(value / len(rows), gradient / len(rows), scores)
+
+    def hessian(self, shares: Floats) -> Floats:
+        """(n_free, n_free), where the probabilities are (K, n_rows)."""
+        K, n_rows = shares.shape
+        roots = np.sqrt(self.sample.weights)
+        weighted = self.features * (shares * roots)[:, None]  # (K, Q, n_rows)
+        rows = weighted.reshape(-1, n_rows)
+        total = rows @ -rows.T
+        spread = weighted @ (self.features * roots).swapaxes(1, 2)  # (K, Q, Q)
+        blocks = total.reshape(K, -1, K, spread.shape[1])
+        blocks[np.arange(K), :, np.arange(K)] += spread
+        curved = self.design.transposed @ (self.design.transposed @ total).T
+        curved[np.diag_indices_from(curved)] += self.design.ridge + _ROUNDING * (1 + np.trace(curved))
+        return curved / n_rows
+
+
+class _LossPoint(NamedTuple):
+    value: float
+    gradient: Floats  # (n_free,)
+    shares: Floats  # (K, n_rows): the calibrated probabilities
+
+
+def make_design(method: Method, sample: Sample, slope: float, bias: Floats | float = 0.0) -> Design:
+    """Return the maps of a method, with knots where these rows are and biases near these, (K,)."""
+    K = sample.n_cells
+    knots = place_knots(sample, slope) if method == "isotonic" else np.zeros((K, 0))
+    n_features = 1 + K if method == "dirichlet" else 2 + knots.shape[1]
+    places = np.arange(K * n_features).reshape(K, n_features)
+    if method == "temperature":  # one slope for all cells
+        basis = sparse.csr_array((np.ones(K), (places[:, 1], np.zeros(K, dtype=int))), shape=(2 * K, 1))
+        return Design(method, K, knots, basis, np.ones(1), np.zeros(1), np.full(1, _LEAST_SLOPE))
+    columns = [_Columns([places[:, 0]], bias, _RIDGE_BIAS, -np.inf)]
+    if method == "dirichlet":
+        own = np.diagonal(places[:, 1:])
+        columns.append(_Columns([own], 1.0, _RIDGE_SLOPE, -np.inf))
+        columns.append(_Columns([np.setdiff1d(places[:, 1:], own)], 0.0, _RIDGE_OFF, -np.inf))
+    elif method == "vector":
+        columns.append(_Columns([places[:, 1]], 1.0, _RIDGE_SLOPE, _LEAST_SLOPE))
+    else:
+        columns += _list_segments(places[:, 1:], knots, np.quantile(slope * sample.logs, _LOW, axis=1))
+
+    def spread(name: str) -> Floats:
+        parts = [np.broadcast_to(getattr(part, name), len(part.places[0])) for part in columns]
+        return np.concatenate(parts)
+
+    basis = sparse.csr_array(sparse.hstack([part.matrix(places.size) for part in columns], format="csr"))
+    return Design(method, K, knots, basis, spread("centre"), spread("ridge"), spread("lower"))
+
+
+def _list_segments(places: NDArray[np.int64], knots: Floats, lowest: Floats) -> list[_Columns]:
+    """A slope for each cell between each two knots; a bend is the difference of two."""
+    ends = np.column_stack([np.minimum(lowest, knots[:, 0]), knots, np.zeros(len(knots))])
+    lengths = np.clip(np.diff(ends), _SHORTEST, 1.0)
+    return [
+        _Columns(
+            [*places.T[h : h + 2]],
+            1.0,
+            _RIDGE_SLOPE * lengths[:, h] ** 2,  # what counts is what a slope adds to a score
+            _LEAST_SLOPE,
+        )
+        for h in range(places.shape[1])
+    ]
+
+
+class _Columns(NamedTuple):
+    """Free parameters of one kind."""
+
+    places: Sequence[
+        NDArray[np.int64]
+    ]  # the numbers of a map to which they are added; then, those from which
+    centre: Floats | float
+    ridge: Floats | float
+    lower: float
+
+    def matrix(self, n_numbers: int) -> sparse.csr_array:
+        count = len(self.places[0])
+        total = sparse.csr_array((n_numbers, count))
+        for place, factor in zip(self.places, (1.0, -1.0), strict=False):
+            entries = (np.full(count, factor), (place, np.arange(count)))
+            total = total + sparse.csr_array(entries, shape=(n_numbers, count))
+        return total
+
+
+def shrink_towards(design: Design, theta: Floats) -> Design:
+    """The same maps, of which those near this one are preferred: for the rows of one group."""
+    return replace(design, centre=theta, ridge=_RIDGE_GROUP * np.where(design.ridge > 0, design.ridge, 1.0))
+
+
+def place_knots(sample: Sample, slope: float) -> Floats:
+    """(K, H): quantiles of each cell's tempered logarithms, half of them among the rows of that cell."""
+    counts = np.bincount(sample.codes, minlength=sample.n_cells)
+    n_knots = int(np.clip(counts.min() // _ROWS_PER_KNOT, 1, _MOST_KNOTS))
+    levels = (np.arange(n_knots) + 1) / (n_knots + 1)
+    knots = np.empty((sample.n_cells, n_knots))
+    for k, logs in enumerate(slope * sample.logs):
+        here = sample.codes == k
+        mass = sample.weights * (1 / sample.weights.sum() + here / max(sample.weights[here].sum(), 1e-300))
+        order = np.argsort(logs, kind="stable")
+        heights = np.cumsum(mass[order])
+        places = np.searchsorted(heights, levels * heights[-1])
+        knots[k] = logs[order][np.minimum(places, len(logs) - 1)]
+    return knots

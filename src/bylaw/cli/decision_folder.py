@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bylaw._base.json_reader import Node, read_json, write_json
+from bylaw._base.files import Node, read_json, write_json
 from bylaw.cli.console import warn
 from bylaw.cli.decisions import Decider, write_decisions
 from bylaw.errors import OptionError, PolicyFileError

@@ -17,9 +17,9 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw.engines.database import PULL, Database
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.program.cells import Layout
-from bylaw.program.linear_form import LinearForm
-from bylaw.program.passes import (
+from bylaw.program.blocks import Layout
+from bylaw.program.dual import (
+    ExcessPass,
     LossRange,
     LossRangePass,
     NormPass,
@@ -27,12 +27,13 @@ from bylaw.program.passes import (
     Pass,
     Response,
     ResponsePass,
+    RuleExcesses,
     Support,
     Tally,
     TallyPass,
     sum_features,
 )
-from bylaw.program.rule_excesses import ExcessPass, RuleExcesses
+from bylaw.program.linear_form import LinearForm
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import Evidence
 from bylaw.scoring import (

@@ -13,14 +13,13 @@ from bylaw.engines.database import Database
 from bylaw.errors import EvidenceError
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn
 from bylaw.language.problem import Problem
-from bylaw.program.layout import get_column
 from bylaw.program.linear_form import Attribute, Feature, FeatureMap
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import LEAST_WEIGHT, MARGIN_TOLERANCE, Evidence
 from bylaw.rows.groups import Group, GroupProbabilities, KnownGroup
 from bylaw.rows.margins import Key, Margins
 from bylaw.rows.probabilities import SUM_TOLERANCE
-from bylaw.scoring import Cell, Features, SqlPrinter, Vector, apply, case, constant, join, read
+from bylaw.scoring import Cell, Features, SqlPrinter, Vector, apply, case, constant, get_column, join, read
 
 MOST_CELLS = 1000  # combinations of groups: sums of each leave the database
 _FILL_IN = "fill in what is missing; if these are logits, apply softmax first"

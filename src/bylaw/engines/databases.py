@@ -15,7 +15,7 @@ from bylaw.engines.engine import Progress
 from bylaw.engines.scan import Scan
 from bylaw.errors import OptionError
 from bylaw.language.problem import Problem
-from bylaw.program.cells import CELL_ROWS, Cells
+from bylaw.program.blocks import CELL_ROWS, Cells
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import LinearForm
 from bylaw.rows.columns import Columns

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 from bylaw._base.typing import Value
 from bylaw.errors import EvidenceError
-from bylaw.program.blocks import Block, make_batch_blocks
-from bylaw.program.cells import Layout
+from bylaw.program.blocks import Block, Layout, make_batch_blocks
+from bylaw.program.dual import Pass, sum_blocks
 from bylaw.program.linear_form import LinearForm, admit_values
-from bylaw.program.passes import Pass, sum_blocks
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.groups import KnownGroup

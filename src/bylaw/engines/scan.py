@@ -22,11 +22,9 @@ from bylaw.engines.engine import Engine, Progress, Task
 from bylaw.engines.reading import BatchReader, SumTask, add_all
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.problem import Problem
-from bylaw.program.blocks import make_blocks
-from bylaw.program.cells import Layout
-from bylaw.program.dual import Dual
+from bylaw.program.blocks import Layout, make_blocks
+from bylaw.program.dual import Dual, Pass
 from bylaw.program.linear_form import LinearForm
-from bylaw.program.passes import Pass
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.margins import Margins

@@ -17,7 +17,7 @@ from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw._base.validation import (
     CONFIDENCE,
@@ -58,9 +58,8 @@ from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
 from bylaw.estimators.violations import Violations
 from bylaw.fitting.frontier import Frontier, Progress, frontier
 from bylaw.fitting.solve import as_solver, fit_problem, make_fitter
-from bylaw.language.expressions import LABEL, Rate, format_conditions
+from bylaw.language.expressions import LABEL, Objective, Rate, format_conditions
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Objective
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
 from bylaw.program.linear_form import admit_values

@@ -11,7 +11,7 @@ from typing import Any
 
 from sklearn import get_config
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw.errors import OptionError
 from bylaw.language.problem import Problem
 

@@ -12,12 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.atomic_files import write_atomically
+from bylaw._base.files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.errors import OptionError, install_extra
 from bylaw.policy.policy import Policy
-from bylaw.program.layout import ReferenceForm, default_columns
-from bylaw.scoring import Cell, Features, Vector, compute_probabilities, describe_policy
+from bylaw.scoring import (
+    Cell,
+    Features,
+    ReferenceForm,
+    Vector,
+    compute_probabilities,
+    default_columns,
+    describe_policy,
+)
 
 OPSET = 13  # of the standard operators, of 2020
 OPSET_ML = 2  # of the operators for classical models: LabelEncoder

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from bylaw._base.typing import Value
 from bylaw.errors import OptionError
 from bylaw.policy.policy import Policy
-from bylaw.program.layout import default_columns, get_column, is_complement
 from bylaw.rows.columns import Columns
 from bylaw.scoring import (
     Cell,
@@ -18,7 +17,10 @@ from bylaw.scoring import (
     TextPrinter,
     Vector,
     compute_probabilities,
+    default_columns,
     describe_policy,
+    get_column,
+    is_complement,
     write_comment,
 )
 

@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Value
 from bylaw.calibration.calibration import Calibrate
 from bylaw.engines.scan import Scan, read_rows
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError, OptionError
 from bylaw.fitting.solve import make_fitter, refuse_columns
-from bylaw.language.expressions import Rate
+from bylaw.language.expressions import Objective, Rate
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.program.solution import Status
 from bylaw.reductions import Fitter

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bylaw._base.json_reader import write_json
+from bylaw._base.files import write_json
 from bylaw._base.validation import as_scalar, check_positive, check_whole
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting import stream_serialization
@@ -21,8 +21,7 @@ from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import TableSum, hash_features
 from bylaw.program.blocks import make_block
 from bylaw.program.dual import Dual
-from bylaw.program.free_options import check_options_cost
-from bylaw.program.linear_form import compile_problem
+from bylaw.program.linear_form import check_options_cost, compile_problem
 from bylaw.program.solution import Solution, Status
 from bylaw.reductions import make_guarantee, warn_of_missed_rules
 from bylaw.rows.columns import Columns

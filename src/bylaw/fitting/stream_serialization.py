@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from bylaw._base.json_reader import BadValueError, Node, read_json
+from bylaw._base.files import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
@@ -26,8 +26,8 @@ from bylaw.policy.serialization import (
     read_guarantee,
     read_problem,
 )
+from bylaw.program.dual import RuleExcesses
 from bylaw.program.linear_form import FeatureMap, LinearForm
-from bylaw.program.rule_excesses import RuleExcesses
 from bylaw.solvers.stochastic import OPTIMIZERS
 from bylaw.solvers.stochastic_newton import TILE_ROWS, NewtonState
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.softmax import normalize, separate, sigmoid, softmax
+from bylaw._base.numeric import normalize, separate, sigmoid, softmax
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import BylawError, Remedy, RuleError
 

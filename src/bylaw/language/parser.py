@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from bylaw.errors import RuleError, RuleSyntaxError
-from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Ratio, Rule, as_rate
+from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Ratio, Rule, Worst, as_rate, worst
 from bylaw.language.families import FAMILIES, Family
 from bylaw.language.rates import ABBREVIATIONS
-from bylaw.language.worst import Worst, worst
 
 Statement = Rule | Band | Family
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {

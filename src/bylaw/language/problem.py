@@ -21,10 +21,9 @@ from bylaw.language.action_space import (
     check_options,
     make_action_space,
 )
-from bylaw.language.expressions import LABEL, Atom, Band, Groups, Rate, Ratio, Rule
+from bylaw.language.expressions import LABEL, Atom, Band, Groups, Objective, Rate, Ratio, Rule, Worst
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement, parse
-from bylaw.language.worst import Objective, Worst
 
 
 class ExpandedRule(NamedTuple):

@@ -14,17 +14,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.callers import find_stack_level
-from bylaw._base.json_reader import format_json, write_json
+from bylaw._base.files import format_json, write_json
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import check_key
 from bylaw.calibration.calibration import Calibration
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.language.action_space import ActionSpace, Sampler
-from bylaw.language.expressions import CHANGED, Rate, Ratio
+from bylaw.language.expressions import CHANGED, Objective, Rate, Ratio, Worst
 from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Objective, Worst
 from bylaw.policy import serialization
 from bylaw.policy.formatting import format_policy, make_policy_card
 from bylaw.policy.provenance import Card

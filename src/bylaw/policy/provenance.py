@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from bylaw._base.json_reader import Node
-from bylaw._base.show_versions import find_version
+from bylaw._base.files import Node
+from bylaw._base.runtime import find_version
 from bylaw.policy.recognition import Fingerprint
 
 _LIBRARIES = ("bylaw", "numpy", "scipy")

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, pdtrc
 
-from bylaw._base.hashing import Hashes, hash_rows
-from bylaw._base.json_reader import Node
+from bylaw._base.files import Node
+from bylaw._base.numeric import Hashes, hash_rows
 from bylaw._base.typing import Floats
 from bylaw.program.blocks import BLOCK_ROWS
 from bylaw.program.linear_form import FeatureMap

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
+from bylaw._base.numeric import HEX_DIGITS, PER_DIGEST
 from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError
 from bylaw.rows.arrays import as_vector

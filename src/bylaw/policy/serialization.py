@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bylaw._base.json_reader import BadValueError, Node, read_json
+from bylaw._base.files import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
 from bylaw.calibration.calibration import Calibration
 from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_space
-from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source
+from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source, Worst
 from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Worst
 from bylaw.policy.provenance import Card
 from bylaw.policy.recognition import Fingerprint, Fingerprints
 from bylaw.program.linear_form import Attribute, Feature, FeatureMap

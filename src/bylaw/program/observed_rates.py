@@ -1,9 +1,16 @@
-"""Observed rates of the rules on the rows of a dual: also sums over rows, and linear in the policy."""
+"""Observed rates of the rules on the rows of a dual, and their standard errors.
+
+Observed rates are sums over rows and linear in the policy, as predicted ones are. To first order, a row
+moves a rate by its influence: its contribution less the rate times P(event | x) / P(event), since a
+conditional rate is a ratio of two means. The variance of the rate is that of the influences over the number
+of rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,14 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.matrices import Matrix, compact
+from bylaw._base.numeric import Matrix, add_entries, compact, find_columns, find_mirrors
 from bylaw._base.typing import Floats
 from bylaw.language.expressions import LABEL, Conditions, Rule
 from bylaw.language.problem import Problem
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, find_wanted
-from bylaw.program.linear_form import LinearForm, compile_problem, scale_rows
-from bylaw.program.passes import Tally
+from bylaw.program.dual import Dual, Tally, find_wanted
+from bylaw.program.linear_form import (
+    Feature,
+    LinearForm,
+    RateParts,
+    compile_parts,
+    compile_problem,
+    scale_rows,
+)
+from bylaw.rows.evidence import RowData
 from bylaw.rows.outcomes import ObservedRows
 
 
@@ -94,3 +108,145 @@ def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dua
         return found
     layout = None if twins[0].cells is None else twins[0].cells.layout
     return found.with_source(dual.source.observe(rates.form, layout))
+
+
+_MOST_ROWS = 2**17  # that show how much rates vary
+_MOST_VALUES = 2**24  # rows times rules, likewise
+_TILE = 2**17  # of these, at a time
+
+
+class StandardErrors(NamedTuple):
+    """Of the rules' rates, (M,) each, in the dual's units."""
+
+    predicted: Floats
+    observed: Floats
+    error: Floats  # of observed less predicted
+
+
+@dataclass(frozen=True)
+class _View:
+    """The rates on one set of features: as predicted, or as observed."""
+
+    couplings: Matrix  # (M, F * A), in the dual's units
+    parts: RateParts
+    scales: Floats  # (M,): the dual's units
+    conditions: list[int]  # E features that are P(condition | x)
+    chances: list[Floats] | None = None  # the same for each block, (E, n_rows), where they are no features
+
+    def find_chances(self, block: int, features: Floats) -> Floats:
+        """(E, n_rows), of a block with these features (F, n_rows)."""
+        return features[self.conditions] if self.chances is None else self.chances[block]
+
+    def restrict(self, rules: NDArray[np.int64], moments: Floats, mass: float) -> _Influence:
+        """Of some rules, for a policy with these moments (F, A)."""
+        rates = self.parts.operator @ (moments.ravel() / mass) / self.scales[self.parts.rules]
+        parts = rates / self.parts.frequencies[self.parts.events]
+        shape = (len(self.scales), len(self.parts.conditions))
+        slopes = add_entries(parts, self.parts.rules, self.parts.events, shape)
+        couplings = self.couplings[rules]
+        places = find_columns(couplings)
+        touched, actions = np.divmod(places, moments.shape[1])
+        return _Influence(touched, actions, couplings[:, places], slopes[rules])
+
+
+@dataclass(frozen=True)
+class _Influence:
+    """What a row moves some rates by, of one policy."""
+
+    features: NDArray[np.integer]  # (Q,): the places (feature, action) that the rules touch
+    actions: NDArray[np.integer]
+    couplings: Matrix  # (M, Q)
+    slopes: Matrix  # (M, E): parts of the rates over the frequencies of their conditions
+
+    def __call__(self, features: Floats, probabilities: Floats, chances: Floats) -> Floats:
+        """(M, n_rows), of mean zero."""
+        products = features[self.features] * probabilities[self.actions]
+        return self.couplings @ products - self.slopes @ chances
+
+
+@dataclass(frozen=True)
+class RateUncertainty:
+    """How much the rules' rates vary from sample to sample, measured on some blocks of the rows."""
+
+    sample: Dual  # a part of the rows
+    n_rows: int  # of all
+    views: tuple[_View, _View]  # as predicted, as observed
+
+    @classmethod
+    def of(cls, dual: Dual, rates: ObservedRates, evidence: RowData, rows: RowData) -> RateUncertainty:
+        """For a dual whose blocks have the features of the evidence and, as observed, of the same `rows`."""
+        most = max(min(_MOST_VALUES // dual.n_rules, _MOST_ROWS) // dual.blocks[0].n_rows, 1)
+        sample = dual.with_rows(dual.blocks[:most])
+        predicted = _compile(dual, dual.form, dual.form.operator, evidence, most)
+        observed = _compile(dual, rates.form, rates.operator, rows, most)
+        return cls(sample, dual.n_rows, (predicted, observed))
+
+    def tally(self, multipliers: Floats, beta: float) -> Tally:
+        """The sums over the sample."""
+        return self.sample.with_beta(beta).tally(multipliers)
+
+    def standard_errors(self, multipliers: Floats, beta: float, total: Tally | None = None) -> StandardErrors:
+        """Of the rates of a policy, whose tally may be known."""
+        rules, places = np.unique(self.mirrors, return_inverse=True)  # a rule and its opposite vary alike
+        squares = np.zeros((3, len(rules)))
+        for weights, predicted, observed in self._influences(multipliers, beta, rules, total):
+            predicted *= weights
+            observed *= weights
+            pairs = (predicted, predicted), (observed, observed), (predicted, observed)
+            squares += [np.einsum("ij,ij->i", one, other) for one, other in pairs]
+        squares[2] = np.maximum(squares[0] + squares[1] - 2 * squares[2], 0.0)  # of the difference
+        return StandardErrors(*(np.sqrt(squares) * self._shrinkage)[:, places])
+
+    @cached_property
+    def mirrors(self) -> NDArray[np.int64]:
+        """(M,): for each rule the first that is the same or its opposite."""
+        both = [sparse.csr_array(view.couplings) for view in self.views]
+        return find_mirrors(sparse.csr_array(sparse.hstack(both, format="csr")))
+
+    def covariance(self, multipliers: Floats, beta: float, rules: NDArray[np.int64]) -> Floats:
+        """Return the covariance of the observed rates of some rules."""
+        total = np.zeros((len(rules), len(rules)))
+        for weights, _, observed in self._influences(multipliers, beta, rules):
+            total += (observed * weights**2) @ observed.T
+        return total * self._shrinkage**2
+
+    @property
+    def _shrinkage(self) -> float:
+        """From a sum of squares on the sample to a standard error on all rows."""
+        return math.sqrt(self.sample.n_rows / self.n_rows) / self.sample.mass
+
+    def _influences(
+        self, multipliers: Floats, beta: float, rules: NDArray[np.int64], total: Tally | None = None
+    ) -> Iterator[tuple[Floats, Floats, Floats]]:
+        """For some rows at a time weights, (n_rows,), and influences on predicted and observed rates."""
+        total = self.tally(multipliers, beta) if total is None else total
+        assert total.observed is not None
+        predicted = self.views[0].restrict(rules, total.moments, total.mass)
+        observed = self.views[1].restrict(rules, total.observed, total.mass)
+        matrix = beta * self.sample.form.score_matrix(multipliers)
+        for i, block in enumerate(self.sample.blocks):
+            before, after = block.features, block.observed
+            assert after is not None
+            probabilities = block.scores(matrix)
+            self.sample.form.action_space.to_probabilities(probabilities)
+            chances = self.views[0].find_chances(i, before), self.views[1].find_chances(i, after)
+            width = max(_TILE // len(rules), 1)
+            for part in (slice(first, first + width) for first in range(0, block.n_rows, width)):
+                decided = probabilities[:, part]
+                yield (
+                    block.row_weights[part],
+                    predicted(before[:, part], decided, chances[0][:, part]),
+                    observed(after[:, part], decided, chances[1][:, part]),
+                )
+
+
+def _compile(dual: Dual, form: LinearForm, couplings: Matrix, rows: RowData, most: int) -> _View:
+    """With the chances of the rules' conditions on the blocks of the sample, where these are no features."""
+    parts = compile_parts(form)
+    conditions = tuple(Feature(None, condition) for condition in parts.conditions)
+    places = {feature: k for k, feature in enumerate(form.feature_map.features)}
+    if places.keys() >= set(conditions):
+        return _View(couplings, parts, dual.form.scales, [places[feature] for feature in conditions])
+    chances = replace(form, feature_map=replace(form.feature_map, features=conditions))
+    blocks = make_blocks(chances, rows, most=most, like=dual.blocks)
+    return _View(couplings, parts, dual.form.scales, [], [block.features for block in blocks])

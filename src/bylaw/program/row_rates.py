@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.errors import GuaranteeWarning
@@ -25,10 +25,10 @@ from bylaw.language.expressions import (
     Ratio,
     Rule,
     Source,
+    Worst,
     format_conditions,
 )
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Worst
 from bylaw.program.blocks import make_block
 from bylaw.program.linear_form import (
     FeatureMap,

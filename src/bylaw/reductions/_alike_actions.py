@@ -11,11 +11,10 @@ import warnings
 
 import numpy as np
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import GuaranteeWarning
-from bylaw.language.expressions import Rate
-from bylaw.language.worst import Worst
+from bylaw.language.expressions import Rate, Worst
 from bylaw.policy.policy import Policy
 from bylaw.program.linear_form import compile_problem
 from bylaw.rows.evidence import Evidence

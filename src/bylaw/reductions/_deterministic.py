@@ -20,15 +20,14 @@ from functools import cached_property
 
 import numpy as np
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw.errors import GuaranteeWarning
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.program.blocks import make_block
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, Tally
 from bylaw.program.linear_form import Feature
-from bylaw.program.passes import Tally
 from bylaw.program.solution import HardDecisions, Solution, Status
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import add_hard, make_guarantee, make_policy

@@ -6,9 +6,8 @@ from bylaw._base.typing import Floats
 from bylaw.engines.databases import SurveyedTable
 from bylaw.engines.scan import SurveyedRows
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, UnseenRows
 from bylaw.program.linear_form import LinearForm
-from bylaw.program.passes import UnseenRows
 from bylaw.program.solution import Solution, Status
 from bylaw.reductions._policies import sum_hashes
 from bylaw.rows.evidence import Evidence

@@ -18,14 +18,11 @@ from bylaw.calibration.calibration import Calibrate, Calibration
 from bylaw.engines.databases import SurveyedTable
 from bylaw.engines.scan import SurveyedRows
 from bylaw.errors import InfeasibleRulesError, OptionError, Remedy, UncertifiedError
-from bylaw.language.expressions import LABEL
+from bylaw.language.expressions import LABEL, Objective
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
-from bylaw.program.dual import Dual
-from bylaw.program.free_options import check_options_cost
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.rule_excesses import measure_excesses
+from bylaw.program.dual import Dual, measure_excesses
+from bylaw.program.linear_form import check_options_cost, compile_problem
 from bylaw.program.solution import Solution, Status
 from bylaw.reductions._alike_actions import warn_of_alike_actions
 from bylaw.reductions._certify import certify

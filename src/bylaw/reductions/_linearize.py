@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import ConvergenceWarning
 from bylaw.language.expressions import Rate, Ratio, Rule

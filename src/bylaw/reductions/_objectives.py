@@ -20,13 +20,11 @@ from scipy.optimize import minimize
 
 from bylaw._base.typing import Floats
 from bylaw.errors import RuleError
-from bylaw.language.expressions import Atom, Rate, Ratio
+from bylaw.language.expressions import Atom, Rate, Ratio, Worst
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Worst
 from bylaw.program.blocks import make_blocks
 from bylaw.program.dual import Dual
-from bylaw.program.free_options import check_options_of_ratio
-from bylaw.program.linear_form import LinearForm, compile_problem, measure_moments
+from bylaw.program.linear_form import LinearForm, check_options_of_ratio, compile_problem, measure_moments
 from bylaw.program.row_rates import measure_rate
 from bylaw.program.solution import Solution, Status
 from bylaw.rows.evidence import Evidence

@@ -23,9 +23,15 @@ from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import LinearForm
-from bylaw.program.observed_rates import ObservedRates, RateExcess, attach_observed, compile_observed
+from bylaw.program.observed_rates import (
+    ObservedRates,
+    RateExcess,
+    RateUncertainty,
+    StandardErrors,
+    attach_observed,
+    compile_observed,
+)
 from bylaw.program.solution import HardDecisions, Solution, Status
-from bylaw.program.uncertainty import RateUncertainty, StandardErrors
 from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows

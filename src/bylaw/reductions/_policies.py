@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.callers import find_stack_level
-from bylaw._base.hashing import Hashes
+from bylaw._base.numeric import Hashes
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning
@@ -21,10 +21,8 @@ from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy, compute_probabilities
 from bylaw.policy.recognition import Fingerprint, TableSum, hash_features
 from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, RuleExcesses, UnseenRows
 from bylaw.program.linear_form import LinearForm, measure_wholes
-from bylaw.program.passes import UnseenRows
-from bylaw.program.rule_excesses import RuleExcesses
 from bylaw.program.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
 from bylaw.reductions._observe import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
 from bylaw.reductions._shadow_prices import compute_prices, confirm_prices

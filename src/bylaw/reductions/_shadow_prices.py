@@ -22,7 +22,7 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
-from bylaw._base.matrices import as_dense
+from bylaw._base.numeric import as_dense
 from bylaw._base.typing import Floats, Value
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.program.linear_form import Feature, FeatureMap, LinearForm

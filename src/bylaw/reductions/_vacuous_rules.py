@@ -10,7 +10,7 @@ import math
 import warnings
 from dataclasses import replace
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw.engines.databases import SurveyedTable
 from bylaw.errors import BylawError, GuaranteeWarning
 from bylaw.language.expressions import Rule, format_conditions

@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from bylaw._base.matrices import as_dense
+from bylaw._base.numeric import as_dense
 from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError
-from bylaw.language.expressions import Conditions, format_conditions
+from bylaw.language.expressions import Conditions, Worst, format_conditions
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Worst
 from bylaw.policy.policy import Policy
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, Simplex
 from bylaw.program.linear_form import LinearForm, compile_problem
 from bylaw.program.row_rates import compute_group_rates
-from bylaw.program.simplex import Simplex
 from bylaw.program.solution import GroupRate, Solution, Status
 from bylaw.reductions._policies import predict_actions
 from bylaw.rows.evidence import Evidence

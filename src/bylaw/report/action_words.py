@@ -14,9 +14,8 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, RejectSpace, SetSpace
-from bylaw.language.expressions import LABEL, Atom, Rate
+from bylaw.language.expressions import LABEL, Atom, Objective, Rate
 from bylaw.language.rates import accepted, error, miscoverage, rejected, size
-from bylaw.language.worst import Objective
 from bylaw.program.row_rates import measure_rate
 from bylaw.testing import is_observed
 from bylaw.view.numbers import format_amount, format_percent, round_number, shorten

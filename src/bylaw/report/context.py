@@ -6,10 +6,9 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from bylaw.language.expressions import LABEL, Rate, Ratio, Rule
+from bylaw.language.expressions import LABEL, Objective, Rate, Ratio, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule
-from bylaw.language.worst import Objective
 from bylaw.policy.policy import Policy
 from bylaw.program.row_rates import compute_sizes
 from bylaw.report.action_words import ActionWords

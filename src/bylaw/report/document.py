@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from bylaw._base.atomic_files import write_text
+from bylaw._base.files import write_text
 from bylaw._base.validation import MIN_CELL, check_fraction, check_margin, check_min_cell
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier

@@ -14,10 +14,9 @@ from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL
 from bylaw.errors import BylawError
-from bylaw.language.expressions import LABEL, Atom, Conditions, Rate
+from bylaw.language.expressions import LABEL, Atom, Conditions, Objective, Rate, Worst
 from bylaw.language.families import Family
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.program.row_rates import decide_as_model, measure_rate

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bylaw.language.expressions import format_conditions
-from bylaw.language.worst import Worst
+from bylaw.language.expressions import Worst, format_conditions
 from bylaw.program.row_rates import compute_group_rates
 from bylaw.report.context import BoundedRate, ReportContext
 from bylaw.testing import VERDICT_TONES, Verdict, is_out_of_reach

@@ -28,7 +28,7 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
-from bylaw._base.atomic_files import write_atomically
+from bylaw._base.files import write_atomically
 from bylaw._base.typing import Value
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import shorten

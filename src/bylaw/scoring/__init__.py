@@ -1,6 +1,22 @@
 """Scores and decisions as an expression over the columns of a row, and its SQL."""
 
-from bylaw.scoring._dialects import DIALECTS, Dialect, DialectName, get_dialect
+from bylaw.scoring._columns import (
+    NORMALIZED,
+    Layout,
+    ReferenceForm,
+    default_columns,
+    get_column,
+    is_complement,
+)
+from bylaw.scoring._printers import (
+    DIALECTS,
+    Dialect,
+    DialectName,
+    SqlPrinter,
+    TextPrinter,
+    get_dialect,
+    write_comment,
+)
 from bylaw.scoring._program import (
     UNDERFLOW,
     Cell,
@@ -9,18 +25,19 @@ from bylaw.scoring._program import (
     describe_policy,
     normalize,
 )
-from bylaw.scoring._sql import SqlPrinter
 from bylaw.scoring._statement import name_results, to_sql
-from bylaw.scoring._text import TextPrinter, write_comment
 from bylaw.scoring._vectors import Vector, apply, case, columns_of, constant, join, linear, read
 
 __all__ = [
     "DIALECTS",
+    "NORMALIZED",
     "UNDERFLOW",
     "Cell",
     "Dialect",
     "DialectName",
     "Features",
+    "Layout",
+    "ReferenceForm",
     "SqlPrinter",
     "TextPrinter",
     "Vector",
@@ -29,8 +46,11 @@ __all__ = [
     "columns_of",
     "compute_probabilities",
     "constant",
+    "default_columns",
     "describe_policy",
+    "get_column",
     "get_dialect",
+    "is_complement",
     "join",
     "linear",
     "name_results",

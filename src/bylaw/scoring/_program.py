@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from bylaw._base.softmax import NEGLIGIBLE
+from bylaw._base.numeric import NEGLIGIBLE
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import Calibration
 from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
@@ -23,11 +23,11 @@ from bylaw.errors import OptionError
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Conditions, CostColumn, Source, format_conditions
 from bylaw.language.problem import Problem
-from bylaw.program.layout import Layout
 from bylaw.program.linear_form import Feature, FeatureMap
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import REJECTED
 from bylaw.rows.probabilities import ROUNDING, SUM_TOLERANCE
+from bylaw.scoring._columns import Layout
 from bylaw.scoring._vectors import (
     Vector,
     absolute,

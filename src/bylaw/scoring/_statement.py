@@ -8,14 +8,12 @@ from importlib.metadata import version
 
 import numpy as np
 
-from bylaw._base.hashing import HEX_DIGITS, PER_DIGEST
+from bylaw._base.numeric import HEX_DIGITS, PER_DIGEST
 from bylaw._base.validation import check_key
 from bylaw.errors import OptionError
 from bylaw.rows.columns import Columns
-from bylaw.scoring._dialects import Dialect, DialectName, get_dialect
+from bylaw.scoring._printers import Dialect, DialectName, SqlPrinter, get_dialect, write_comment
 from bylaw.scoring._program import DecisionRule, Features, compute_probabilities, describe_policy
-from bylaw.scoring._sql import SqlPrinter
-from bylaw.scoring._text import write_comment
 from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
 
 _PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)

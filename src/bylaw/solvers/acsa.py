@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.json_reader import Node
+from bylaw._base.files import Node
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import OptionError

@@ -11,8 +11,7 @@ import numpy as np
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import OptionError
-from bylaw.program.dual import Dual
-from bylaw.program.simplex import Simplex
+from bylaw.program.dual import Dual, Simplex
 from bylaw.program.solution import Solution, Step
 
 Callback = Callable[[Step], Any]

@@ -18,8 +18,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bylaw._base.typing import Floats
-from bylaw.program.dual import Dual
-from bylaw.program.passes import sum_features
+from bylaw.program.dual import Dual, sum_features
 
 ROUNDING = 1e-9  # violations up to this, in the unit of the form, may be rounding errors
 GAP = 1e-7  # between the bounds of an answer, relative

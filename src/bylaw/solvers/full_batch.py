@@ -20,9 +20,7 @@ from scipy.optimize import Bounds, minimize, nnls
 from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError
 from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual, Hessian
-from bylaw.program.passes import Tally, UnseenRows
-from bylaw.program.simplex import Simplex
+from bylaw.program.dual import Dual, Hessian, Simplex, Tally, UnseenRows
 from bylaw.program.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.separable import solve_separable

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.softmax import NEGLIGIBLE
+from bylaw._base.numeric import NEGLIGIBLE
 from bylaw._base.typing import Floats
 from bylaw.program.blocks import Block
 from bylaw.program.dual import Dual

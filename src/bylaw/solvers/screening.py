@@ -17,11 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats
-from bylaw.program.blocks import BLOCK_ROWS, Block, join_blocks
-from bylaw.program.cells import Layout
-from bylaw.program.dual import Dual
+from bylaw.program.blocks import BLOCK_ROWS, Block, Layout, join_blocks
+from bylaw.program.dual import Dual, Pass, RowSource, Tally, TallyPass, UnseenRows, sum_blocks
 from bylaw.program.linear_form import LinearForm
-from bylaw.program.passes import Pass, RowSource, Tally, TallyPass, UnseenRows, sum_blocks
 
 _REGULAR = 1e-6  # relative, added to diagonals: features may depend on each other
 _NEAR_VALUES = 2**26  # of columns of near rows, that are kept in memory: half a gigabyte

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from bylaw._base.json_reader import Node
+from bylaw._base.files import Node
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import OptionError

@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, Tally
 from bylaw.program.observed_rates import ObservedRates, RateExcess, Target
-from bylaw.program.passes import Tally
 from bylaw.program.solution import Status, Step
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch

@@ -15,11 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from bylaw._base.json_reader import Node
+from bylaw._base.files import Node
 from bylaw._base.typing import Floats
 from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual, Hessian
-from bylaw.program.passes import TallyPass
+from bylaw.program.dual import Dual, Hessian, TallyPass
 from bylaw.solvers.full_batch import FullBatch, minimize_quadratic
 from bylaw.solvers.oracle import Oracle, SampledRows
 

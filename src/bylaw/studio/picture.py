@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Floats
 from bylaw.errors import BylawError
 from bylaw.language.action_space import Kind
-from bylaw.language.expressions import LABEL, Band, Rule
+from bylaw.language.expressions import LABEL, Band, Objective, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Objective
 from bylaw.program.row_rates import compute_row_rates, list_denominators, measure_rate, standard_error
 from bylaw.program.solution import FittedRate, Status
 from bylaw.report.rows import Cell, Partition, ReportRows

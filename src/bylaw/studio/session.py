@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.interruption import interrupting
-from bylaw._base.json_reader import format_json
+from bylaw._base.files import format_json
+from bylaw._base.runtime import interrupting
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_min_cell
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError

@@ -14,10 +14,9 @@ from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
 from bylaw.engines.scan import Scan, read_rows
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Rule, format_conditions
+from bylaw.language.expressions import LABEL, Objective, Rule, Worst, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.language.worst import Objective, Worst
 from bylaw.policy.policy import Policy, compute_probabilities
 from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups

@@ -10,8 +10,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import CHANGED, LABEL
-from bylaw.language.worst import Objective, Worst
+from bylaw.language.expressions import CHANGED, LABEL, Objective, Worst
 from bylaw.policy.policy import Policy
 from bylaw.program.row_rates import decide_as_model, decide_without_rules, has_rows
 from bylaw.rows.evidence import Evidence, RowData

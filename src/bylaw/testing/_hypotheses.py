@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.hashing import hash_rows, order_by_content
+from bylaw._base.numeric import hash_rows, order_by_content
 from bylaw._base.typing import Floats, Mask
 from bylaw._base.validation import check_positive
 from bylaw.errors import EvidenceError, OptionError, Remedy

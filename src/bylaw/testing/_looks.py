@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw.errors import GuaranteeWarning, Remedy
 from bylaw.policy.policy import Policy
 from bylaw.policy.provenance import Look

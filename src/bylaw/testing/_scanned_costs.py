@@ -13,8 +13,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.engines.scan import SurveyedRows
-from bylaw.language.expressions import Rate
-from bylaw.language.worst import Worst
+from bylaw.language.expressions import Rate, Worst
 from bylaw.policy.policy import Policy
 from bylaw.program.row_rates import combine_means, compute_row_rates, decide_as_model, list_group_rates
 from bylaw.rows.evidence import RowData

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.atomic_files import write_atomically, write_text
-from bylaw._base.json_reader import BadValueError, Node, read_json
+from bylaw._base.files import BadValueError, Node, read_json, write_atomically, write_text
 from bylaw._base.typing import Floats
 from bylaw.errors import OptionError, PolicyFileError
 from bylaw.language.parser import renew_text

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.callers import find_stack_level
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats, Mask, Value
 from bylaw.errors import EvidenceError, GuaranteeWarning
 from bylaw.language.action_space import ActionSpace

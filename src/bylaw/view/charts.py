@@ -24,7 +24,7 @@ _NARROW_LABEL = 7  # characters at the side of a plot that fit into a narrow col
 _LOOKS: Mapping[str, Mapping[str, object]] = {
     "grid": {"stroke": FAINT},
     "rail": {"stroke": FAINT},
-    "allowed": {"fill": ACCENT, "fill_opacity": 0.15},
+    "allowed": {"fill": "rgba(59,130,246,.15)"},
     "target": {"stroke": "currentColor", "stroke_width": 1.5},
     "interval": {"stroke": ACCENT, "stroke_width": 2.5},
     "after": {"fill": ACCENT},
@@ -32,7 +32,7 @@ _LOOKS: Mapping[str, Mapping[str, object]] = {
     "curve-line": {"stroke": ACCENT, "stroke_width": 2},
     "point": {"fill": ACCENT},
     "conflict": {"fill": "none", "stroke": TONE_COLORS["bad"], "stroke_width": 2},
-    "tick": {"fill": "currentColor", "font_size": 12, "opacity": 0.85},
+    "tick": {"fill": "currentColor", "font_size": 12},
 }
 
 

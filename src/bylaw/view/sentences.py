@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING
 
 from bylaw.errors import RuleError
 from bylaw.language.action_space import ACTION_SPACES, Kind
-from bylaw.language.expressions import DEFINITIONS, LABEL, Atom, Band, Conditions, Rate, Ratio, Rule
+from bylaw.language.expressions import (
+    DEFINITIONS,
+    LABEL,
+    Atom,
+    Band,
+    Conditions,
+    Objective,
+    Rate,
+    Ratio,
+    Rule,
+    Worst,
+)
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
-from bylaw.language.worst import Objective, Worst
 from bylaw.view.numbers import (
     Unit,
     capitalize,

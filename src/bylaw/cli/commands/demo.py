@@ -55,7 +55,7 @@ def write_inputs(folder: Path) -> None:
     """Write the rules, unless they are there, and two tables."""
     import pyarrow
 
-    from bylaw._base.atomic_files import write_text
+    from bylaw._base.files import write_text
     from bylaw.datasets import mortgages
     from bylaw.rows.table_files import write_table
 

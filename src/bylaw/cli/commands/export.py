@@ -102,8 +102,8 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
     """
     from bylaw.export import to_onnx
     from bylaw.policy.policy import Policy
-    from bylaw.program.layout import NORMALIZED, ReferenceForm
     from bylaw.rows.columns import Columns
+    from bylaw.scoring import NORMALIZED, ReferenceForm
 
     check_outputs(output, [policy])
     chosen = Policy.load(policy)
@@ -120,7 +120,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
 
 def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
     """Write a text, or whatever a function writes, to a file or to standard output."""
-    from bylaw._base.atomic_files import write_text
+    from bylaw._base.files import write_text
 
     with open_output(output, ".onnx") as target:
         write_text(target, content) if isinstance(content, str) else content(target)

@@ -67,7 +67,7 @@ def run_frontier(
     """
     import pyarrow
 
-    from bylaw._base.atomic_files import write_atomically
+    from bylaw._base.files import write_atomically
     from bylaw.cli.inputs import read_rows
     from bylaw.cli.rules_file import read_rules
     from bylaw.cli.table_columns import find_fitting_columns

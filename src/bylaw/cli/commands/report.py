@@ -59,7 +59,7 @@ def run_report(
 
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
-    from bylaw._base.json_reader import hash_file
+    from bylaw._base.files import hash_file
     from bylaw.cli.inputs import list_group_values, load_previous, parse_limits, read_held_out, read_rows
     from bylaw.cli.table_columns import find_policy_columns
     from bylaw.policy.policy import Policy

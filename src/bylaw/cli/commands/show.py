@@ -22,7 +22,7 @@ def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> Non
 
       bylaw show policy.json
     """
-    from bylaw._base.json_reader import hash_file
+    from bylaw._base.files import hash_file
     from bylaw.policy.policy import Policy
 
     chosen, digest = Policy.load(policy), hash_file(policy)

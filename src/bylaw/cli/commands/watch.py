@@ -107,7 +107,7 @@ def run_watch(
 
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
-    from bylaw._base.atomic_files import lock_folder
+    from bylaw._base.files import lock_folder
     from bylaw.cli.inputs import load_previous
     from bylaw.cli.rules_file import read_other_rules
     from bylaw.language.expressions import CHANGED

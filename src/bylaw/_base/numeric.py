@@ -1,13 +1,59 @@
-"""Softmax and sigmoid of scores, in place, with their potentials (log-sum-exp and softplus)."""
+"""Numerical helpers: small or sparse matrices, softmax and sigmoid, and hashes of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from bylaw._base.typing import Floats
+
+Matrix: TypeAlias = Floats | sparse.csr_array
+_SMALL = 2**12  # entries, of which a dense product is faster than the overhead of a sparse one
+
+
+def compact(matrix: Matrix) -> Matrix:
+    """The same matrix for products: a sparse one takes tens of microseconds, however small it is."""
+    return as_dense(matrix) if math.prod(matrix.shape or ()) <= _SMALL else matrix
+
+
+def as_dense(matrix: Matrix) -> Floats:
+    return matrix.toarray() if isinstance(matrix, sparse.sparray) else matrix
+
+
+def add_entries(
+    values: Floats, rows: NDArray[np.integer], columns: NDArray[np.integer], shape: tuple[int, int]
+) -> Matrix:
+    """The matrix with these values, (n,), at these places; where several share one, with their sum."""
+    if math.prod(shape) > _SMALL:
+        return sparse.csr_array((values, (rows, columns)), shape=shape)
+    matrix = np.zeros(shape)
+    np.add.at(matrix, (rows, columns), values)
+    return matrix
+
+
+def find_columns(matrix: Matrix) -> NDArray[np.integer]:
+    """The columns with any entry, in order."""
+    if isinstance(matrix, np.ndarray):
+        return np.flatnonzero(matrix.any(axis=0))
+    return np.unique(matrix.indices)
+
+
+def find_mirrors(matrix: sparse.csr_array) -> NDArray[np.int64]:
+    """(n_rows,): for each row the first that equals it or its negative."""
+    first: dict[tuple[bytes, bytes], int] = {}
+    mirrors = np.arange(len(matrix.indptr) - 1)
+    for j in range(len(mirrors)):
+        part = slice(matrix.indptr[j], matrix.indptr[j + 1])
+        places, values = matrix.indices[part].tobytes(), np.asarray(matrix.data[part], dtype=np.float64)
+        same = first.setdefault((places, values.tobytes()), j)
+        mirrors[j] = min(same, first.get((places, (-values).tobytes()), j))
+    return mirrors
+
 
 # exp(-40) is below the rounding error of a probability: such actions get probability zero.
 NEGLIGIBLE = -40.0
@@ -102,3 +148,42 @@ def _exp_or_zero(scores: Floats) -> None:
     terms = np.exp(flat[places])
     scores[...] = near
     flat[places] = terms
+
+
+Hashes = NDArray[np.uint64]
+
+HEX_DIGITS = 13  # of a SHA-256 for each uniform number: exact as a float, and easy to say in SQL
+PER_DIGEST = 4  # such numbers in its 256 bits
+_START = np.uint64(0x9E3779B97F4A7C15)
+_ODD = np.uint64(0xD6E8FEB86659FD93)
+_HALF = np.uint64(32)
+
+
+def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
+    """One hash per row, (n_rows,), of an array (n_columns, n_rows) or a list of columns (n_rows,); equal rows
+    have equal ones."""
+    n_rows = columns.shape[1] if isinstance(columns, np.ndarray) else len(columns[0])
+    mixed = np.full(n_rows, _START)
+    for column in columns:
+        mixed ^= (column + 0.0).view(np.uint64)  # -0.0 is 0.0
+        _mix(mixed)
+    return mixed
+
+
+def order_by_content(first: Sequence[Floats], others: Sequence[Floats]) -> NDArray[np.intp]:
+    """A random order of the rows, (n_rows,), that depends on what is in them and not on how they come.
+
+    Rows are sorted by a hash of their columns, and then shuffled with a seed that is made of the hashes:
+    those that are alike would otherwise stand together. `others` count only among rows that are alike in the
+    `first` columns.
+    """
+    hashes = hash_rows(first)
+    ranked = np.lexsort((hash_rows(others), hashes))
+    seed = int(hashes.sum(dtype=np.uint64))
+    return ranked[np.random.default_rng(seed).permutation(len(ranked))]
+
+
+def _mix(hashes: Hashes) -> None:
+    for _ in range(2):
+        hashes *= _ODD
+        hashes ^= hashes >> _HALF

@@ -1,0 +1,461 @@
+"""Printers of vectors as text, in a language with infix operators and in the SQL of five databases."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from bylaw._base.typing import Value
+from bylaw._base.validation import check_choice, check_text
+from bylaw._base.visible_text import make_visible
+from bylaw.errors import OptionError
+from bylaw.rows.evidence import REJECTED
+from bylaw.scoring._columns import get_column, is_complement
+from bylaw.scoring._program import Cell, Features
+from bylaw.scoring._vectors import Vector, sort_steps
+
+_PER_SUM = 100  # terms; databases and Python limit how deep an expression may be nested
+_PER_LINE = 4
+# How tightly operators bind; whatever is not listed needs no brackets.
+_LEVELS = {
+    "case": 0,
+    "all": 1,
+    "and": 1,
+    "in": 2,
+    "between": 2,
+    "<": 2,
+    "<=": 2,
+    "=": 2,
+    "+": 3,
+    "-": 3,
+    "*": 4,
+    "/": 4,
+}
+_ATOM = 5
+
+
+class TextPrinter(ABC):
+    """Writes entries of vectors as expressions of a language."""
+
+    templates: ClassVar[Mapping[str, str]]  # of operations, with {} for the entry of each argument
+    joiners: ClassVar[Mapping[str, str]]  # of "greatest", "least" and "all", between entries
+
+    def __init__(self) -> None:
+        self._names: dict[Vector, str] = {}
+        self._users: dict[tuple[Vector, int], set[Vector | None]] = {}  # of each entry of a step
+        self._writing: Vector | None = None
+
+    @abstractmethod
+    def write_constant(self, value: Any) -> str:
+        """Write a value."""
+
+    @abstractmethod
+    def write_column(self, key: Any) -> str:
+        """Write a column of the table."""
+
+    @abstractmethod
+    def write_case(self, conditions: list[str], values: list[str]) -> str:
+        """Write the value of the first condition that is true; the last value may have no condition."""
+
+    @abstractmethod
+    def write_membership(self, vector: Vector, i: int) -> str:
+        """Write whether an entry is one of some values."""
+
+    def write(self, vector: Vector, i: int = 0, level: int = 0) -> str:
+        """Write an entry, in brackets if it binds less tightly than `level`."""
+        vector, i = vector.find_entry(i)
+        operator, arguments = vector.operator, vector.arguments
+        own = _LEVELS.get(operator, _ATOM)
+        match operator:
+            case "constant":
+                text = self.write_constant(vector.detail[i])
+            case "read":
+                text = self.write_column(vector.detail[i])
+            case "step":
+                self._users.setdefault((vector, i), set()).add(self._writing)
+                text = self.name_entry(vector, i)
+            case "in":
+                text = self.write_membership(vector, i)
+            case "linear":
+                terms = self._list_terms(vector, i)
+                text, own = write_sum(terms), 3 if len(terms) > 1 else 4
+            case "case":
+                last = len(arguments) // 2 * 2  # behind it, the value where no condition is true
+                values = [self.write(value, i, 1) for value in (*arguments[1:last:2], *arguments[last:])]
+                if arguments[last:] and len(set(values)) == 1:  # as where groups have the same weights
+                    return self.write(arguments[last], i, level)
+                conditions = [self.write(condition, i) for condition in arguments[:last:2]]
+                text = self.write_case(conditions, values)
+            case "greatest" | "least" | "all":
+                inner = 2 if operator == "all" else 0
+                entries = [self.write(arguments[0], j, inner) for j in range(arguments[0].width)]
+                joined = self.joiners[operator].join(entries)
+                text = self.templates[operator].format(joined) if len(entries) > 1 else entries[0]
+            case "*" if any(ones := [_is_one(argument, i) for argument in arguments]):
+                return self.write(arguments[1 - ones.index(True)], i, level)
+            case _:
+                inner = (own, own + 1) if own < _ATOM else (0, 0)
+                entries = [self.write(argument, i, inner[j > 0]) for j, argument in enumerate(arguments)]
+                text = self.templates.get(operator, operator).format(*entries)
+        return f"({text})" if own < level else text
+
+    def name_entry(self, step: Vector, i: int) -> str:
+        """Return the name of an entry of a step."""
+        return f"{self._names[step]}_{i}" if step.width > 1 else self._names[step]
+
+    def write_steps(self, results: Sequence[Vector]) -> tuple[list[str], dict[tuple[Vector, int], str]]:
+        """Return the expressions of all entries of the results, and of all entries of steps that these lead
+        to, each after those that it refers to."""
+        steps = sorted(sort_steps(results), key=lambda step: bool(step.arguments))
+        for step in steps:
+            name, same = step.detail[0], sum(other.detail[0] == step.detail[0] for other in self._names)
+            self._names[step] = f"{name}{same + 1}" if same and step.arguments else name
+        texts = [self.write(vector, i) for vector in results for i in range(vector.width)]
+        written = {}
+        for step in reversed(steps):
+            self._writing = step
+            for i in reversed(range(step.width if step.arguments else 0)):
+                if (step, i) in self._users:
+                    written[step, i] = self.write(step.arguments[0], i)
+        return texts, dict(reversed(written.items()))
+
+    def _list_terms(self, vector: Vector, i: int) -> list[str]:
+        """Write the terms of a sum that are not zero."""
+        (entries,), (weights, bias) = vector.arguments, vector.detail
+        terms = [self.write_constant(float(bias[i]))] if bias[i] else []
+        for j in np.flatnonzero(weights[:, i]).tolist():
+            weight = float(weights[j, i])
+            if _is_one(entries, j):
+                terms.append(self.write_constant(weight))
+            elif weight == 1:
+                terms.append(self.write(entries, j, 3))
+            else:
+                terms.append(f"{self.write_constant(weight)} * {self.write(entries, j, 5)}")
+        return terms or [self.write_constant(0.0)]
+
+
+def _is_one(vector: Vector, i: int) -> bool:
+    """Return whether an entry is the number one on every row."""
+    source, place = vector.find_entry(i)
+    return source.operator == "constant" and source.detail[place] == 1
+
+
+def write_sum(terms: Sequence[str]) -> str:
+    """Write a sum, in brackets where it is long, a few terms per line."""
+    if len(terms) > _PER_SUM:
+        parts = [terms[i : i + _PER_SUM] for i in range(0, len(terms), _PER_SUM)]
+        return write_sum([f"({write_sum(part)})" for part in parts])
+    lines = [" + ".join(terms[i : i + _PER_LINE]) for i in range(0, len(terms), _PER_LINE)]
+    return join_lines(lines[0], *(f"+ {line}" for line in lines[1:])) if lines else ""
+
+
+def write_comment(text: str, mark: str = "--") -> str:
+    """Write one line of comment, whatever is in the text."""
+    line = make_visible(" ".join(text.replace("\0", " ").split())).replace("${", "$ {")
+    return f"{mark} {line}".rstrip(" \\")  # Spark reads on after a backslash
+
+
+def join_lines(*lines: str, indent: str = "  ") -> str:
+    """Join the lines of one expression. Nothing else breaks lines: names and texts may hold such breaks."""
+    return f"\n    {indent}".join(lines)
+
+
+DialectName = Literal["duckdb", "postgres", "bigquery", "snowflake", "spark"]
+_ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_NO_COLUMN_OF_BIGQUERY = re.compile(r"[!\"$()*,./;?@\[\\\]^`{}~\x00-\x1f]")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The syntax of one database.
+
+    Templates have {} for what they are applied to; that of `integer` turns hex digits into a number.
+    """
+
+    title: str
+    double: str  # the type of 64-bit floats
+    text: str
+    write_number: Callable[[str], str]  # a float, from its shortest exact digits
+    sha256: str  # of a text, as lower-case hex digits
+    integer: str
+    escape_name: Callable[[str], str]  # an identifier, with its quotes
+    escape_text: Callable[[str], str]  # a text, with its quotes
+    make_alias: Callable[[str], str] = str  # a name that a column of the result may have
+    longest_name: int | None = None  # in bytes
+    fence: str = ""  # ends a subselect whose columns are to be computed once
+
+    def quote_name(self, text: str) -> str:
+        """A quoted identifier."""
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise OptionError(f"a column or table is named by a text that is not empty, not {text!r}")
+        check_text(text, "the name of a column or table")
+        if self.longest_name is not None and len(text.encode()) > self.longest_name:
+            raise OptionError(
+                f"{self.title} cuts names after {self.longest_name} bytes, and {text!r} is longer; rename it"
+            )
+        return self.escape_name(text)
+
+    def write_literal(self, value: Value) -> str:
+        """A value, as its type is written."""
+        if isinstance(value, bool):
+            return str(value).upper()
+        if isinstance(value, str):
+            if "\0" in value:
+                raise OptionError(f"{value!r} has a zero character, which databases cannot hold; rename it")
+            return self.escape_text(check_text(value, "the text"))
+        return str(value) if isinstance(value, int) else self.write_float(value)
+
+    def write_float(self, value: float) -> str:
+        """A finite number, exact to the last bit."""
+        assert math.isfinite(value)
+        return self.write_number(repr(float(value)))
+
+    def cast(self, expression: str, to: str) -> str:
+        return f"CAST({expression} AS {to})"
+
+
+def _make_quoter(mark: str) -> Callable[[str], str]:
+    """Puts text between marks, and doubles those within."""
+    return lambda text: f"{mark}{text.replace(mark, 2 * mark)}{mark}"
+
+
+def _escape_postgres_text(text: str) -> str:
+    plain = _make_quoter("'")(text)
+    return f"E{plain.replace(chr(92), 2 * chr(92))}" if "\\" in text else plain
+
+
+def _escape_text(text: str) -> str:
+    return f"'{''.join(_ESCAPES.get(character, character) for character in text)}'"
+
+
+def _escape_spark_text(text: str) -> str:
+    return _escape_text(text).replace("${", "\\u0024{")  # which Spark would replace by a variable
+
+
+def _escape_spark_name(text: str) -> str:
+    if "${" in text:
+        raise OptionError(f"Spark would replace the variable in {text!r}; rename it")
+    return _make_quoter("`")(text)
+
+
+def _escape_bigquery_name(text: str) -> str:
+    return f"`{''.join({'`': chr(92) + '`'}.get(c, _ESCAPES.get(c, c)) for c in text)}`"
+
+
+DIALECTS: Mapping[str, Dialect] = {
+    "duckdb": Dialect(
+        title="DuckDB",
+        double="DOUBLE",
+        text="VARCHAR",
+        write_number=lambda digits: digits if "e" in digits else f"{digits}e0",  # else it would be a decimal
+        sha256="sha256({})",
+        integer="CAST('0x' || {} AS BIGINT)",
+        escape_name=_make_quoter('"'),
+        escape_text=_make_quoter("'"),
+    ),
+    "postgres": Dialect(
+        title="PostgreSQL",
+        double="DOUBLE PRECISION",
+        text="TEXT",
+        write_number="float8 '{}'".format,
+        sha256="encode(sha256(convert_to({}, 'UTF8')), 'hex')",
+        integer="CAST(CAST('x000' || {} AS BIT(64)) AS BIGINT)",
+        escape_name=_make_quoter('"'),
+        escape_text=_escape_postgres_text,
+        longest_name=63,
+        fence="OFFSET 0",
+    ),
+    "bigquery": Dialect(
+        title="BigQuery",
+        double="FLOAT64",
+        text="STRING",
+        write_number=str,
+        sha256="TO_HEX(SHA256({}))",
+        integer="CAST('0x' || {} AS INT64)",
+        escape_name=_escape_bigquery_name,
+        escape_text=_escape_text,
+        make_alias=lambda name: _NO_COLUMN_OF_BIGQUERY.sub("_", name),
+        longest_name=300,
+    ),
+    "snowflake": Dialect(
+        title="Snowflake",
+        double="FLOAT",
+        text="VARCHAR",
+        write_number="'{}'::FLOAT".format,
+        sha256="SHA2({}, 256)",
+        integer="TO_NUMBER({}, 'XXXXXXXXXXXXX')",
+        escape_name=_make_quoter('"'),
+        escape_text=_escape_text,
+        longest_name=255,
+    ),
+    "spark": Dialect(
+        title="Spark",
+        double="DOUBLE",
+        text="STRING",
+        write_number="{}D".format,
+        sha256="sha2({}, 256)",
+        integer="CAST(conv({}, 16, 10) AS BIGINT)",
+        escape_name=_escape_spark_name,
+        escape_text=_escape_spark_text,
+        make_alias=lambda name: name.replace("${", "_{"),
+    ),
+}
+
+
+def get_dialect(name: str) -> Dialect:
+    """Return a dialect by its name; raise an `OptionError` that lists all, if there is none."""
+    return DIALECTS[check_choice(name, "dialect", DIALECTS)]
+
+
+class Layer(NamedTuple):
+    """A SELECT of steps, over the rows of the layer before."""
+
+    name: str
+    columns: list[str]
+
+
+class SqlPrinter(TextPrinter):
+    """Writes vectors in the SQL of a database.
+
+    Parameters
+    ----------
+    dialect : Dialect
+    features : Features, optional
+        cells to read from a table, and "weight" if its columns have weights.
+    sources : dict, optional
+        the expressions of other columns, by their keys.
+    """
+
+    templates: ClassVar[Mapping[str, str]] = {
+        "+": "{} + {}",
+        "-": "{} - {}",
+        "*": "{} * {}",
+        "/": "{} / {}",
+        "<": "{} < {}",
+        "<=": "{} <= {}",
+        "=": "{} = {}",
+        "between": "{} BETWEEN {} AND {}",
+        "and": "{} AND {}",
+        "max": "GREATEST({}, {})",
+        "min": "LEAST({}, {})",
+        "abs": "ABS({})",
+        "exp": "EXP({})",
+        "log": "LN({})",
+        "sqrt": "SQRT({})",
+        "greatest": "GREATEST({})",
+        "least": "LEAST({})",
+        "all": "{}",
+    }
+    joiners: ClassVar[Mapping[str, str]] = {"greatest": ", ", "least": ", ", "all": "\n      AND "}
+
+    def __init__(
+        self, dialect: Dialect, features: Features | None = None, sources: Mapping[Any, str] | None = None
+    ) -> None:
+        super().__init__()
+        self.dialect, self.sources = dialect, dict(sources or {})
+        self.texts = set() if features is None else features.texts
+        if features is not None:
+            self.sources |= {cell: self._read_cell(features, cell) for cell in features.cells}
+            if features.columns.weights is not None:
+                self.sources["weight"] = self._read_number(features.columns.weights)
+
+    def _read_cell(self, features: Features, cell: Cell) -> str:
+        name = get_column(features.columns, *cell)
+        if cell in features.known:
+            column = self.dialect.quote_name(name)
+            return self.dialect.cast(column, self.dialect.text) if cell in features.texts else column
+        complement = is_complement(features.columns, cell.part, cell.place)
+        return (
+            f"{self.write_constant(1.0)} - {self._read_number(name)}"
+            if complement
+            else self._read_number(name)
+        )
+
+    def _read_number(self, name: str) -> str:
+        return self.dialect.cast(self.dialect.quote_name(name), self.dialect.double)
+
+    def write_constant(self, value: Any) -> str:
+        return self.dialect.write_literal(value)
+
+    def write_column(self, key: Any) -> str:
+        return self.sources[key]
+
+    def write_case(self, conditions: list[str], values: list[str]) -> str:
+        cases = [f"WHEN {c} THEN {value}" for c, value in zip(conditions, values, strict=False)]
+        lines = [*cases, " ".join([*(f"ELSE {value}" for value in values[len(cases) :]), "END"])]
+        return f"CASE {' '.join(lines)}" if len(cases) == 1 else join_lines("CASE", *lines)
+
+    def write_membership(self, vector: Vector, i: int) -> str:
+        source, place = vector.arguments[0].find_entry(i)
+        key = source.arguments[0].detail[place] if source.arguments else source.detail[place]
+        values = vector.detail
+        if key in self.texts:
+            whole = [f"{value}.0" for value in values if type(value) is int]  # as in a column of floats
+            values = [*map(str, values), *whole]
+        elif not all(isinstance(value, str) for value in values):
+            values = [value for value in values if value != REJECTED]  # which these columns cannot hold
+        texts = ", ".join(map(self.dialect.write_literal, values))
+        return f"{self.write(vector.arguments[0], i)} IN ({texts})"
+
+    def lay_out(self, results: Sequence[Vector]) -> tuple[list[str], list[Layer]]:
+        """Return the expressions of all entries of the results, and the layers that define the steps that
+        these refer to: each column is computed once, as early as it can be, and kept as long as it is
+        used."""
+        texts, written = self.write_steps(results)
+        depths: dict[Vector | None, int] = {step: 0 for step, _ in self._users if not step.arguments}
+        for step in dict.fromkeys(step for step, _ in written):
+            inner = [depths[other] for (other, _), users in self._users.items() if step in users]
+            depths[step] = max(inner, default=0) + 1
+        depths[None] = max(depths.values(), default=0) + 1
+        ends = {entry: max(depths[user] for user in users) for entry, users in self._users.items()}
+        entries = [*(entry for entry in self._users if entry not in written), *written]
+        layers = []
+        for depth in range(1, depths[None]):
+            kept = [self.name_entry(*e) for e in entries if depths[e[0]] < depth < ends[e]]
+            new = [entry for entry in entries if depths[entry[0]] == depth]
+            columns = [self._define(*entry, written[entry]) for entry in new]
+            layers.append(Layer(f"bylaw_{self._names[new[0][0]]}", [*kept, *columns]))
+        return texts, layers
+
+    def _define(self, step: Vector, i: int, text: str) -> str:
+        """Write the definition of an entry, under a comment if it has a note."""
+        notes = step.detail[1]
+        line = f"{text} AS {self.name_entry(step, i)}"
+        return join_lines(write_comment(notes[i]), line, indent="") if notes else line
+
+    def write_statement(self, results: Sequence[Vector], names: Sequence[str], source: str) -> str:
+        """Return a statement of results with these names, WITH a part for each layer, to be read."""
+        texts, layers = self.lay_out(results)
+        parts = []
+        for layer in layers:
+            parts.append(
+                f"{layer.name} AS (\n{_write_select(layer.columns, source, '  ', self.dialect.fence)}\n)"
+            )
+            source = layer.name
+        columns = [
+            f"{text} AS {self.dialect.quote_name(name)}" for text, name in zip(texts, names, strict=True)
+        ]
+        return f"WITH {', '.join(parts)}\n{_write_select(columns, source)}"
+
+    def nest(self, results: Iterable[Vector], source: str) -> tuple[list[str], str]:
+        """Return the expressions of results, and the subselect that these are over."""
+        texts, layers = self.lay_out(list(results))
+        for layer in layers:
+            source = f"({_write_select(layer.columns, source, '', self.dialect.fence)}) AS {layer.name}"
+        return texts, source
+
+    def sum_up(self, text: str) -> str:
+        """Write the sum of an expression over rows."""
+        return "COUNT(*)" if text == self.write_constant(1.0) else f"SUM({text})"
+
+
+def _write_select(columns: Sequence[str], source: str, indent: str = "", fence: str = "") -> str:
+    inner = f",\n{indent}  ".join(columns)
+    end = f"\n{indent}{fence}" if fence else ""
+    return f"{indent}SELECT\n{indent}  {inner}\n{indent}FROM {source}{end}"
