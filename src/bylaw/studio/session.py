@@ -32,7 +32,7 @@ from bylaw.report.document import report
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.solvers.warm_full_batch import WarmFullBatch
+from bylaw.solvers.full_batch import WarmFullBatch
 from bylaw.studio import picture
 from bylaw.studio.questions import (
     CancelledError,
