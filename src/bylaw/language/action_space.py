@@ -12,12 +12,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.numeric import normalize, separate, sigmoid, softmax
+from bylaw._base.numeric import normalize, separate, sigmoid, softmax, split_labels
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import BylawError, Remedy, RuleError
 
 Kind = Literal["labels", "reject", "options", "sets"]
-_TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache
 # From distributions (n_options, n_rows) and the suffix of their keys to sampled positions (n_rows,).
 Sampler = Callable[[Sequence[Floats], str], Iterator[NDArray[np.int64]]]
 
@@ -272,9 +271,8 @@ class SetSpace(ActionSpace):
         return costs
 
     def min_loss(self, losses: Floats) -> Floats:
-        step = max(_TILE // (losses.itemsize * max(losses.shape[1], 1)), 1)
-        parts = (losses[first : first + step] for first in range(0, len(losses), step))
-        return sum((np.minimum(part, 0.0).sum(axis=0) for part in parts), np.zeros(losses.shape[1]))
+        parts = (np.minimum(part, 0.0).sum(axis=0) for part in split_labels(losses))
+        return sum(parts, np.zeros(losses.shape[1]))
 
     def best_decision(self, losses: Floats) -> Floats:
         return (losses < 0).astype(np.float64)

@@ -57,7 +57,7 @@ class NewtonState:
         """To the minimum of the model, held near the point where the last expansion was made."""
         if not self.mass:
             self._begin(dual, block)
-        support, couplings = dual.support
+        support, couplings = dual.rules.support, dual.rules.couplings
         moments, curvature = self._expand(dual, block)
         weights = couplings.T @ self.point
         self.mass += block.mass
@@ -71,7 +71,7 @@ class NewtonState:
     def _begin(self, dual: Dual, block: Block) -> None:
         """At the optimum of the first tile. Rules are scaled to the same size there, so that the ridge holds
         back those of small groups as much as it takes."""
-        unit, (support, couplings) = dual.loss_unit, dual.support
+        unit, support, couplings = dual.loss_unit, dual.rules.support, dual.rules.couplings
         squares = block.features[support.features] ** 2
         total = np.maximum(squares.sum(axis=1), np.finfo(float).tiny)
         typical = (squares**2).sum(axis=1) / total
@@ -99,7 +99,7 @@ class NewtonState:
         space, matrix = dual.form.action_space, dual.form.score_matrix(self.point)
         softer = min(dual.beta, self.resolution * math.sqrt(self.steps + block.n_rows))
         moments = TallyPass(matrix, dual.beta, space)(block).moments
-        curvature = TallyPass(matrix, softer, space, dual.support[0])(block).curvature
+        curvature = TallyPass(matrix, softer, space, dual.rules.support)(block).curvature
         assert curvature is not None
         return moments, curvature[0]
 
