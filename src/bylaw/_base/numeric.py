@@ -17,7 +17,7 @@ _SMALL = 2**12  # entries, of which a dense product is faster than the overhead 
 
 
 def compact(matrix: Matrix) -> Matrix:
-    """The same matrix for products: a sparse one takes tens of microseconds, however small it is."""
+    """Return the same matrix, dense if it is small: a sparse product takes tens of microseconds."""
     return as_dense(matrix) if math.prod(matrix.shape or ()) <= _SMALL else matrix
 
 
@@ -28,7 +28,7 @@ def as_dense(matrix: Matrix) -> Floats:
 def add_entries(
     values: Floats, rows: NDArray[np.integer], columns: NDArray[np.integer], shape: tuple[int, int]
 ) -> Matrix:
-    """The matrix with these values, (n,), at these places; where several share one, with their sum."""
+    """Return the matrix with these values, (n,), at these places; values at one place add up."""
     if math.prod(shape) > _SMALL:
         return sparse.csr_array((values, (rows, columns)), shape=shape)
     matrix = np.zeros(shape)
@@ -37,14 +37,14 @@ def add_entries(
 
 
 def find_columns(matrix: Matrix) -> NDArray[np.integer]:
-    """The columns with any entry, in order."""
+    """Return the columns with any entry, in order."""
     if isinstance(matrix, np.ndarray):
         return np.flatnonzero(matrix.any(axis=0))
     return np.unique(matrix.indices)
 
 
 def find_mirrors(matrix: sparse.csr_array) -> NDArray[np.int64]:
-    """(n_rows,): for each row the first that equals it or its negative."""
+    """Return for each row the first that equals it or its negative, (n_rows,)."""
     first: dict[tuple[bytes, bytes], int] = {}
     mirrors = np.arange(len(matrix.indptr) - 1)
     for j in range(len(mirrors)):
@@ -140,8 +140,10 @@ _HALF = np.uint64(32)
 
 
 def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
-    """One hash per row, (n_rows,), of an array (n_columns, n_rows) or a list of columns (n_rows,); equal rows
-    have equal ones."""
+    """Return one hash per row, (n_rows,), of an array (n_columns, n_rows) or a list of columns.
+
+    Equal rows have equal hashes.
+    """
     n_rows = columns.shape[1] if isinstance(columns, np.ndarray) else len(columns[0])
     mixed = np.full(n_rows, _START)
     for column in columns:
@@ -151,11 +153,11 @@ def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
 
 
 def order_by_content(first: Sequence[Floats], others: Sequence[Floats]) -> NDArray[np.intp]:
-    """A random order of the rows, (n_rows,), that depends on what is in them and not on how they come.
+    """Return a random order of the rows, (n_rows,), that depends only on their content.
 
     Rows are sorted by a hash of their columns, and then shuffled with a seed that is made of the hashes:
-    those that are alike would otherwise stand together. `others` count only among rows that are alike in the
-    `first` columns.
+    equal rows would otherwise stand together. `others` count only among rows that are equal in the `first`
+    columns.
     """
     hashes = hash_rows(first)
     ranked = np.lexsort((hash_rows(others), hashes))

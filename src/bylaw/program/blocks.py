@@ -189,7 +189,7 @@ class Layout:
 
 
 def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
-    """(len(rows), width): ones in these columns of each row, which are in order."""
+    """Return ones in these columns of each row, (len(rows), width); columns are in order."""
     ends = np.cumsum([0, *map(len, rows)])
     columns = np.concatenate([np.zeros(0, np.int64), *rows])
     return sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(rows), width))
@@ -246,14 +246,14 @@ class CellRows:
     order: NDArray[np.intp] | None = None  # (n_rows,): which rows of the evidence these are
 
     def rows(self, part: Part, n_rows: int) -> CellRows:
-        """Where the cells of some rows, in order, begin."""
+        """Return where the cells of some rows, in order, begin."""
         places = np.arange(n_rows)[part]
         order = None if self.order is None else self.order[part]
         return replace(self, starts=np.searchsorted(places, self.starts), order=order)
 
     @classmethod
     def sort(cls, codes: NDArray[np.integer], layout: Layout, order: NDArray[np.intp]) -> CellRows:
-        """Of rows in an order in which their cells, (n_rows,), are sorted."""
+        """Return the cells of rows in an order in which their cells, (n_rows,), are sorted."""
         starts = np.searchsorted(codes[order], np.arange(len(layout.cells) + 1))
         return cls(starts, layout, order=order)
 
@@ -265,8 +265,10 @@ class CellRows:
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows, ready for a pass: features action-major, and weights. Where rows are sorted by cell, only
-    the columns are kept of which their features are made."""
+    """Some rows, ready for a pass: features action-major, and weights.
+
+    Where rows are sorted by cell, only the columns of which their features are made are kept.
+    """
 
     columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
     weights: Floats | None  # (n_rows,), or None for ones
@@ -274,7 +276,7 @@ class Block:
     cells: CellRows | None = None
 
     def rows(self, part: Part) -> Block:
-        """Some of the rows, in order."""
+        """Return some of the rows, in order."""
         return Block(
             self.columns[:, part].copy(),
             None if self.weights is None else self.weights[part],
@@ -283,7 +285,7 @@ class Block:
         )
 
     def with_observed(self, twin: Block) -> Block:
-        """With the features that the same rows have in a twin as those that were observed."""
+        """Return the block with the features of a twin, the same rows, as observed features."""
         cells = self.cells
         if cells is not None and twin.cells is not None:
             cells = replace(cells, seen_layout=twin.cells.layout)
@@ -319,7 +321,7 @@ class Block:
         return self.seen if self.seen is None or layout is None else layout.expand(self.seen, self.starts)
 
     def scores(self, score_matrix: Floats) -> Floats:
-        """features' score_matrix, (A, n_rows), of a matrix (F, A)."""
+        """Return features' score_matrix, (A, n_rows), of a matrix (F, A)."""
         if self.cells is None:
             return compute_scores(score_matrix, self.columns)
         return self.cells.layout.scores(score_matrix, self.columns, self.starts)
@@ -330,8 +332,11 @@ class Block:
         chosen: NDArray[np.int64] | None = None,
         wanted: NDArray[np.bool_] | None = None,
     ) -> Floats:
-        """Compute the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights. With `chosen`,
-        features that are none of these columns get zeros; with `wanted` (F, A), so may other entries."""
+        """Return the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights.
+
+        With `chosen`, features that are none of these columns get zeros; with `wanted` (F, A), other entries
+        may be zero.
+        """
         if self.cells is not None:
             return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
         if wanted is not None:
@@ -365,9 +370,12 @@ def _multiply(features: Floats, distribution: Floats, wanted: NDArray[np.bool_])
 def make_blocks(
     form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
 ) -> list[Block]:
-    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, of the rows
-    sorted by cell, so that the first few are a fair sample of all and have their share of each cell. With
-    `like`, each block has the same rows in the same order as that one."""
+    """Return all rows as blocks, or the first few blocks.
+
+    Block i takes every n-th row from row i on, of the rows sorted by cell, so that the first few are a fair
+    sample of all and have their share of each cell. With `like`, each block has the same rows in the same
+    order as that one.
+    """
     evidence = _admit(form, evidence)
     if like is None:
         cells = Cells.find(form.feature_map, evidence)
@@ -394,8 +402,10 @@ def make_blocks(
 
 
 def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -> list[Block]:
-    """Rows that are some of many, with the cells of all, as blocks of rows that follow each other, which are
-    faster to read: these blocks are no samples."""
+    """Return blocks of successive rows of a batch, with the cells of all rows.
+
+    They are faster to read than those of `make_blocks`, but no block is a sample.
+    """
     batch, cells = _admit(form, batch), Cells((), ()) if layout is None else layout.cells
     ends = np.linspace(0, len(batch), _count_blocks(batch, cells) + 1).astype(np.intp).tolist()
     parts = [slice(*ends[i : i + 2]) for i in range(len(ends) - 1)]
@@ -407,7 +417,7 @@ def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -
 
 
 def _admit(form: LinearForm, rows: RowData) -> RowData:
-    """Those with a weight: a sample of nothing teaches nothing."""
+    """Check the rows against the form, and leave out rows of weight zero."""
     rows = form.feature_map.admit(rows)
     if rows.weights is None or rows.weights.all():
         return rows
@@ -415,7 +425,7 @@ def _admit(form: LinearForm, rows: RowData) -> RowData:
 
 
 def _count_blocks(rows: RowData, cells: Cells) -> int:
-    """Of rows without cells, as many as a core's cache holds; with cells, as many as each visit is worth."""
+    """Return how many blocks to make: as many as fit the cache, or as visits to cells are worth."""
     size = BLOCK_ROWS
     if cells.names:
         most = min(_SORTED_VALUES // (len(rows.classes) + 1), _SORTED_ROWS)
@@ -424,7 +434,7 @@ def _count_blocks(rows: RowData, cells: Cells) -> int:
 
 
 def _make_sorted_block(form: LinearForm, evidence: RowData, cells: CellRows) -> Block:
-    """Some rows, which are sorted by cell."""
+    """Return the block of some rows, which are sorted by cell."""
     layout, rows = cells.layout, cells.order
     assert rows is not None
     feature_map = replace(form.feature_map, features=layout.columns)
@@ -434,14 +444,14 @@ def _make_sorted_block(form: LinearForm, evidence: RowData, cells: CellRows) -> 
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
-    """Some rows of evidence that the form's recipe has admitted."""
+    """Return the block of some rows of evidence that the form has admitted."""
     width = len(range(*rows.indices(len(evidence))))
     features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
     return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
 
 
 def join_blocks(blocks: Sequence[Block]) -> list[Block]:
-    """The same rows in fewer blocks, each of several that follow each other."""
+    """Return the same rows in fewer blocks, each of several successive ones."""
     blocks = [block for block in blocks if block.n_rows] or list(blocks[:1])
     ends = np.cumsum([block.n_rows for block in blocks])
     groups: dict[int, list[Block]] = {}

@@ -89,8 +89,10 @@ def sum_blocks(blocks: Iterable[Block], passes: Iterable[Pass]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Support:
-    """The Q places (feature, action) that rules touch; curvature is wanted there alone. Where rows are sorted
-    by cell, the q places (column, action) of these features."""
+    """The Q places (feature, action) that rules touch, for which the curvature is computed.
+
+    Where rows are sorted by cell, the q places (column, action) of these features.
+    """
 
     features: NDArray[np.int64]  # (Q,)
     actions: NDArray[np.int64]  # (Q,), in order
@@ -138,8 +140,11 @@ class Tally(Sums):
 
 @dataclass(frozen=True)
 class TallyPass:
-    """The tally of the policy with scores features' score_matrix; with `support`, the curvature at those
-    places too, and with `chosen`, the moments of those columns alone."""
+    """The tally of the policy with scores features' score_matrix.
+
+    With `support`, it has the curvature at those places, too; with `chosen`, the moments of those columns
+    alone.
+    """
 
     score_matrix: Floats  # (F, A)
     beta: float
@@ -164,8 +169,7 @@ class TallyPass:
         return Tally(block.mass, potential, moments, curvature, observed)
 
     def _tally_tiles(self, block: Block, layout: Layout) -> Tally:
-        """The same a few rows at a time: with many actions, what one step writes the next one finds in the
-        cache."""
+        """Compute the tally of a few rows at a time, whose scores fit in the cache."""
         n_actions, columns, potential = self.score_matrix.shape[1], block.columns, 0.0
         probabilities = None if self.support is None else np.empty((n_actions, block.n_rows))
         part = columns if self.chosen is None else columns[self.chosen]
@@ -198,11 +202,10 @@ class TallyPass:
 def _compute_curvature(
     block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
 ) -> Floats:
-    """Compute the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, (C, q, q), from
-    undecided rows alone.
+    """Return the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) in each cell, (C, q, q).
 
-    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that is
-    the only one that rules touch.
+    Rows that are decided are left out. For sets, labels are independent: the sum is that of
+    beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). It is the same if rules touch only one action.
     """
     starts, mass = block.starts, beta if block.weights is None else beta * block.weights
     columns, size = block.columns, len(support.actions)
@@ -226,7 +229,7 @@ def _compute_curvature(
 
 
 def _spread(columns: Floats, probabilities: Floats, root: Floats | float, support: Support) -> Floats:
-    """(Q, n_rows): phi_k pi_a times the root of the mass, at each place."""
+    """Return phi_k pi_a times the root of the mass, (Q, n_rows), at each place."""
     if support.grid is None:
         return columns[support.features] * (probabilities[support.actions] * root)
     features, actions = support.grid
@@ -236,8 +239,10 @@ def _spread(columns: Floats, probabilities: Floats, root: Floats | float, suppor
 
 
 def _add_grid_diagonal(total: Floats, diagonal: Floats, columns: Floats, starts: NDArray[np.int64]) -> None:
-    """The part of the curvature (C, q, q) between places of one action, where all of A actions have the same
-    D columns (D, n_rows), of their diagonal (A, n_rows): one product of matrices for all actions."""
+    """Add the curvature (C, q, q) between places of one action, where all have the same columns.
+
+    Of the diagonal (A, n_rows) of A actions with the columns (D, n_rows), this is one product of matrices.
+    """
     one, other = np.triu_indices(len(columns))
     pairs, places = columns[one] * columns[other], np.arange(len(diagonal))
     blocks = total.reshape(len(total), *(len(diagonal), len(columns)) * 2)
@@ -275,7 +280,7 @@ def _add_diagonal(
 def _select(
     wanted: NDArray[np.bool_], mass: Floats | float
 ) -> tuple[NDArray[np.intp] | slice, Floats | float]:
-    """The rows that are wanted, and their mass; where all are, without a copy."""
+    """Return the rows that are wanted, and their mass; without a copy if all are."""
     if wanted.all():
         return slice(None), mass
     rows = np.flatnonzero(wanted)
@@ -283,7 +288,7 @@ def _select(
 
 
 def _locate(starts: NDArray[np.int64], rows: NDArray[np.intp] | slice) -> NDArray[np.int64]:
-    """Where cells begin among some of the rows."""
+    """Return where cells begin among some of the rows."""
     return starts if isinstance(rows, slice) else np.searchsorted(rows, starts)
 
 
@@ -323,8 +328,7 @@ class NormPass:
 
     @cached_property
     def _costs(self) -> list[tuple[NDArray[np.int64], sparse.csr_array, Floats]]:
-        """For each action, the features that rules touch, and with the rules' coefficients B there, B'B and
-        B'b for bounds b."""
+        """The features that rules touch, B'B and B'b of each action, for coefficients B and bounds b."""
         by_action, n_actions = self.form.couplings.tocsc(), self.form.base.shape[1]
         costs = []
         for action in range(n_actions):
@@ -428,13 +432,13 @@ class Simplex:
     total: float
 
     def start(self, n_rules: int) -> Floats:
-        """(M,): no price, and equal weights."""
+        """Return multipliers, (M,), of zero for rules and equal weights of groups."""
         point = np.zeros(n_rules)
         point[-self.size :] = self.total / self.size
         return point
 
     def project(self, point: Floats) -> Floats:
-        """(M,): the nearest point with non-negative entries, the last of which are on the simplex."""
+        """Return the nearest point, (M,), with non-negative entries and the last on the simplex."""
         nearest, last = np.maximum(point, 0.0), point[-self.size :]
         ordered = np.sort(last)[::-1]
         excess = (np.cumsum(ordered) - self.total) / np.arange(1, self.size + 1)
@@ -442,14 +446,13 @@ class Simplex:
         return nearest
 
     def add_equation(self, root: Floats, target: Floats) -> tuple[Floats, Floats]:
-        """A least-squares problem, (n, n) and (n,), whose last unknowns are on the simplex, with its equation
-        as one more line."""
+        """Add the equation of the simplex as a line to a least-squares problem, (n, n) and (n,)."""
         line = np.zeros(root.shape[1])
         line[-self.size :] = _STIFFNESS * max(float(abs(root).max()), 1e-300)
         return np.vstack([root, line]), np.append(target, line[-1] * self.total)
 
     def rescale(self, point: Floats) -> Floats:
-        """(M,): a non-negative point nearly on the simplex, moved there."""
+        """Move a non-negative point, (M,), that is nearly on the simplex there."""
         moved = point.copy()
         moved[-self.size :] *= self.total / float(moved[-self.size :].sum())
         return moved
@@ -704,12 +707,16 @@ class Dual:
         curvature, embedding = total.curvature / total.mass, self.rules.local[1]
         if embedding is None:
             return Hessian(self.rules.couplings, curvature[0], self.ridge)
-        # Each cell's curvature is a block on the diagonal; the embedding adds them up at the rules' places.
+        # The embedding adds up the curvature of all cells at the rules' places.
         n_cells, size = curvature.shape[:2]
+        if isinstance(embedding, np.ndarray):
+            by_cell = embedding.reshape(-1, n_cells, size).swapaxes(0, 1)
+            square = (by_cell @ curvature @ by_cell.swapaxes(1, 2)).sum(axis=0)
+            return Hessian(self.rules.couplings, square, self.ridge)
         cells = np.arange(n_cells + 1)
         shape = (n_cells * size, n_cells * size)
         diagonal = sparse.bsr_array((curvature, cells[:-1], cells), shape=shape).tocsr()
-        return Hessian(self.rules.couplings, compact(embedding @ diagonal @ embedding.T), self.ridge)
+        return Hessian(self.rules.couplings, sparse.csr_array(embedding @ diagonal @ embedding.T), self.ridge)
 
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
         """Return the gradient on some rows, each counting with its weight, (M,).
