@@ -20,22 +20,21 @@ from experiments.data import save
 from bylaw import Evidence, Problem, error, solve
 from bylaw.language.expressions import Rule
 from bylaw.rows.outcomes import observe
-from bylaw.testing import HeldOutSample, HypothesisTest
-from bylaw.testing._hypotheses import Hypothesis
+from bylaw.testing import DecidedRows, HypothesisTest
 
 HERE = Path(__file__).parent
 DELTA, HEAVY, HEAVY_SHARE = 0.05, 100.0, 0.003
 SPACE = solve(Problem(error()), Evidence([[0.7, 0.3], [0.2, 0.8]])).action_space
-Draw = Callable[[int, np.random.Generator], HeldOutSample]
+Draw = Callable[[int, np.random.Generator], DecidedRows]
 
 
-def make_rows(wrong: np.ndarray, rows: Evidence, chance: float = 1.0, **options: Any) -> HeldOutSample:
+def make_rows(wrong: np.ndarray, rows: Evidence, chance: float = 1.0, **options: Any) -> DecidedRows:
     """Rows with the label 0; if they are wrong, the decision is 1 with this probability, and else 0."""
     decisions = np.where(wrong[:, None], [1 - chance, chance], [chance, 1 - chance])
-    return HeldOutSample(observe(rows, np.zeros(len(wrong), int)), decisions, SPACE, True, **options)
+    return DecidedRows(observe(rows, np.zeros(len(wrong), int)), decisions, SPACE, True, **options)
 
 
-def draw_heavy(n: int, rng: np.random.Generator) -> HeldOutSample:
+def draw_heavy(n: int, rng: np.random.Generator) -> DecidedRows:
     """A weighted error of 0.27."""
     heavy = rng.random(n) < HEAVY_SHARE
     mass = HEAVY_SHARE * HEAVY
@@ -48,7 +47,7 @@ def draw_heavy(n: int, rng: np.random.Generator) -> HeldOutSample:
 def draw_alike(chance: float, groups: bool) -> Draw:
     """An error of 0.2 where `chance` is one, in each of two groups."""
 
-    def draw(n: int, rng: np.random.Generator) -> HeldOutSample:
+    def draw(n: int, rng: np.random.Generator) -> DecidedRows:
         names = rng.choice(["a", "b"], n)
         rows = Evidence(np.full((n, 2), 0.5), groups={"g": names} if groups else None)
         return make_rows(rng.random(n) < 0.2, rows, chance)
@@ -73,9 +72,9 @@ def measure(arguments: tuple[str, int, int]) -> dict[str, Any]:
     draw, rule = CASES[name]
     rng, wrong = np.random.default_rng([n, len(name)]), 0
     for _ in range(repetitions):
-        hypothesis = draw(n, rng).make_hypothesis(rule)
-        assert isinstance(hypothesis, Hypothesis)
-        wrong += HypothesisTest(hypothesis, "betting").p_value(DELTA) <= DELTA
+        test = draw(n, rng).test(rule)
+        assert isinstance(test, HypothesisTest)
+        wrong += test.p_value(DELTA) <= DELTA
     return {"case": name, "rows": n, "repetitions": repetitions, "certified": wrong / repetitions}
 
 

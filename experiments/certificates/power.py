@@ -1,7 +1,8 @@
 """How often certificates come where a rule holds, and how wide bounds are, beside exact and other bounds.
 
-Decisions are not random here, so that Clopper and Pearson's exact test applies to means. The normal
-approximation promises nothing at a given number of rows; it is the yardstick for widths.
+Decisions are not random here, so that Clopper and Pearson's exact test applies to means. The score test
+(Wilson for a rate; Farrington and Manning, 1990, for a gap) and the normal approximation promise nothing at a
+given number of rows. The normal approximation is the yardstick for widths.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from experiments.data import save
+from scipy.optimize import brentq
 from scipy.stats import norm
 
 from bylaw.testing import METHODS
@@ -23,7 +25,8 @@ from bylaw.testing._samples import Sample
 
 HERE = Path(__file__).parent
 DELTA = 0.05
-NORMAL = "normal"
+NORMAL, SCORE = "normal", "score"
+APPROXIMATE = (SCORE, NORMAL)
 
 
 class Case(NamedTuple):
@@ -60,25 +63,58 @@ def draw_samples(case: Case, rng: np.random.Generator) -> list[Sample]:
     return [Sample(first, first * values, 0.0, 1.0), Sample(second, -second * values, -1.0, 0.0)]
 
 
-def test_normally(samples: Sequence[Sample], target: float) -> tuple[bool, float]:
-    """Whether the normal approximation certifies the target, and the width of its bound."""
+def bound_normally(samples: Sequence[Sample]) -> float:
+    """Return the upper bound of the rate or the gap by the normal approximation."""
     variance = sum(abs(s.mean) * (1 - abs(s.mean)) / s.sizes.sum() for s in samples)
-    width = norm.ppf(1 - DELTA) * math.sqrt(variance)
-    return sum(s.mean for s in samples) + width <= target, width
+    return sum(s.mean for s in samples) + norm.ppf(1 - DELTA) * math.sqrt(variance)
+
+
+def bound_by_score(samples: Sequence[Sample]) -> float:
+    """Return the upper bound of the rate or the gap that the score test leaves: the largest value whose
+    distance from the estimate is at most the quantile times the standard error under that value."""
+    estimate, quantile = sum(s.mean for s in samples), norm.ppf(1 - DELTA)
+    counts = [float(s.sizes.sum()) for s in samples]
+
+    def lack(target: float) -> float:
+        rates = [target] if len(samples) == 1 else fit_rates(samples, target)
+        variance = sum(rate * (1 - rate) / n for rate, n in zip(rates, counts, strict=True))
+        return target - estimate - quantile * math.sqrt(variance)
+
+    highest = 1 - 1e-9
+    return float(brentq(lack, estimate + 1e-9, highest)) if lack(highest) > 0 else 1.0
+
+
+def fit_rates(samples: Sequence[Sample], gap: float) -> tuple[float, float]:
+    """Return the likeliest rates of two groups whose difference is the gap."""
+    n, m = (float(s.sizes.sum()) for s in samples)
+    hits, others = (abs(float(s.amounts.sum())) for s in samples)
+
+    def slope(rate: float) -> float:
+        first = rate + gap
+        return hits / first - (n - hits) / (1 - first) + others / rate - (m - others) / (1 - rate)
+
+    low, high = max(0.0, -gap) + 1e-12, min(1.0, 1 - gap) - 1e-12
+    if slope(low) <= 0 or slope(high) >= 0:
+        rate = low if slope(low) <= 0 else high
+    else:
+        rate = float(brentq(slope, low, high))
+    return min(rate + gap, 1.0), rate
 
 
 def measure(arguments: tuple[Case, int, int]) -> list[dict[str, Any]]:
     case, repetitions, seed = arguments
     rng = np.random.default_rng(seed)
-    certified, widths = dict.fromkeys((*METHODS, NORMAL), 0), dict.fromkeys((*METHODS, NORMAL), 0.0)
+    names = (*METHODS, *APPROXIMATE)
+    certified, widths = dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
     for _ in range(repetitions):
         samples = draw_samples(case, rng)
         for method in METHODS:
             test = make_test(samples, method, disjoint=True)
             certified[method] += test.p_value(case.target, DELTA) <= DELTA
             widths[method] += test.bounds(DELTA)[1] - test.estimate
-        passed, width = test_normally(samples, case.target)
-        certified[NORMAL], widths[NORMAL] = certified[NORMAL] + passed, widths[NORMAL] + width
+        for method, bound in ((SCORE, bound_by_score(samples)), (NORMAL, bound_normally(samples))):
+            certified[method] += bound <= case.target
+            widths[method] += bound - sum(s.mean for s in samples)
     return [
         {
             **case._asdict(),
@@ -93,19 +129,19 @@ def measure(arguments: tuple[Case, int, int]) -> list[dict[str, Any]]:
 
 def table_of(found: Sequence[dict[str, Any]]) -> str:
     repetitions = found[0]["repetitions"]
-    names = ("betting", "Clopper-Pearson", "Hoeffding-Bentkus", "normal")
+    names = ("betting", "Clopper-Pearson", "Hoeffding-Bentkus", "score test", "normal")
     lines = [
         f"Certified in % of {repetitions:,} samples; in brackets the mean width of the bound, in units of "
         "that of the normal approximation.\n",
         "| rule | rows | " + " | ".join(names) + " |",
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
     ]
     for case in dict.fromkeys(Case(*(row[name] for name in Case._fields)) for row in found):
         rows = {r["method"]: r for r in found if Case(*(r[name] for name in Case._fields)) == case}
         unit = rows[NORMAL]["width"]
         cells = [
             f"{100 * rows[method]['certified']:.0f} ({rows[method]['width'] / unit:.2f})"
-            for method in ("betting", "clopper_pearson", "hoeffding_bentkus", NORMAL)
+            for method in ("betting", "clopper_pearson", "hoeffding_bentkus", SCORE, NORMAL)
         ]
         what = f"a rate of {case.rate:g}, at most {case.target:g}"
         if case.share:

@@ -32,8 +32,7 @@ from bylaw import (
 )
 from bylaw.language.expressions import Rate
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.testing import HeldOutSample, HypothesisTest
-from bylaw.testing._hypotheses import Hypothesis
+from bylaw.testing import DecidedRows, HypothesisTest, Untestable
 
 HERE = Path(__file__).parent
 DELTA = 0.05
@@ -140,12 +139,12 @@ def world(sets: bool, softness: str, n: int, weighted: bool, hidden: str) -> Wor
     return World(evidence, seen, policy.probabilities(evidence), policy)
 
 
-def draw_rows(there: World, kind: Kind, n: int, rng: np.random.Generator) -> HeldOutSample:
+def draw_rows(there: World, kind: Kind, n: int, rng: np.random.Generator) -> DecidedRows:
     part, more = (rng.integers(len(there.evidence), size=size) for size in (n, COMPANIONS * n))
     space, unlabelled = there.policy.action_space, None
     if kind.hidden:
-        unlabelled = HeldOutSample(there.evidence.rows(more), there.distribution[more], space, False)
-    return HeldOutSample(
+        unlabelled = DecidedRows(there.evidence.rows(more), there.distribution[more], space, False)
+    return DecidedRows(
         there.seen.rows(part),
         there.distribution[part],
         space,
@@ -166,12 +165,13 @@ def measure(case: Case) -> list[dict[str, Any]]:
     wrong, widths = dict.fromkeys(methods, 0), dict.fromkeys(methods, 0.0)
     tested = 0
     for number in range(case.repetitions):
-        hypothesis = draw_rows(there, kind, case.rows, rng).make_hypothesis(kind.rate <= truth)
-        if not isinstance(hypothesis, Hypothesis):
+        rows = draw_rows(there, kind, case.rows, rng)
+        tests = [rows.test(kind.rate <= truth, method) for method in methods]
+        if isinstance(tests[0], Untestable):
             continue  # a group without a row
         tested += 1
-        for method in methods:
-            test = HypothesisTest(hypothesis, method)
+        for method, test in zip(methods, tests, strict=True):
+            assert isinstance(test, HypothesisTest)
             wrong[method] += test.p_value(DELTA) <= DELTA
             if number < WIDTHS:
                 widths[method] += test.bounds(DELTA)[1] - test.estimate

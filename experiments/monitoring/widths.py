@@ -24,8 +24,8 @@ from experiments.monitoring.delay import fit
 from scipy.special import betaln, xlog1py, xlogy, zeta
 
 from bylaw import Evidence, Monitor
-from bylaw.testing._confidence_sequences import find_interval
 from bylaw.testing._rounds import Events, RateSums
+from bylaw.testing._watched_rule import find_interval
 
 HERE = Path(__file__).parent
 TIMES = (100, 500, 3000)

@@ -209,7 +209,7 @@ def test_stochastic_gradients_are_unbiased_and_of_bounded_variance(situation):
     np.testing.assert_allclose(mean, dual.value_and_gradient(multipliers)[1], atol=1e-9)
     variance = np.average(((each - mean) ** 2).sum(axis=1), weights=weights)
     assert variance <= dual.sigma2 + 1e-9
-    # Rows drawn evenly, each stepping with its weight, as the optimisers do.
+    # Rows drawn evenly, each stepping with its weight, as the optimizers do.
     scale = np.ones(len(each)) if weights is None else weights / weights.mean()
     steps = scale[:, None] * each
     assert ((steps - mean) ** 2).sum(axis=1).mean() <= dual.sigma2 + 1e-9

@@ -22,7 +22,7 @@ from bylaw.program.blocks import Block, make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import FullBatch, StochasticNewton, stochastic_newton
-from bylaw.solvers.oracle import SampledRows
+from bylaw.solvers.stochastic import SampledRows
 from bylaw.solvers.stochastic_newton import TILE_ROWS
 from helpers.generated_rows import Rows
 

@@ -17,7 +17,7 @@ from bylaw.language.parser import parse
 from bylaw.policy.policy import Policy
 from bylaw.rows.columns import Columns
 from bylaw.rows.outcomes import observe
-from bylaw.solvers.warm_full_batch import WarmFullBatch
+from bylaw.solvers.full_batch import WarmFullBatch
 from bylaw.studio import session as session_module
 from bylaw.studio.jobs import CancelledError, Job
 from bylaw.studio.questions import Question

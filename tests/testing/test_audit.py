@@ -33,8 +33,8 @@ from bylaw import (
 from bylaw.errors import Remedy
 from bylaw.language.parser import parse
 from bylaw.rows.outcomes import observe
-from bylaw.testing import HeldOutSample, HypothesisTest
-from bylaw.testing._hypotheses import Hypothesis
+from bylaw.testing import DecidedRows, HypothesisTest
+from bylaw.testing._hypotheses import Hypothesis, compute_p_values
 from bylaw.testing._samples import Sample
 from helpers.scored import people
 
@@ -184,10 +184,8 @@ def test_what_is_at_its_limit_is_rarely_certified(rate):
         distribution = POLICY.probabilities(evidence)
         limits = {"visit": (0.0, 1.0)}
         seen = observe(evidence, labels, outcomes={"visit": "known"})
-        rows = HeldOutSample(seen, distribution, POLICY.action_space, True, limits=limits)
-        claim = rows.make_hypothesis(rate <= truth)
-        assert isinstance(claim, Hypothesis)
-        wrong += HypothesisTest(claim, "betting").p_value(0.05) <= 0.05
+        rows = DecidedRows(seen, distribution, POLICY.action_space, True, limits=limits)
+        wrong += rows.test(rate <= truth).p_value(0.05) <= 0.05
     assert wrong / 40 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 40)
 
 
@@ -393,23 +391,22 @@ def test_companions_by_hand():
     wrong = distribution[:, 1] * (Y[:300] == 0) + distribution[:, 0] * (Y[:300] == 1)
     predicted = (distribution[:, :2] * (1 - few.probabilities)).sum(axis=1)
     companions = (more_law[:, :2] * (1 - more.probabilities)).sum(axis=1)
-    rows = HeldOutSample(
+    rows = DecidedRows(
         observe(few, Y[:300]),
         distribution,
         POLICY.action_space,
         True,
-        HeldOutSample(more, more_law, POLICY.action_space, False),
+        DecidedRows(more, more_law, POLICY.action_space, False),
     )
-    claim = rows.make_hypothesis(error() <= 0.5)
-    assert isinstance(claim, Hypothesis)
-    (sample,) = claim.samples
+    test = rows.test(error() <= 0.5)
+    (sample,) = test.test.samples
     assert sample.differences is not None
     assert sample.differences.amounts.mean() == pytest.approx(predicted.mean() - companions.mean())
     differences, amounts = sample.differences.amounts, sample.amounts - wrong.mean()
     eta = (amounts * differences).sum() / (differences**2).sum()
     assert 0 < eta < 1
     expected = wrong.mean() - eta * (predicted.mean() - companions.mean())
-    assert HypothesisTest(claim, "betting").estimate + 0.5 == pytest.approx(expected)
+    assert test.estimate + 0.5 == pytest.approx(expected)
 
 
 def test_unlabelled_rows_with_weights_are_refused():
@@ -430,7 +427,7 @@ def test_costs_are_judged_within_limits_and_not_without():
     )
     assert narrow.upper < wide.upper
     assert narrow.estimate == pytest.approx((HELD.costs["visit"] * LAW).sum(axis=1).mean())
-    with pytest.raises(EvidenceError, match="beyond limits"):
+    with pytest.raises(EvidenceError, match="must be within limits"):
         audit(POLICY, HELD, rules=rule, limits={"visit": (0, 0.5)})
     with pytest.raises(OptionError, match="must be a pair"):
         audit(POLICY, HELD, rules=rule, limits={"visit": 1})
@@ -464,11 +461,8 @@ def test_heavy_rows_that_no_sample_shows_are_not_certified_away():
         evidence = Evidence(rng.dirichlet([1, 1], n), weights=np.where(heavy, 100.0, 1.0))
         labels = rng.integers(2, size=n)
         decisions = np.eye(2)[np.where(wrong, 1 - labels, labels)]
-        rows = HeldOutSample(
-            observe(evidence, labels), decisions, ALONE.action_space, True, largest_weight=100
-        )
-        hypothesis = rows.make_hypothesis(error() <= 0.26)
-        certified += HypothesisTest(hypothesis, "betting").p_value(0.05) <= 0.05
+        rows = DecidedRows(observe(evidence, labels), decisions, ALONE.action_space, True, largest_weight=100)
+        certified += rows.test(error() <= 0.26).p_value(0.05) <= 0.05
     assert certified <= repetitions * 0.05 + 3 * math.sqrt(repetitions * 0.05 * 0.95)
 
 
@@ -479,7 +473,7 @@ def test_the_largest_weight_that_can_be():
     )
     assert known.upper > seen.upper
     assert known.estimate == pytest.approx(seen.estimate)
-    with pytest.raises(EvidenceError, match="above largest_weight"):
+    with pytest.raises(EvidenceError, match="at most largest_weight"):
         audit(POLICY, weighted, largest_weight=1.5)
 
 
@@ -491,15 +485,12 @@ def test_gaps_with_weights_at_their_limit_are_rarely_certified():
         evidence = people(n, seed)[0]
         distribution = POLICY.probabilities(evidence)
         evidence = evidence.with_columns(weights=np.where(distribution[:, 1] > 0.5, 3.0, 1.0))
-        return HeldOutSample(observe(evidence), distribution, POLICY.action_space, False, largest_weight=3.0)
+        return DecidedRows(observe(evidence), distribution, POLICY.action_space, False, largest_weight=3.0)
 
     rate = selected(1).given(sex="M") - selected(1)
     many = rows(50_000, 4)
     truth = POLICY.expected(rate, many.seen, probabilities=many.probabilities)
-    p_values = [
-        HypothesisTest(rows(700, 300 + seed).make_hypothesis(rate <= truth), "betting").p_value(0.05)
-        for seed in range(60)
-    ]
+    p_values = [rows(700, 300 + seed).test(rate <= truth).p_value(0.05) for seed in range(60)]
     assert np.mean(np.array(p_values) <= 0.05) <= 0.13
 
 
@@ -546,7 +537,7 @@ def test_the_sense_of_a_rule_is_not_read_off_its_text():
     assert found.excess == pytest.approx(0.2 - found.estimate)
 
 
-# HeldOutSample that chose the policy.
+# DecidedRows that chose the policy.
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(0, 500), slice(None, None, 5)])
@@ -700,10 +691,8 @@ def test_a_policy_without_rules_has_nothing_to_judge():
 
 def test_a_rate_that_everybody_has_is_certain():
     """selected(0) + selected(1) + rejected() is one on every row: no rows are needed to know it."""
-    rows = HeldOutSample(observe(HELD, Y), LAW, POLICY.action_space, labelled=True)
-    claim = rows.make_hypothesis(selected(0) + selected(1) + rejected() <= 1.5)
-    assert isinstance(claim, Hypothesis)
-    assert HypothesisTest(claim, "betting").p_value(0.05) == 0.0
+    rows = DecidedRows(observe(HELD, Y), LAW, POLICY.action_space, labelled=True)
+    assert rows.test(selected(0) + selected(1) + rejected() <= 1.5).p_value(0.05) == 0.0
 
 
 def test_nothing_is_certified_or_violated_against_the_estimate():
@@ -712,9 +701,9 @@ def test_nothing_is_certified_or_violated_against_the_estimate():
     wrong = np.repeat([0.01, 0.99], [90, 60])
     for sign in (1.0, -1.0):
         low, high = sorted((0.0, sign))
-        claim = Hypothesis((Sample.of_values(sign * wrong, low, high),), True, 150, -sign * 0.1)
-        test = HypothesisTest(claim, "betting")
-        ((kept, broken),) = test.p_values([0.05])
+        hypothesis = Hypothesis(error() <= 0.1, (), -sign * 0.1, frozenset())
+        test = HypothesisTest(hypothesis, [Sample.of_values(sign * wrong, low, high)])
+        (((kept, broken),),) = compute_p_values([test], [0.05])
         raw = test.test.p_value(sign * 0.1, 0.05, 1 if sign > 0 else -1)
         assert raw <= 0.05  # by betting alone
         assert (kept if sign > 0 else broken) == 1.0

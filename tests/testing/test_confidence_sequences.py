@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from bylaw.testing._confidence_sequences import estimate_rates, find_interval, find_log_wealth
 from bylaw.testing._rounds import Events, RateSums
+from bylaw.testing._watched_rule import estimate_rates, find_interval, find_log_wealth
 
 MEAN = Events(((0.0, 1.0),))
 GAP = Events(((0.0, 1.0), (-1.0, 0.0)))

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import beta
 
 from bylaw import Evidence, Problem, accepted, audit, disparate_impact, error, rejected, selected, solve
-from bylaw.testing._ratio_bounds import bound_ratio
+from bylaw.testing._verdicts import bound_ratio
 
 FOUR_FIFTHS = selected(1).given(sex="F") >= 0.8 * selected(1).given(sex="M")
 

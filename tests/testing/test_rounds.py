@@ -8,9 +8,11 @@ import math
 import numpy as np
 import pytest
 
+from bylaw import error
+from bylaw.language.action_space import make_action_space
 from bylaw.testing import _rounds as rounds
+from bylaw.testing._hypotheses import Hypothesis
 from bylaw.testing._rounds import Events, RateSums, RecentMeans
-from bylaw.testing._samples import Sample
 
 
 def make_events(n, disjoint, *, cancels=False, binary=False, batched=False):
@@ -248,13 +250,19 @@ def test_a_bound_at_the_end_of_its_range_has_a_loss():
     assert events.find_largest_loss(0.5) > 0
 
 
-def test_events_have_the_limits_of_their_samples():
-    one, two = Sample(np.ones(3), np.ones(3), 0.0, 1.0), Sample(np.ones(3), np.ones(3), -0.8, 0.0)
-    options = {"disjoint": True, "binary": True, "cancels": False, "batched": False}
-    events = Events.of((one, two), **options)
+def test_events_have_the_limits_of_their_hypotheses():
+    space = make_action_space("reject", (0, 1))
+    one, two = error().given(g=0), error().given(g=1)
+
+    def make(rate):
+        return Events.of(Hypothesis.of(rate <= 0.1, space, {}), batched=False)
+
+    events = make(one - 0.8 * two)
     assert (events.number, events.lowest, events.highest, events.rows) == (2, -0.8, 1.0, 8)
-    assert Events.of((one,), **options).rows == 1
-    assert Events.of((one, two, two), **options).rows == 12
+    assert (events.disjoint, events.binary, events.cancels) == (True, True, False)
+    assert make(one).rows == 1
+    assert make(one - two + error().given(g=2)).rows == 12
+    assert make(one - error()).cancels
 
 
 def test_rate_sums_by_hand():

@@ -19,7 +19,7 @@ from bylaw.language.rates import custom
 from bylaw.policy.policy import Policy
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import KNOWN, HeldOut, observe
-from bylaw.testing import HeldOutSample, HypothesisTest, Untestable, add_changes
+from bylaw.testing import DecidedRows, Untestable, add_changes
 
 
 def refit(
@@ -155,7 +155,7 @@ class _Refitting:
             return True
         rows = policy.feature_map.admit(policy.calibrate(held_out.evidence))
         seen = observe(rows, outcomes={CHANGED: KNOWN})
-        sample = HeldOutSample(
+        decided = DecidedRows(
             seen,
             policy.probabilities(rows),
             policy.action_space,
@@ -163,11 +163,9 @@ class _Refitting:
             limits=held_out.limits,
             largest_weight=held_out.largest_weight,
         )
-        hypothesis = sample.make_hypothesis(custom(CHANGED) <= churn)
+        test = decided.test(custom(CHANGED) <= churn)
         level = 1 - self.options.get("confidence", CONFIDENCE)
-        if isinstance(hypothesis, Untestable):
-            return False
-        return HypothesisTest(hypothesis, "betting").p_value(level) <= level
+        return not isinstance(test, Untestable) and test.p_value(level) <= level
 
 
 def _list(rules: Any) -> list[Any]:

@@ -27,7 +27,7 @@ class Status(Enum):
     MAX_STEPS = "the steps ran out"
     STALLED = "no step improves the dual at this precision"
     SAMPLED = (
-        "every step of a stochastic optimiser is taken; for a smaller gradient mapping, add rows or passes"
+        "every step of a stochastic optimizer is taken; for a smaller gradient mapping, add rows or passes"
     )
     INFEASIBLE = "the rules conflict; loosen or remove one"
     MISSED = "some observed rates do not satisfy their rules"

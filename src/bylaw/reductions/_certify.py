@@ -30,8 +30,7 @@ from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.rows.outcomes import HeldOut, observe
 from bylaw.testing import (
     MOST_ROWS,
-    HeldOutSample,
-    HypothesisTest,
+    DecidedRows,
     Untestable,
     check_limits,
     check_weight,
@@ -43,7 +42,6 @@ _MARGINS = np.arange(6.0, 0.1, -0.25).tolist()  # in standard errors, from the m
 _RATIO_MARGINS = (*np.arange(0.375, 9.0, 0.75).tolist(), *(9.0 * 1.32 ** np.arange(1, 7)).tolist())
 _PATIENCE = 4  # wider margins in turn that promise no clearer test
 _TIGHTEST = 0.9  # of its level is taken from a ratio rule at most
-_METHOD = "betting"
 
 
 # From a correction, its solution and, where it tightens rules, `Restate`, to what is tested.
@@ -83,7 +81,7 @@ def certify(correction: Correction, held_out: HeldOut, confidence: float, finish
     for tried, candidate in enumerate(_list_candidates(correction, len(outcome), delta)):
         found = finish(candidate.correction, candidate.found, candidate.restate)
         candidate = candidate._replace(found=found)
-        sample = HeldOutSample(
+        sample = DecidedRows(
             outcome,
             predict_actions(found.dual, found.solution.multipliers, held_out.evidence),
             feature_map.action_space,
@@ -217,24 +215,21 @@ def _measure_widths(correction: Correction, found: CorrectedSolution, noise: flo
     return math.sqrt(2 * effort * noise) * errors + fewest
 
 
-def _test(rules: Sequence[Rule], rows: HeldOutSample, delta: float) -> tuple[float, _Failure | None]:
+def _test(rules: Sequence[Rule], rows: DecidedRows, delta: float) -> tuple[float, _Failure | None]:
     """The largest p-value of all rules, or the first rule found that is not certain enough; those likeliest
     to fail come first."""
     tests = []
     for rule in rules:
-        hypothesis = rows.make_hypothesis(rule)
-        if isinstance(hypothesis, Untestable):
-            raise EvidenceError(
-                f"the held-out rows cannot test {str(rule)!r}: {hypothesis.reason}", hypothesis.remedy
-            )
-        test = HypothesisTest(hypothesis, _METHOD)
-        tests.append((test.estimate * math.sqrt(hypothesis.rows), str(rule), test))
+        test = rows.test(rule)
+        if isinstance(test, Untestable):
+            raise EvidenceError(f"the held-out rows cannot test {str(rule)!r}: {test.reason}", test.remedy)
+        tests.append((test.estimate * math.sqrt(test.rows), str(rule), test))
     largest = 0.0
     for _, name, test in sorted(tests, key=lambda item: -item[0]):
         p_value, estimate = test.p_value(delta), test.estimate
         largest = max(largest, p_value)
         if p_value > delta:
             _, upper = test.bounds(delta)
-            needed = len(rows.seen) * ((upper - estimate) / estimate) ** 2 if estimate < 0 else math.inf
+            needed = len(rows.observed) * ((upper - estimate) / estimate) ** 2 if estimate < 0 else math.inf
             return largest, _Failure(name, p_value, needed if needed < MOST_ROWS else math.inf)
     return largest, None

@@ -36,8 +36,8 @@ from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows
 from bylaw.solvers.base import Callback
-from bylaw.solvers.label_items import find_separate_rules
 from bylaw.solvers.screening import screen_rows
+from bylaw.solvers.separable import find_separate_rules
 from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
 
 Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start

@@ -33,7 +33,7 @@ from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.report.sentences import describe_rate, write_price, write_sentence
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.solvers.warm_full_batch import WarmFullBatch
+from bylaw.solvers.full_batch import WarmFullBatch
 from bylaw.studio import picture
 from bylaw.studio.jobs import CancelledError, Job, Jobs
 from bylaw.studio.questions import Question, View, locate_mistake, parse_statement, read_place

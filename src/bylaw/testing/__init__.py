@@ -18,7 +18,7 @@ from bylaw.testing._costs import (
 from bylaw.testing._hypotheses import (
     MOST_ROWS,
     NEVER,
-    HeldOutSample,
+    DecidedRows,
     HypothesisTest,
     Untestable,
     check_limits,
@@ -61,7 +61,7 @@ __all__ = [
     "Audit",
     "Comparison",
     "Costs",
-    "HeldOutSample",
+    "DecidedRows",
     "HypothesisTest",
     "Monitor",
     "Reliability",

@@ -26,11 +26,18 @@ from bylaw.rows.outcomes import HeldOut, Limits, ObservedRows, observe
 from bylaw.testing._audit_formatting import format_html, format_text
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
-from bylaw.testing._hypotheses import HeldOutSample, check_limits, check_weight
+from bylaw.testing._hypotheses import DecidedRows, check_limits, check_weight
 from bylaw.testing._looks import name_question, record_look, warn_of_copies
 from bylaw.testing._reliability import Reliability, choose_shown_lines, compute_reliability
-from bylaw.testing._rule_tests import estimate_rule, judge_rules
-from bylaw.testing._verdicts import RuleAudit, Verdict, find_worst, hide_numbers, list_hidden_rules
+from bylaw.testing._verdicts import (
+    RuleAudit,
+    Verdict,
+    estimate_rule,
+    find_worst,
+    hide_numbers,
+    judge_rules,
+    list_hidden_rules,
+)
 
 RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
 
@@ -306,7 +313,7 @@ def audit(
     check_alignment(given, evidence.index)
     taken = None if decisions is None else encode_decisions(decisions, space, evidence)
     seen = observe(evidence, labels, groups, propensity_weights, outcomes, taken)
-    rows = HeldOutSample(
+    rows = DecidedRows(
         seen,
         policy.probabilities(evidence) if taken is None else taken,
         space,
@@ -436,7 +443,7 @@ def refuse_impossible_decisions(policy: Policy, evidence: Evidence, taken: Float
         )
 
 
-def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> HeldOutSample | None:
+def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> DecidedRows | None:
     if unlabelled is None:
         return None
     if decisions is not None:
@@ -444,7 +451,7 @@ def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: A
     admitted = policy.feature_map.admit(policy.calibrate(unlabelled))
     if admitted.weights is not None:
         raise EvidenceError("unlabelled rows take no weights: sample them as the labelled ones were sampled")
-    return HeldOutSample(admitted, policy.probabilities(admitted), policy.action_space, labelled=False)
+    return DecidedRows(admitted, policy.probabilities(admitted), policy.action_space, labelled=False)
 
 
 def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:

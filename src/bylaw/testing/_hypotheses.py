@@ -1,9 +1,9 @@
-"""A rule as a hypothesis about rows: samples of independent rows whose means tell whether it holds.
+"""A rule as a hypothesis about rows, which audits, certificates and monitors test alike.
 
-With the random decisions averaged out, a row's share in a rate is Z = sum_a pi(a|x) c(x, y, a), with the
-label and the groups as observed. A rate given an event is a mean over the rows of that event; a rule on
-several events is about a sum of such means. Given a decision, rows count by its probability pi(a|x), as
-weights: a quotient is a mean, too.
+With the random decisions averaged out, the contribution of a row to a rate is
+Z = sum_a pi(a|x) c(x, y, a), with the label and the groups as observed. A rate given an event is a mean over
+the rows of that event, and a rule on several events bounds a sum of such means. Given a decision, each row
+counts by its probability pi(a|x), so that a quotient is a weighted mean.
 """
 
 from __future__ import annotations
@@ -37,54 +37,143 @@ from bylaw.testing._betting import BettingTest, find_bounds, find_p_values
 from bylaw.testing._confidence_bounds import make_test
 from bylaw.testing._samples import Differences, Sample
 
-NEVER = 1e-6  # rows that count in an event: fewer are none
-_KEPT = 16  # columns of values
-MOST_ROWS = 1e12  # beyond, "more rows" is no advice
+NEVER = 1e-6  # the sum of the sizes of rows, below which an event has none
+MOST_ROWS = 1e12  # more rows than this are not recommended
+
+
+class Mean(NamedTuple):
+    """A conditional mean E[size * value] / E[size] over the rows of an event."""
+
+    event: Event
+    rate: Rate  # as stated, with its conditions
+    amount: Rate  # what a row contributes, without conditions
+    size: Rate | None  # how much a row counts, without conditions; None if all count alike
+    unit: float  # the largest size that a row can have
+    lowest: float  # of values
+    highest: float
+
+    @classmethod
+    def of(cls, event: Event, rate: Rate, space: ActionSpace, limits: Limits) -> Mean:
+        """Return the mean of a rate whose terms are all given the same event."""
+        label, alone = dict(event.conditions).get(LABEL), drop_conditions(rate)
+        if event.whole is None:
+            return cls(event, rate, alone, None, 1.0, *bound_rate(alone, space, label, limits))
+        size = Rate(((replace(event.whole, conditions=()), 1.0),))
+        unit = bound_rate(size, space)[1]
+        numerators = drop_conditions(Rate(tuple((atom.part, c) for atom, c in rate.terms)))
+        return cls(event, rate, numerators, size, unit, *bound_quotient(alone, space, label, limits))
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """That a rate, a sum of means and a constant, is at most zero."""
+    """The statement of a rule that a sum of conditional means and a constant is at most zero.
 
-    samples: tuple[Sample, ...]  # of the same rows, one for each event
-    disjoint: bool  # no row is in two events
-    rows: float  # effective sample size; of several samples, that of the smallest
+    Attributes
+    ----------
+    rule : Rule
+    means : tuple of Mean
+        one for each event, with the limits of its values.
+    constant : float
+    needs : frozenset of str
+        the attributes, "label" and costs that a row must show to be counted.
+    of_ratio : bool
+        True if a rule a <= level * b is stated as a / b - level <= 0 instead of a - level * b <= 0.
+    """
+
+    rule: Rule
+    means: tuple[Mean, ...]
     constant: float
-    of_ratio: bool = False  # of a rule a <= level * b, the rate is a / b - level; otherwise a - level * b
+    needs: frozenset[str]
+    of_ratio: bool = False
+
+    @classmethod
+    def of(cls, rule: Rule, space: ActionSpace, limits: Limits) -> Hypothesis:
+        """Return the hypothesis of a rule; `limits` are those of its costs in `custom`."""
+        excess = rule.excess.resolve(space.classes)
+        means = tuple(Mean.of(event, part, space, limits) for event, part in excess.by_event().items())
+        return cls(rule, means, excess.constant, frozenset(list_names(excess, space)))
+
+    @classmethod
+    def of_quotient(cls, rule: Rule, space: ActionSpace) -> Hypothesis | None:
+        """Return a rule a <= level * b, such as error() <= 0.1 * accepted(), as one about the mean among the
+        rows that count in b; None unless no row can have more of a than of b.
+
+        Rows without b do not count then. If each of the others has either a or not, their counts are
+        sufficient statistics, and the test is exact.
+        """
+        excess = rule.excess.resolve(space.classes)
+        event, *others = excess.by_event() or [None]
+        if rule.factor is None or rule.sense != "<=" or excess.constant or event is None:
+            return None
+        if others or event.whole:
+            return None
+        share, size = (drop_conditions(rate.resolve(space.classes)) for rate in (rule.left, rule.factor))
+        label = dict(event.conditions).get(LABEL)
+        if not (share.is_probability and size.is_probability and 0 < rule.level < 1):
+            return None
+        if bound_rate(share - size, space, label)[1] > 0 or bound_rate(share, space, label)[0] < 0:
+            return None
+        if bound_rate(size, space, label)[1] > 1:
+            return None
+        ends = -rule.level, 1 - rule.level
+        mean = Mean(event, excess, drop_conditions(excess), size, 1.0, *ends)
+        return cls(rule, (mean,), 0.0, frozenset(list_names(excess, space)), of_ratio=True)
+
+    @property
+    def disjoint(self) -> bool:
+        """True if no row is in two of the events."""
+        pairs = itertools.combinations([dict(mean.event.conditions) for mean in self.means], 2)
+        return all(
+            any(other.get(name, value) != value for name, value in one.items()) for one, other in pairs
+        )
+
+    @property
+    def cancels(self) -> bool:
+        """True if one of two events contains the other, and values of rows in both add up to zero."""
+        if len(self.means) != 2 or any(mean.size is not None for mean in self.means):
+            return False
+        one, other = (dict(mean.event.conditions).items() for mean in self.means)
+        total = self.means[0].amount + self.means[1].amount
+        return (one <= other or other <= one) and not total.terms and total.constant == 0
 
 
 class HypothesisTest:
-    """The test of a hypothesis."""
+    """A test of a hypothesis by samples of independent rows.
 
-    def __init__(self, hypothesis: Hypothesis, method: str) -> None:
-        self.constant = hypothesis.constant
-        self.test = make_test(hypothesis.samples, method, hypothesis.disjoint)
+    Parameters
+    ----------
+    hypothesis : Hypothesis
+    samples : sequence of Sample
+        one for each mean, of the same rows in random order.
+    method : str
+        one of `METHODS`.
+    """
+
+    def __init__(self, hypothesis: Hypothesis, samples: Sequence[Sample], method: str = "betting") -> None:
+        self.hypothesis, self.constant = hypothesis, hypothesis.constant
+        self.rows = min(count_effective(sample.sizes) for sample in samples)  # effective, of the rarest event
+        self.test = make_test(samples, method, hypothesis.disjoint)
 
     @property
     def estimate(self) -> float:
-        """Of the rate."""
+        """Estimate of the sum of means and the constant."""
         return self.test.estimate + self.constant
 
     def p_value(self, level: float) -> float:
-        """Of the hypothesis that the rate is zero or more, sharpest at `level`. Where the estimate is beyond
-        zero it is one: an early part of the rows never counts for more than all of them."""
+        """Return the p-value of the hypothesis that the rate is zero or more, sharpest at `level`.
+
+        It is one if the estimate is above zero: an early part of the rows never counts for more than all.
+        """
         return 1.0 if self.estimate > 0 else self.test.p_value(-self.constant, level)
 
-    def p_values(self, levels: Sequence[float]) -> list[tuple[float, float]]:
-        """For each level the p-value of the hypothesis that the rate is zero or more, and of that of zero or
-        less."""
-        return compute_p_values([self], levels)[0]
-
     def bounds(self, level: float) -> tuple[float, float]:
-        """A lower and an upper bound on the rate, each right with probability 1 - level, with the estimate
-        between them."""
+        """Return a lower and an upper bound on the rate, each right with probability 1 - level."""
         return compute_bounds([self], level)[0]
 
 
 def compute_bounds(tests: Sequence[HypothesisTest], level: float) -> list[tuple[float, float]]:
-    """`bounds` of each test; many together take little longer than one."""
-    games = [one.test for one in tests if isinstance(one.test, BettingTest)]
-    together = iter(find_bounds(games, level))
+    """Return the bounds of each test with the estimate between them, many in little more time than one."""
+    together = iter(find_bounds([one.test for one in tests if isinstance(one.test, BettingTest)], level))
     bounds = []
     for one in tests:
         pair = next(together) if isinstance(one.test, BettingTest) else one.test.bounds(level)
@@ -96,223 +185,179 @@ def compute_bounds(tests: Sequence[HypothesisTest], level: float) -> list[tuple[
 def compute_p_values(
     tests: Sequence[HypothesisTest], levels: Sequence[float]
 ) -> list[list[tuple[float, float]]]:
-    """`p_values` of each test, likewise."""
+    """Return, for each test and level, the p-values of the hypotheses that the rate is zero or more, and that
+    it is zero or less."""
     sides = [[sign for sign in (1, -1) if not sign * one.estimate > 0] for one in tests]
-    asked = [[(level, sign) for level in levels for sign in signs] for signs in sides]
-    pairs = list(zip(tests, asked, strict=True))
+    pairs = [
+        (one, [(level, sign) for level in levels for sign in signs])
+        for one, signs in zip(tests, sides, strict=True)
+    ]
     together = iter(
         find_p_values([(one.test, -one.constant, q) for one, q in pairs if isinstance(one.test, BettingTest)])
     )
     answers = []
     for one, questions in pairs:
         if isinstance(one.test, BettingTest):
-            found = next(together)
+            p_values = next(together)
         else:
-            found = [one.test.p_value(-one.constant, level, sign) for level, sign in questions]
-        values = dict(zip(questions, found, strict=True))
+            p_values = [one.test.p_value(-one.constant, level, sign) for level, sign in questions]
+        values = dict(zip(questions, p_values, strict=True))
         answers.append([(values.get((level, 1), 1.0), values.get((level, -1), 1.0)) for level in levels])
     return answers
 
 
 class Untestable(NamedTuple):
-    """Why a rule cannot be tested on these rows, and what would let it."""
+    """The reason why a rule cannot be tested on some rows, and what would allow it."""
 
     reason: str
     remedy: Remedy | None = None
 
 
 @dataclass(frozen=True)
-class HeldOutSample:
-    """Held-out rows as observed, and the probabilities of their decisions.
+class DecidedRows:
+    """Rows as observed, and the probabilities of their decisions.
 
-    `unlabelled` are more rows, without labels: they sharpen rates that refer to labels or hidden groups
-    (prediction-powered inference). Each labelled row is joined by as many of them as there are for each, its
-    companions.
+    Attributes
+    ----------
+    observed : RowData
+        a rule is tested on the rows that show everything that it refers to.
+    probabilities : array of shape (n_rows, n_actions)
+    space : ActionSpace
+    labelled : bool
+        whether labels are observed.
+    unlabelled : DecidedRows or None
+        more rows, without labels. They sharpen rates that refer to labels or hidden groups
+        (prediction-powered inference): each labeled row is joined by an equal number of them, its companions.
+    limits : dict
+        {name: (least, most)} of costs in `custom(name)`.
+    largest_weight : float or None
+        the largest weight that any row of the population can have.
+    estimated : bool
+        True if rates are estimated and not tested, so that the range of weights does not matter.
     """
 
-    seen: RowData  # as observed; a rule is tested on the rows that show all that it refers to
-    probabilities: Floats  # (n_rows, n_actions)
+    observed: RowData
+    probabilities: Floats
     space: ActionSpace
     labelled: bool
-    unlabelled: HeldOutSample | None = None
-    limits: Limits = field(default_factory=dict)  # of costs in custom()
-    largest_weight: float | None = None  # that any row can have
-    estimated: bool = False  # rates are estimated and not tested, for which no weight is too large
-    arrived: bool = False  # rows are bet on in the order in which they came, not in one that they fix
+    unlabelled: DecidedRows | None = None
+    limits: Limits = field(default_factory=dict)
+    largest_weight: float | None = None
+    estimated: bool = False
 
     @property
-    def random(self) -> bool:
-        """Whether some decision is random."""
+    def randomized(self) -> bool:
+        """True if some decision is random."""
         return bool(((self.probabilities > 0) & (self.probabilities < 1)).any())
 
-    def make_hypothesis(self, rule: Rule) -> Hypothesis | Untestable:
-        """That the rule's excess is at most zero."""
+    def test(self, rule: Rule, method: str = "betting") -> HypothesisTest | Untestable:
+        """Return the test of the hypothesis that a rule holds, or why there is none."""
         excess = rule.excess.resolve(self.space.classes)
         if (restricted := self.restrict(excess)) is not self:
-            return restricted.make_hypothesis(rule)
+            return restricted.test(rule, method)
         if (obstacle := self._find_obstacle(excess)) is not None:
             return obstacle
-        if not self.estimated and (ratio := self._make_ratio_hypothesis(rule)) is not None:
-            return ratio
-        parts, sizes = excess.by_event(), list[Floats]()
-        for event in parts:
-            if self._is_impossible(event.conditions) or not self.among(event.conditions).any():
-                return Untestable(f"there is no row with {format_conditions(event.conditions)}")
-            sizes.append(self._measure_sizes(event))
-            if sizes[-1].sum() <= NEVER:
-                return Untestable(describe_vacuous(event))
-        samples = [
-            self._sample(part, event, size) for (event, part), size in zip(parts.items(), sizes, strict=True)
+        quotient = None if self.estimated else Hypothesis.of_quotient(rule, self.space)
+        if quotient is not None:
+            samples = self.sample(quotient)
+            if samples[0].sizes.sum() > NEVER:
+                return HypothesisTest(quotient, _shuffle(self._order(samples)), method)
+        hypothesis, samples = Hypothesis.of(rule, self.space, self.limits), list[Sample]()
+        for mean in hypothesis.means:
+            if self._is_impossible(mean.event.conditions) or not self.among(mean.event.conditions).any():
+                return Untestable(f"there is no row with {format_conditions(mean.event.conditions)}")
+            samples.append(self._sample(mean))
+            if samples[-1].sizes.sum() <= NEVER:
+                return Untestable(describe_vacuous(mean.event))
+        ordered = [
+            replace(sample, differences=self._compare_companions(mean))
+            for sample, mean in zip(self._order(samples), hypothesis.means, strict=True)
         ]
-        rows = min(map(count_effective, sizes))
-        return Hypothesis(_shuffle(samples), are_disjoint(tuple(parts)), rows, excess.constant)
+        return HypothesisTest(hypothesis, _shuffle(ordered), method)
 
-    def _make_ratio_hypothesis(self, rule: Rule) -> Hypothesis | None:
-        """Return a rule a <= level * b, such as error() <= 0.1 * accepted(), as one about the mean among the
-        rows that count in b; None unless no row can have more of a than of b. Rows without b then do not
-        count, and if each of the others has a or not, their counts are sufficient."""
-        excess = rule.excess.resolve(self.space.classes)
-        event, *others = excess.by_event() or [None]
-        if rule.factor is None or rule.sense != "<=" or excess.constant or event is None:
-            return None
-        if others or event.whole:
-            return None
-        share, whole = (
-            drop_conditions(rate.resolve(self.space.classes)) for rate in (rule.left, rule.factor)
-        )
-        label, space = dict(event.conditions).get(LABEL), self.space
-        if not (share.is_probability and whole.is_probability and 0 < rule.level < 1):
-            return None
-        lacks = bound_rate(share - whole, space, label)[1] > 0 or bound_rate(share, space, label)[0] < 0
-        if lacks or bound_rate(whole, space, label)[1] > 1:
-            return None
-        sizes = self.among(event.conditions) * self._relative_weights * np.clip(self.values(whole), 0.0, 1.0)
-        if sizes.sum() <= NEVER:
-            return None
-        low, high = -rule.level, 1 - rule.level
-        amounts = self.among(event.conditions) * self._relative_weights * self.values(drop_conditions(excess))
-        order = self._order
-        sample = Sample(sizes[order], np.clip(amounts, low * sizes, high * sizes)[order], low, high)
-        return Hypothesis(_shuffle([sample]), True, count_effective(sizes), 0.0, of_ratio=True)
+    def sample(self, hypothesis: Hypothesis) -> tuple[Sample, ...]:
+        """Return the sample of each mean, with the rows in the order in which they came."""
+        return tuple(self._sample(mean) for mean in hypothesis.means)
 
-    def make_samples(self, rule: Rule) -> tuple[Sample, ...]:
-        """Of the events of a rule, one each; some may have no rows."""
-        excess = rule.excess.resolve(self.space.classes)
-        return tuple(
-            self._sample(part, event, self._measure_sizes(event)) for event, part in excess.by_event().items()
-        )
-
-    def restrict(self, rate: Rate) -> HeldOutSample:
-        """The rows that show all that a rate refers to: no test goes by predictions."""
-        if not isinstance(self.seen, ObservedRows):
+    def restrict(self, rate: Rate) -> DecidedRows:
+        """Return the rows that show everything that a rate refers to: tests do not rely on predictions."""
+        if not isinstance(self.observed, ObservedRows):
             return self
-        names = self.seen.find_partly_seen(list_names(rate, self.space))
+        names = self.observed.find_partly_seen(list_names(rate, self.space))
         if names and names not in self._restricted:
-            seen, places = self.seen.restrict_with_places(names)
-            check_weight(self.largest_weight, seen)
+            shown, places = self.observed.restrict_with_places(names)
+            check_weight(self.largest_weight, shown)
             chances = self.probabilities[places]
-            self._restricted[names] = replace(self, seen=seen, probabilities=chances)
+            self._restricted[names] = replace(self, observed=shown, probabilities=chances)
         return self._restricted[names] if names else self
 
     @cached_property
-    def _restricted(self) -> dict[frozenset[str], HeldOutSample]:
+    def _restricted(self) -> dict[frozenset[str], DecidedRows]:
         return {}
 
-    def _sample(self, rate: Rate, event: Event, sizes: Floats) -> Sample:
-        """The rate without its conditions, on rows of an event of these sizes, in the order of betting."""
-        bound = bound_rate if event.whole is None else bound_quotient
-        label = dict(event.conditions).get(LABEL)
-        low, high = bound(drop_conditions(rate), self.space, label, self.limits)
-        sizes = sizes[self._order]
-        if event.whole is None:
-            amounts = sizes * self._order_values(drop_conditions(rate), low, high)
-        else:
-            unit = self.among(event.conditions) * self._relative_weights / self._find_largest(event.whole)
-            shares = (unit * self.values(_take_parts(rate)))[self._order]
-            amounts = np.clip(shares, low * sizes, high * sizes)
-        differences = self._compare_companions(rate, event, (low, high))
-        return Sample(sizes, amounts, low, high, differences)
+    def _sample(self, mean: Mean) -> Sample:
+        low, high = mean.lowest, mean.highest
+        sizes = self.among(mean.event.conditions) * self._relative_weights
+        if mean.size is None:
+            return Sample(sizes, sizes * np.clip(self.values(mean.amount), low, high), low, high)
+        amounts = sizes / mean.unit * self.values(mean.amount)
+        sizes = sizes * np.clip(self.values(mean.size) / mean.unit, 0.0, 1.0)
+        return Sample(sizes, np.clip(amounts, low * sizes, high * sizes), low, high)
 
-    def _order_values(self, rate: Rate, low: float, high: float) -> Floats:
-        """(n_rows,): what each row has of a rate without conditions, within its limits and in the order of
-        betting. Rules on many groups ask for the same."""
-        key = rate, low, high
-        if key not in self._ordered_values:
-            if len(self._ordered_values) >= _KEPT:
-                self._ordered_values.pop(next(iter(self._ordered_values)))
-            self._ordered_values[key] = np.clip(self.values(rate), low, high)[self._order]
-        return self._ordered_values[key]
-
-    @cached_property
-    def _ordered_values(self) -> dict[tuple[Rate, float, float], Floats]:
-        return {}
-
-    def _measure_sizes(self, event: Event) -> Floats:
-        """(n_rows,): how much each row counts in an event, at most one."""
-        sizes = self.among(event.conditions) * self._relative_weights
-        if event.whole is None:
-            return sizes
-        whole = replace(event.whole, conditions=())
-        return sizes * np.clip(self._column(whole) / self._find_largest(whole), 0.0, 1.0)
-
-    def _find_largest(self, whole: Atom) -> float:
-        """The most that a row can count in a quotient."""
-        return bound_rate(Rate(((whole, 1.0),)), self.space)[1]
-
-    def _compare_companions(
-        self, rate: Rate, event: Event, limits: tuple[float, float]
-    ) -> Differences | None:
-        """What was predicted for each row less what was for its companions; None if there are none, or if
-        nothing predicts the event and the rate together."""
+    def _compare_companions(self, mean: Mean) -> Differences | None:
+        """Return what was predicted for each row less what was predicted for its companions; None if there
+        are none, or if nothing predicts the event and the rate together."""
         more = self.unlabelled
-        if more is None or (self._relative_weights != 1).any() or not len(more.seen) // len(self.seen):
+        if more is None or (self._relative_weights != 1).any():
+            return None
+        n_rows, per_row = len(self.observed), len(more.observed) // len(self.observed)
+        if not per_row:
             return None
         try:
-            mine, others = (part._predict(rate, event, limits) for part in (self._predicted, more))
+            predictions = [part._predict(mean) for part in (self._predicted, more)]
         except EvidenceError:
             return None
-        n_rows, per_row = len(self.seen), len(more.seen) // len(self.seen)
 
         def differ(column: Floats, companions: Floats) -> Floats:
-            chosen = companions[more._order[: n_rows * per_row]]
-            return column[self._order] - chosen.reshape(n_rows, per_row).mean(axis=1)
+            paired = companions[more._places[: n_rows * per_row]]
+            return column[self._places] - paired.reshape(n_rows, per_row).mean(axis=1)
 
-        return Differences(*map(differ, mine, others))
+        return Differences(*map(differ, *predictions))
 
-    def _predict(self, rate: Rate, event: Event, limits: tuple[float, float]) -> tuple[Floats, Floats]:
-        """P(event | x) and E[1{event} Z | x], each (n_rows,)."""
-        unit = 1.0 if event.whole is None else self._find_largest(event.whole)
-        chance = compute_sizes(event, self.seen, self.probabilities, self.space) / unit
-        amounts = compute_event_amounts(rate, self.seen, self.probabilities, self.space) / unit
-        return chance, np.clip(amounts, limits[0] * chance, limits[1] * chance)
+    def _predict(self, mean: Mean) -> tuple[Floats, Floats]:
+        """Return P(event | x) and E[1{event} Z | x], each (n_rows,)."""
+        rows = self.observed, self.probabilities, self.space
+        sizes = compute_sizes(mean.event, *rows) / mean.unit
+        amounts = compute_event_amounts(mean.rate, *rows) / mean.unit
+        return sizes, np.clip(amounts, mean.lowest * sizes, mean.highest * sizes)
+
+    def _order(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Put rows in an order that depends on their content and not on the order of the table."""
+        return [sample.take(self._places) for sample in samples]
 
     @cached_property
-    def _order(self) -> NDArray[np.intp]:
-        """(n_rows,): an order of the rows that depends on their content and not on how they come."""
-        if self.arrived:
-            return np.arange(len(self.seen))
-        before = self.seen.predicted if isinstance(self.seen, ObservedRows) else self.seen
+    def _places(self) -> NDArray[np.intp]:
+        before = self.observed.predicted if isinstance(self.observed, ObservedRows) else self.observed
         first = [*self.probabilities.T, *before.probabilities.T]
-        return order_by_content(first, self.seen.list_columns())
+        return order_by_content(first, self.observed.list_columns())
 
     @cached_property
-    def _predicted(self) -> HeldOutSample:
-        """The same rows as they were known before."""
-        assert isinstance(self.seen, ObservedRows)
-        return HeldOutSample(self.seen.predicted, self.probabilities, self.space, labelled=False)
+    def _predicted(self) -> DecidedRows:
+        """The same rows as they were before labels and groups were observed."""
+        assert isinstance(self.observed, ObservedRows)
+        return DecidedRows(self.observed.predicted, self.probabilities, self.space, labelled=False)
 
     def values(self, rate: Rate) -> Floats:
-        """(n_rows,): what each row has of a rate without conditions."""
-        total = np.full(len(self.seen), rate.constant)
+        """Compute what each row contributes to a rate without conditions, (n_rows,)."""
+        total = np.full(len(self.observed), rate.constant)
         for atom, coefficient in rate.terms:
-            total += coefficient * self._column(atom)
+            total += coefficient * self._compute_column(atom)
         return total
 
-    def _column(self, atom: Atom) -> Floats:
+    def _compute_column(self, atom: Atom) -> Floats:
         if atom not in self._columns:
-            self._columns[atom] = compute_row_rates(
-                Rate(((atom, 1.0),)), self.seen, self.probabilities, self.space
-            )
+            rate = Rate(((atom, 1.0),))
+            self._columns[atom] = compute_row_rates(rate, self.observed, self.probabilities, self.space)
         return self._columns[atom]
 
     @cached_property
@@ -320,60 +365,60 @@ class HeldOutSample:
         return {}
 
     def among(self, event: Conditions) -> Mask:
-        """(n_rows,): the rows of an event that count."""
-        rows = np.broadcast_to(np.asarray(self.seen.event_probability(event)) > 0.5, len(self.seen))
-        return rows if self.seen.weights is None else rows & (self.seen.weights > 0)
+        """Return which rows of positive weight are in an event, (n_rows,)."""
+        rows = np.broadcast_to(np.asarray(self.observed.event_probability(event)) > 0.5, len(self.observed))
+        return rows if self.observed.weights is None else rows & (self.observed.weights > 0)
 
     @cached_property
     def _relative_weights(self) -> Floats:
-        """Weights as shares of the largest that any row can have, (n_rows,). That may be heavier than all
-        rows of the sample, even if these have equal weights."""
-        weights = self.seen.weights
-        return (
-            np.ones(len(self.seen)) if weights is None else weights / (self.largest_weight or weights.max())
-        )
+        """Weights as shares of the largest that any row can have, (n_rows,).
+
+        That weight may exceed all weights in the sample, even if these are equal.
+        """
+        weights = self.observed.weights
+        if weights is None:
+            return np.ones(len(self.observed))
+        return weights / (self.largest_weight or weights.max())
 
     def _is_impossible(self, event: Conditions) -> bool:
-        groups = ((self.seen.groups.get(name), value) for name, value in event)
+        groups = ((self.observed.groups.get(name), value) for name, value in event)
         return any(group is not None and value not in group.values for group, value in groups)
 
     def _find_obstacle(self, rate: Rate) -> Untestable | None:
-        """What would have to be known to test the rate."""
-        if not len(self.seen):
+        """Return what is unknown and would have to be known to test the rate."""
+        if not len(self.observed):
             names = " and ".join(sorted(list_names(rate, self.space)))
             return Untestable(f"it refers to {names}, and no row shows all of it")
         if not self.labelled and any(a.needs_label(self.space) for a, _ in rate.terms):
             return Untestable("it refers to labels", Remedy("pass_labels"))
         for name in dict.fromkeys(name for a, _ in rate.terms for name, _ in a.conditions if name != LABEL):
-            if name in self.seen.hidden_groups:
+            if name in self.observed.hidden_groups:
                 return Untestable(
                     f"it refers to {name}, of which only probabilities are known",
                     Remedy("pass_true_groups", name),
                 )
-        if self.seen.weights is not None and self.largest_weight is None and not self.estimated:
+        if self.observed.weights is not None and self.largest_weight is None and not self.estimated:
             return Untestable(
                 "rows have weights, and the largest that a row can have is not known",
                 Remedy("pass_largest_weight"),
             )
         for name in (a.reads("cost") for a, _ in rate.terms):
-            if name is not None and name_cost(name) not in getattr(self.seen, "observed", {name_cost(name)}):
-                return Untestable(
-                    f"what {name!r} turned out to be is not known", Remedy("pass_outcomes", name)
-                )
+            known = getattr(self.observed, "observed", None)
+            if name is not None and known is not None and name_cost(name) not in known:
+                return Untestable(f"the outcomes of {name!r} are not known", Remedy("pass_outcomes", name))
             if name is not None and name not in self.limits:
                 return Untestable(f"the range of {name!r} is not known", Remedy("pass_limits", name))
         return None
 
 
 def _shuffle(samples: Sequence[Sample]) -> tuple[Sample, ...]:
-    """Put the rows of the samples, which are ordered by content, in a random order that depends on what is
-    tested: weights, values and differences.
+    """Put rows that are ordered by content in a random order that depends on what is tested.
 
-    Rows are independent, so given which rows there are, each order of them is equally likely. An order that
-    is drawn at random, once for each set of rows, leaves that so, whatever order the table had. The seed must
-    tell sets of rows apart: if it covered scores alone, and these were constant, all samples of one size
-    would be sorted by label and then shuffled alike. It goes by places within ranges, seen from both ends, so
-    that a rule has the same order at all its levels, and so has the opposite rule.
+    Rows are independent, so that each order is equally likely, given which rows there are. This remains true
+    of an order that is drawn once for each set of rows. The seed covers weights, values and differences: if
+    it covered scores alone and these were constant, all samples of one size would be sorted by label and then
+    shuffled alike. It uses the places of values within their range, from both ends, so that a rule has the
+    same order at all its levels, and so has the opposite rule.
     """
     sizes = [sample.sizes for sample in samples]
     places = [(one.amounts - one.lowest * one.sizes) / (one.range or 1.0) for one in samples]
@@ -387,70 +432,56 @@ def _shuffle(samples: Sequence[Sample]) -> tuple[Sample, ...]:
 
 
 def list_names(rate: Rate, space: ActionSpace) -> set[str]:
-    """The attributes that a rate refers to; "label" and costs may be among them."""
+    """Return the attributes that a rate refers to; "label" and costs may be among them."""
     names = {name for atom, _ in rate.terms for name, _ in atom.conditions}
     names |= {name_cost(name) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
     return names | {LABEL for atom, _ in rate.terms if atom.needs_label(space)}
 
 
 def check_limits(limits: Any, evidence: RowData) -> Limits:
-    """Limits of costs, {name: (least, most)}, within which those of these rows must be."""
+    """Return limits of costs, {name: (least, most)}, checked against the costs of these rows."""
     if not isinstance(limits, Mapping):
-        raise OptionError(f"limits takes a dict {{cost: (least, most)}}, not {limits!r}")
+        raise OptionError(f"limits must be a dict {{cost: (least, most)}}, got {limits!r}")
     for name, pair in limits.items():
         try:
             low, high = map(float, pair)
         except (TypeError, ValueError):
-            raise OptionError(f"limits[{name!r}] must be a pair (least, most), not {pair!r}") from None
+            raise OptionError(f"limits[{name!r}] must be a pair (least, most), got {pair!r}") from None
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise OptionError(
-                f"limits[{name!r}] must be two finite numbers, the least and then the most, not {pair!r}"
+                f"limits[{name!r}] must be two finite numbers, the least and then the most, got {pair!r}"
             )
         cost = evidence.costs.get(name)
         if cost is not None and not (low <= cost.min() and cost.max() <= high):
             what = "outcomes" if name_cost(name) in getattr(evidence, "observed", ()) else "costs"
             raise EvidenceError(
-                f"{what}[{name!r}] go from {cost.min():g} to {cost.max():g}, beyond limits[{name!r}]={pair!r}"
+                f"{what}[{name!r}] must be within limits[{name!r}]={pair!r}, got {cost.min():g} to "
+                f"{cost.max():g}"
             )
     return {name: (float(low), float(high)) for name, (low, high) in limits.items()}
 
 
 def check_weight(largest: float | None, evidence: RowData) -> float | None:
-    """The largest weight that any row can have, which those of these rows must not exceed."""
+    """Return the largest weight that any row can have; raise if one of these rows has a larger one."""
     if largest is not None:
         check_positive(largest, "largest_weight")
         if evidence.weights is not None and evidence.weights.max() > largest:
             raise EvidenceError(
-                f"a row has the weight {evidence.weights.max():g}, above largest_weight={largest:g}"
+                f"weights must be at most largest_weight={largest:g}, got {evidence.weights.max():g}"
             )
     return largest
 
 
 def drop_conditions(rate: Rate) -> Rate:
-    """Without conditions on rows."""
+    """Return a rate without conditions on rows."""
     terms = [Rate(((replace(a, conditions=()), c),)) for a, c in rate.terms]
     return sum(terms, Rate((), rate.constant))
 
 
-def _take_parts(rate: Rate) -> Rate:
-    """The parts of quotients, without conditions on rows."""
-    return drop_conditions(Rate(tuple((atom.part, c) for atom, c in rate.terms)))
-
-
 def describe_vacuous(event: Event) -> str:
-    """Why a quotient is 0/0."""
+    """Describe why a quotient is 0/0."""
     assert event.whole is not None
     among = f" among rows with {format_conditions(event.conditions)}" if event.conditions else ""
     if event.whole.decided is None:
-        return f"what it divides by is zero{among}"
+        return f"its denominator is zero{among}"
     return f"the decision {event.whole.decided!r} is never taken{among}, so that it holds as 0/0"
-
-
-def are_disjoint(events: Sequence[Event]) -> bool:
-    """No row is in two of them."""
-
-    def differ(one: Conditions, other: Conditions) -> bool:
-        other_values = dict(other)
-        return any(name in other_values and other_values[name] != value for name, value in one)
-
-    return all(differ(one.conditions, other.conditions) for one, other in itertools.combinations(events, 2))

@@ -26,7 +26,7 @@ from bylaw.rows.arrays import as_vector, check_alignment, make_frame
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import Limits
 from bylaw.testing._costs import add_changes
-from bylaw.testing._hypotheses import HeldOutSample, check_limits
+from bylaw.testing._hypotheses import DecidedRows, check_limits
 from bylaw.testing._monitor_formatting import format_html, format_text, list_shown
 from bylaw.testing._rule_watch import RuleWatch, Watch
 from bylaw.testing._watched_rows import (
@@ -174,7 +174,7 @@ class Monitor:
         references = [name for atom in atoms if (name := atom.reads("reference")) is not None]
         return WatchedColumns(self.policy, self.groups, tuple(dict.fromkeys(references)), costs)
 
-    def _make_random_rows(self) -> HeldOutSample:
+    def _make_random_rows(self) -> DecidedRows:
         """Rows with all that rules read, for which each condition of a rule holds on some."""
         rng, space, n = np.random.default_rng(0), self.policy.action_space, _RANDOM_ROWS
         n *= max([len(space.classes), *(len(values) for values in self.groups.values())])
@@ -195,14 +195,13 @@ class Monitor:
             )
         )
 
-    def _sample(self, rows: WatchedRows) -> HeldOutSample:
-        return HeldOutSample(
+    def _sample(self, rows: WatchedRows) -> DecidedRows:
+        return DecidedRows(
             self.columns.observe(rows),
             rows.decisions,
             self.policy.action_space,
             labelled=True,
             limits=self.limits,
-            arrived=True,
         )
 
     # Rows.
@@ -312,8 +311,8 @@ class Monitor:
             low, high = self.limits[name]
             if (cost < low).any() or (cost > high).any():
                 raise EvidenceError(
-                    f"outcomes[{name!r}] go from {np.nanmin(cost):g} to {np.nanmax(cost):g}, beyond "
-                    f"limits[{name!r}]={(low, high)!r}"
+                    f"outcomes[{name!r}] must be within limits[{name!r}]={(low, high)!r}, got "
+                    f"{np.nanmin(cost):g} to {np.nanmax(cost):g}"
                 )
 
     def _hash(self, ids: Any) -> Ids:

@@ -22,14 +22,13 @@ There are three ways to bet on a round. Each returns factors of expectation at m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from bylaw._base.typing import Floats
-from bylaw.testing._samples import Sample
+from bylaw.testing._hypotheses import Hypothesis
 
 _ROWS = 8  # of a round on two events: fewer compare groups badly, more bring an alarm later
 _ROWS_PER_EVENT = 4  # of a round on three events or more
@@ -58,11 +57,11 @@ class Events:
     batched: bool = False  # a round is a batch
 
     @classmethod
-    def of(
-        cls, samples: Sequence[Sample], *, disjoint: bool, binary: bool, cancels: bool, batched: bool
-    ) -> Events:
-        limits = tuple((sample.lowest, sample.highest) for sample in samples)
-        return cls(limits, disjoint, binary, cancels and not batched, batched)
+    def of(cls, hypothesis: Hypothesis, batched: bool) -> Events:
+        """Return the events of a hypothesis."""
+        limits = tuple((mean.lowest, mean.highest) for mean in hypothesis.means)
+        binary = all(mean.size is None for mean in hypothesis.means)
+        return cls(limits, hypothesis.disjoint, binary, hypothesis.cancels and not batched, batched)
 
     @property
     def number(self) -> int:

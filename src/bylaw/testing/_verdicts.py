@@ -1,15 +1,22 @@
-"""Verdicts: how a rule is judged, the same way in audits and in reports."""
+"""Verdicts on rules: tested on held-out rows, or estimated on rows on which the policy was chosen.
+
+Rules such as a >= 0.8 * b are about the ratio a / b. It is below a level r if a - r b is below zero, which is
+a hypothesis like any other. The levels that are not refuted are a confidence interval of the ratio (Fieller,
+1954), as valid as the tests at each level.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from functools import cache
+from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
@@ -19,17 +26,28 @@ from bylaw.language.expressions import LABEL, Conditions, Rate, Rule, format_con
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.program.linear_form import compile_problem
-from bylaw.program.row_rates import measure_factor
+from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.rows.evidence import RowData
 from bylaw.rows.outcomes import ObservedRows
-from bylaw.testing._hypotheses import NEVER, describe_vacuous
+from bylaw.testing._confidence_bounds import NotBinaryError, adjust_holm
+from bylaw.testing._hypotheses import (
+    MOST_ROWS,
+    NEVER,
+    DecidedRows,
+    HypothesisTest,
+    Untestable,
+    compute_bounds,
+    compute_p_values,
+    describe_vacuous,
+)
 
-# A rule is estimated to hold if it is missed by no more than the solver's own bound plus this much, in the
-# unit of the rule: a millionth, one row in a million. `solve` stops at such a gradient mapping by default,
-# and its correction for observed labels counts what is missed by less as not missed. It is far below what
+# A rule is estimated to hold if its excess is at most the solver's own bound plus this much, in the unit of
+# the rule: one row in a million. `solve` stops at such a gradient mapping by default. It is far below what
 # any report prints, and far above the rounding errors of sums over rows.
 TOLERANCE = 1e-6
-_FAR = 1000  # times as many rows are no advice
+_FAR = 1000  # times as many rows are not recommended
+_MOST_VALUES = 2**22  # rows times rules that are tested together
+_AT_LIMIT = 1e-9  # an excess this small is a rounding error, and no number of rows decides it
 
 
 class Verdict(StrEnum):
@@ -246,3 +264,197 @@ def hide_numbers(judged: RuleAudit, min_cell: int) -> RuleAudit:
 def is_out_of_reach(rows_needed: float, rows: float) -> bool:
     """Whether so many rows would be needed that a rule is at its limit, and more rows are no advice."""
     return rows_needed > _FAR * rows
+
+
+def judge_rules(rules: Sequence[Rule], rows: DecidedRows, method: str, delta: float) -> list[RuleAudit]:
+    """Test each rule, and return verdicts that are adjusted for the number of rules.
+
+    Several rules are tested together, as long as their samples fit in memory.
+    """
+    several = max(_MOST_VALUES // max(len(rows.observed), 1), 1)
+    tested: list[_Tested] = []
+    for first in range(0, len(rules), several):
+        posed = [_pose(rule, rows, method) for rule in rules[first : first + several]]
+        tested += _test_together(posed, rows, method, delta, len(rules))
+    return _add_verdicts(tested, delta)
+
+
+class _Posed(NamedTuple):
+    """A rule with its test."""
+
+    rule: Rule
+    described: RuleAudit  # without a verdict
+    test: HypothesisTest | None = None
+    factor: float = math.nan  # the estimate of `rule.factor`
+
+
+class _Tested(NamedTuple):
+    """A rule with its bounds and p-values; its verdict depends on the other rules."""
+
+    rule: RuleAudit
+    p_kept: float  # of the hypothesis that it does not hold, sharpest at the level of one of several tests
+    p_broken: float  # of the hypothesis that it holds, likewise
+
+
+def _pose(rule: Rule, rows: DecidedRows, method: str) -> _Posed:
+    shown = rows.restrict(rule.excess)
+    try:
+        test = rows.test(rule, method)
+    except NotBinaryError:
+        if rows.randomized:
+            raise
+        described = replace(
+            describe_rule(rule),
+            judged_rows=len(shown.observed),
+            reason="it has more than two values on a row",
+            remedy=Remedy("choose_method", "betting"),
+        )
+        return _Posed(rule, described)
+    if isinstance(test, Untestable):
+        return _Posed(rule, _leave_unjudged(rule, rows, test))
+    factor = measure_factor(rule, shown.observed, shown.probabilities, shown.space)
+    described = describe_rule(rule, test.estimate, test.rows, 1.0 if test.hypothesis.of_ratio else factor)
+    return _Posed(rule, replace(described, judged_rows=len(shown.observed)), test, factor)
+
+
+def _test_together(
+    posed: Sequence[_Posed], rows: DecidedRows, method: str, delta: float, n_rules: int
+) -> list[_Tested]:
+    tests = [one.test for one in posed if one.test is not None]
+    bounds = iter(compute_bounds(tests, delta))
+    p_values = iter(compute_p_values(tests, [delta / n_rules, delta]))
+    tested = []
+    for one in posed:
+        if one.test is None:
+            tested.append(_Tested(one.described, math.nan, math.nan))
+            continue
+        excess, ((p_kept, p_broken), (p_alone, _)) = next(bounds), next(p_values)
+        lower, upper = _bound_rate(one, excess, rows, method, delta)
+        # Widths shrink with the root of the number of rows: find how many times as many would move the bound
+        # on the estimate's side to zero.
+        estimate = one.test.estimate
+        width = excess[1] - estimate if estimate <= 0 else estimate - excess[0]
+        times = math.inf if abs(estimate) <= _AT_LIMIT else (width / estimate) ** 2
+        described = replace(
+            one.described,
+            lower=lower,
+            upper=upper,
+            p_value=p_alone,
+            p_violated=p_broken,
+            rows_needed=times * len(rows.observed),
+        )
+        tested.append(_Tested(described, p_kept, p_broken))
+    return tested
+
+
+def _bound_rate(
+    posed: _Posed, excess: tuple[float, float], rows: DecidedRows, method: str, delta: float
+) -> tuple[float, float]:
+    """Return bounds of the rate from those of the excess; of a ratio, by tests at other levels."""
+    rule, described, test = posed.rule, posed.described, posed.test
+    if rule.factor is None or (test is not None and test.hypothesis.of_ratio):
+        least, most = excess if rule.sense == "<=" else (-excess[1], -excess[0])
+        return described.target + least, described.target + most
+
+    def bound_excess(rule: Rule) -> tuple[float, float]:
+        test = rows.test(rule, method)
+        assert isinstance(test, HypothesisTest)
+        return test.bounds(delta)
+
+    lower, upper = bound_ratio(rule, described.estimate, posed.factor, bound_excess)
+    return (max(lower, 0.0) if rule.left.lowest >= 0 else lower), upper
+
+
+def _add_verdicts(tested: Sequence[_Tested], delta: float) -> list[RuleAudit]:
+    """Add verdicts: the list of certified rules and that of violated ones are each right as a whole with
+    probability 1 - delta."""
+    kept, broken = adjust_holm([r.p_kept for r in tested]), adjust_holm([r.p_broken for r in tested])
+    judged = []
+    # Bounds widen with the root of log(1 / delta), and Holm's correction divides delta.
+    widening = math.log(max(sum(not r.rule.reason for r in tested), 1) / delta) / math.log(1 / delta)
+    for (rule, _, _), p_kept, p_broken in zip(tested, kept, broken, strict=True):
+        verdict = Verdict.UNJUDGED if rule.reason else Verdict.UNDECIDED
+        if p_kept <= delta:
+            verdict = Verdict.CERTIFIED
+        elif p_broken <= delta:
+            verdict = Verdict.VIOLATED
+        needed = math.nan
+        if verdict is Verdict.UNDECIDED:
+            needed = math.ceil(n) if (n := widening * rule.rows_needed) < MOST_ROWS else math.inf
+        adjusted = max(p_kept, rule.p_value)  # nan stays nan
+        judged.append(replace(rule, p_holm=adjusted, verdict=verdict, rows_needed=needed))
+    return judged
+
+
+def estimate_rule(rule: Rule, rows: DecidedRows, policy: Policy) -> RuleAudit:
+    """Return a rule with its estimate on rows on which the policy was chosen, which cannot test it."""
+    test = rows.test(rule)
+    if isinstance(test, Untestable):
+        return _leave_unjudged(rule, rows, test)
+    shown, excess = rows.restrict(rule.excess), test.estimate
+    if shown is not rows:  # prediction-powered over all rows, as the policy was chosen
+        excess = policy.expected(rule.excess, rows.observed, probabilities=rows.probabilities)
+    judged = judge_estimate(rule, excess, test.rows, policy, rows.observed, rows.probabilities)
+    return replace(judged, judged_rows=len(shown.observed))
+
+
+def _leave_unjudged(rule: Rule, rows: DecidedRows, why: Untestable) -> RuleAudit:
+    """Return a rule without a verdict; if only its costs are predicted, with the predicted rate."""
+    described = replace(describe_rule(rule), reason=why.reason, remedy=why.remedy)
+    rate, observed = rule.excess, rows.observed
+    missing = [
+        a for a, _ in rate.terms if a.function is None and a.reads("cost") not in (None, *observed.costs)
+    ]
+    if not described.is_predicted or missing or not has_rows(rate, observed):
+        return described
+    excess = measure_rate(rate, observed, rows.probabilities, rows.space)
+    factor = measure_factor(rule, observed, rows.probabilities, rows.space)
+    return replace(described, estimate=describe_rule(rule, excess, factor=factor).estimate)
+
+
+def bound_ratio(
+    rule: Rule, estimate: float, factor: float, bound_excess: Callable[[Rule], tuple[float, float]]
+) -> tuple[float, float]:
+    """Return a lower and an upper bound of the ratio that a rule bounds; infinite if the rows leave it open.
+
+    Parameters
+    ----------
+    rule : Rule
+        a <= level * b or a >= level * b, where b is at least zero.
+    estimate, factor : float
+        estimates of a / b and of b.
+    bound_excess : callable
+        returns a lower and an upper bound of the excess of the rule at another level, each right with the
+        probability that the bounds of the ratio have.
+    """
+    if not math.isfinite(estimate):
+        return -math.inf, math.inf
+
+    @cache  # the search evaluates its ends twice
+    def bound_difference(level: float) -> tuple[float, float]:
+        """Return bounds of a - level * b."""
+        least, most = bound_excess(rule.at(level))
+        return (least, most) if rule.sense == "<=" else (-most, -least)
+
+    lower = _search_level(lambda level: bound_difference(level)[0], estimate, -1 / factor)
+    upper = _search_level(lambda level: -bound_difference(level)[1], estimate, 1 / factor)
+    return lower, upper
+
+
+def _search_level(overshoot: Callable[[float], float], start: float, unit: float) -> float:
+    """Return the first refuted level in the direction of `unit`: `overshoot` is above zero there, and rises
+    by about one in each unit."""
+    # The bound is here if everything is linear; add a tenth.
+    first = 1.1 * unit * max(-overshoot(start), 0.0)
+    if not first:
+        return start
+    # Double the step until the level is refuted, or call the ratio unbounded.
+    inside, step = start, first
+    while overshoot(start + step) < 0:
+        inside, step = start + step, 2 * step
+        if abs(step) > 2.0**20 * abs(first):
+            return math.copysign(math.inf, step)
+    # Bisect, and add the precision of the bisection, so that the level is refuted.
+    precision = 0.005 * abs(first)
+    level = float(brentq(overshoot, inside, start + step, xtol=precision))  # type: ignore[arg-type]
+    return level + math.copysign(precision, step)

@@ -1,26 +1,38 @@
-"""One rule that is watched: what it reads of rows, and all that is kept of the rows so far."""
+"""A rule that is monitored: its hypothesis, its state after the rows so far, and a confidence sequence.
+
+With the true rate m, the sums of a round about it, X = U - m W, have mean zero and are never below -b. With
+their total S and the total V of their squares, exp(s S / b + (log(1 - s) + s) V / b^2) is a supermartingale
+for each stake s between 0 and 1 (Fan, Grama and Liu, 2015), and so is the mean of many. By Ville's inequality
+it ever reaches 1 / level with probability `level` at most. All m for which it has not are the confidence
+sequence. It is exact for a rate that is constant; where the rate drifts, read it as one about the average so
+far.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.typing import Floats
-from bylaw.errors import RuleError
-from bylaw.language.expressions import Event, Rate, Rule
-from bylaw.testing._confidence_sequences import estimate_rates, find_interval
-from bylaw.testing._hypotheses import HeldOutSample, are_disjoint, drop_conditions, list_names
+from bylaw._base.typing import Floats, Mask
+from bylaw.language.action_space import ActionSpace
+from bylaw.language.expressions import Rule
+from bylaw.rows.outcomes import Limits
+from bylaw.testing._hypotheses import DecidedRows, Hypothesis
 from bylaw.testing._rounds import Events, RateSums, RecentMeans, RoundSums
 from bylaw.testing._wealth import Course, Wealth
 
 _MOST_POINTS = 28  # of a rule's history; then every second one is dropped
 _FIRST_EVERY = 8  # rounds from one point to the next, at first
 _DIGITS = 5  # of a point
+
+# The stakes of a confidence sequence, as shares of the wealth. The smallest are for some ten million rows.
+_STAKES = np.geomspace(3e-4, 0.98, 36)
+_LEAST_SCALE = 0.02  # of the range of a rate: with a scale near zero, all stakes would be too bold
 
 
 class Point(NamedTuple):
@@ -45,34 +57,36 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class WatchedRule:
-    """A rule, and its copies: of two labels, a rule about one is a rule about the other."""
+    """A rule and its copies: of two labels, a rule about one is a rule about the other."""
 
-    rule: Rule
-    copies: tuple[str, ...]  # their texts; its own is the first
-    needs: frozenset[str]  # attributes, "label" and costs that rows must show
+    hypothesis: Hypothesis
+    copies: tuple[str, ...]  # the texts of the rules; that of the hypothesis is the first
     events: Events
-    constant: float  # with which the sum of means is at most zero
 
     @classmethod
-    def of(cls, rule: Rule, sample: HeldOutSample, batched: bool = False) -> WatchedRule:
-        """`sample` has rows with all that rules read; only their limits count."""
-        excess = rule.excess.resolve(sample.space.classes)
-        if any(atom.definition.factors is not None for atom, _ in excess.terms):
-            raise RuleError(f"{rule}: a geometric mean is no mean over rows, and cannot be watched")
-        parts = excess.by_event()
-        events = Events.of(
-            sample.make_samples(rule),
-            disjoint=are_disjoint(tuple(parts)),
-            binary=all(event.whole is None for event in parts),
-            cancels=_cancels(parts),
-            batched=batched,
-        )
-        needs = frozenset(list_names(excess, sample.space))
-        return cls(rule, (str(rule),), needs, events, excess.constant)
+    def of(cls, rule: Rule, space: ActionSpace, limits: Limits, batched: bool = False) -> WatchedRule:
+        """Return a rule to watch; `limits` are those of its costs in `custom`."""
+        hypothesis = Hypothesis.of(rule, space, limits)
+        return cls(hypothesis, (str(rule),), Events.of(hypothesis, batched))
 
-    def read(self, sample: HeldOutSample) -> tuple[Floats, NDArray[np.intp]]:
-        """(2 * n_events, n_rows): weights and amounts of the rows that are in an event; and their places."""
-        samples = sample.make_samples(self.rule)
+    @property
+    def rule(self) -> Rule:
+        return self.hypothesis.rule
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Attributes, "label" and costs that rows must show."""
+        return self.hypothesis.needs
+
+    @property
+    def constant(self) -> float:
+        """Constant with which the sum of means is at most zero."""
+        return self.hypothesis.constant
+
+    def read(self, rows: DecidedRows) -> tuple[Floats, NDArray[np.intp]]:
+        """Return weights and amounts (2 * n_events, n_rows) of the rows that are in an event, and the places
+        of these rows."""
+        samples = rows.sample(self.hypothesis)
         columns = np.stack([*(s.sizes for s in samples), *(s.amounts for s in samples)])
         places = np.flatnonzero(columns[: len(samples)].any(axis=0))
         return (columns if len(places) == columns.shape[1] else columns[:, places]), places
@@ -234,39 +248,76 @@ def _round(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _cancels(parts: Mapping[Event, Rate]) -> bool:
-    """Whether one of two events is a part of the other, and what rows pay there has the opposite sign."""
-    if len(parts) != 2 or any(event.whole is not None for event in parts):
-        return False
-    one, other = (dict(event.conditions).items() for event in parts)
-    total = sum((drop_conditions(rate) for rate in parts.values()), Rate(()))
-    return (one <= other or other <= one) and not total.terms and total.constant == 0
-
-
-def merge_copies(rules: Sequence[Rule], sample: HeldOutSample, batched: bool = False) -> list[WatchedRule]:
-    """Each hypothesis once: rules that tell the same of any row, such as those about each of two labels.
-    `sample` has random rows."""
-    found: dict[Any, WatchedRule] = {}
+def merge_copies(rules: Sequence[Rule], rows: DecidedRows, batched: bool = False) -> list[WatchedRule]:
+    """Return each hypothesis once: rules that agree on all rows, such as those about each of two labels, are
+    copies. `rows` are random."""
+    merged: dict[Any, WatchedRule] = {}
     for rule in rules:
-        watched = WatchedRule.of(rule, sample, batched)
-        key = _describe(watched, sample)
-        if key in found:
-            first = found[key]
-            found[key] = replace(first, copies=(*first.copies, str(rule)))
-        else:
-            found[key] = watched
-    return list(found.values())
+        watched = WatchedRule.of(rule, rows.space, rows.limits, batched)
+        key = _describe(watched, rows)
+        copies = merged[key].copies if key in merged else ()
+        merged[key] = replace(merged.get(key, watched), copies=(*copies, str(rule)))
+    return list(merged.values())
 
 
-def _describe(watched: WatchedRule, sample: HeldOutSample) -> tuple[Any, ...]:
-    """What it makes of rows, up to constants that its events exchange."""
+def _describe(watched: WatchedRule, rows: DecidedRows) -> tuple[Any, ...]:
+    """Return weights and amounts of the rows, up to constants that events may exchange."""
     constant, columns = watched.constant, list[bytes]()
-    for one in sample.make_samples(watched.rule):
+    for one in rows.sample(watched.hypothesis):
         inside = one.sizes > 0
-        if not inside.any():  # none of the rows tells this rule from others
+        if not inside.any():  # none of the rows distinguishes this rule from others
             return (str(watched.rule),)
         values = one.amounts[inside] / one.sizes[inside]
         level = float(values[0])
         constant += level
         columns.append(np.round(one.sizes, 9).tobytes() + (np.round(values - level, 9) + 0.0).tobytes())
     return (round(constant, 9), *sorted(columns))
+
+
+def find_interval(sums: Floats, events: Events, level: float) -> tuple[Floats, Floats]:
+    """Compute lower and upper bounds on the sum of conditional means, each wrong ever with probability
+    `level`, from sums (5, n_times) over the rounds so far."""
+    n_times, estimate = sums.shape[1], estimate_rates(sums)
+    inside = np.clip(np.nan_to_num(estimate, nan=events.lowest), events.lowest, events.highest)
+    lower = _search(sums, events, level, np.full(n_times, events.lowest), inside, 1.0)
+    upper = _search(sums, events, level, np.full(n_times, events.highest), inside, -1.0)
+    unseen = np.isnan(estimate)
+    return np.where(unseen, events.lowest, lower), np.where(unseen, events.highest, upper)
+
+
+def estimate_rates(sums: Floats) -> Floats:
+    """Return the sum of conditional means, (n_times,); nan before there are rows of every event."""
+    weights, amounts = sums[:2]
+    return np.divide(amounts, weights, out=np.full(len(weights), np.nan), where=weights > 0)
+
+
+def _search(sums: Floats, events: Events, level: float, out: Floats, inside: Floats, sign: float) -> Floats:
+    """Return the end of the sequence, between a value that may be out of it and one that is in it."""
+    kept = ~_is_refuted(out, sums, events, level, sign)
+    refuted, held = out.copy(), inside.copy()
+    for _ in range(40):  # halvings, to the last bits
+        middle = (refuted + held) / 2
+        gone = _is_refuted(middle, sums, events, level, sign)
+        refuted, held = np.where(gone, middle, refuted), np.where(gone, held, middle)
+    return np.where(kept, out, held)
+
+
+def _is_refuted(rate: Floats, sums: Floats, events: Events, level: float, sign: float) -> Mask:
+    """Check where the rate is too small (sign 1) or too large (-1) for the rounds so far."""
+    weights, amounts, squares, products, squared_weights = sums
+    total = sign * (amounts - rate * weights)
+    variance = np.maximum(squares - 2 * rate * products + rate**2 * squared_weights, 0.0)
+    # The more a round can fall behind, the farther ahead of zero their total can be by chance.
+    behind = events.find_largest_loss(-rate) if sign > 0 else events.find_largest_gain(-rate)
+    # Stakes are relative to the scale.
+    scale = np.maximum(behind, _LEAST_SCALE * (events.highest - events.lowest))
+    return find_log_wealth(total, variance, scale) > math.log(1 / level)
+
+
+def find_log_wealth(total: Floats, variance: Floats, scale: Floats) -> Floats:
+    """Compute the logarithm of the mean supermartingale over all stakes, (n_times,)."""
+    logs = np.multiply.outer(_STAKES, total / scale) + np.multiply.outer(
+        np.log1p(-_STAKES) + _STAKES, variance / scale**2
+    )
+    top = logs.max(axis=0)
+    return top + np.log(np.exp(logs - top).mean(axis=0))
