@@ -710,7 +710,7 @@ class Dual:
         # The embedding adds up the curvature of all cells at the rules' places.
         n_cells, size = curvature.shape[:2]
         if isinstance(embedding, np.ndarray):
-            by_cell = embedding.reshape(-1, n_cells, size).swapaxes(0, 1)
+            by_cell = embedding.reshape(len(embedding), n_cells, size).swapaxes(0, 1)
             square = (by_cell @ curvature @ by_cell.swapaxes(1, 2)).sum(axis=0)
             return Hessian(self.rules.couplings, square, self.ridge)
         cells = np.arange(n_cells + 1)
