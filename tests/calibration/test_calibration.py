@@ -281,9 +281,7 @@ def test_rows_that_are_seen_more_often_count_less():
     partly = np.where(rng.random(n) < chance, label, None)
 
     def mean(labels, **options):
-        found = fit_calibration(
-            evidence.with_observed(labels=labels, **options).with_observed(labels="vector")
-        )
+        found = fit_calibration(evidence.with_observed(labels=labels, **options), "vector")
         return found.apply(evidence).probabilities[:, 1].mean()
 
     assert mean(label) == pytest.approx(label.mean(), abs=0.005)

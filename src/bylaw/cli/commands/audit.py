@@ -147,7 +147,8 @@ def run_audit(
 
 def _describe_audit(audit: bylaw.Audit, statements: Mapping[str, str]) -> Iterator[Any]:
     """Yield each rule or family as stated, with its worst member, and the verdict on all."""
-    from bylaw.testing import describe_bounds, describe_cost, describe_need, format_referred
+    from bylaw.testing import describe_cost, describe_need, format_referred
+    from bylaw.view.numbers import format_bounds
 
     families: dict[str, list[bylaw.RuleAudit]] = {}
     for rule in audit.shown.rules:
@@ -158,7 +159,7 @@ def _describe_audit(audit: bylaw.Audit, statements: Mapping[str, str]) -> Iterat
         if worst.rule != statement:
             yield f"  worst: {worst.rule}"
         if not math.isnan(worst.estimate):
-            bounds = describe_bounds(worst.lower, worst.upper, "{:.4f}".format)
+            bounds = format_bounds(worst.lower, worst.upper, "{:.4f}".format)
             estimate = f"{worst.estimate:.4f}{' as predicted' if worst.is_predicted else ''}"
             yield f"  estimate {estimate}{bounds and f', {100 * audit.confidence:g} % bounds {bounds}'}"
         if needs := [rule.rows_needed for rule in members if not math.isnan(rule.rows_needed)]:

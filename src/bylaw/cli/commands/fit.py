@@ -216,8 +216,8 @@ def _describe(
 ) -> Iterator[Any]:
     """Yield a fit as text."""
     from bylaw.cli.commands.report import word_price, word_saving
-    from bylaw.report.sentences import write_sentence
     from bylaw.testing import format_referred
+    from bylaw.view.sentences import write_sentence
 
     how = "observed" if measured.observed else "predicted"
     costs = f"{measured.costs.describe(bool(policy.problem.rules))}{format_referred(measured.referred)}"
@@ -585,7 +585,7 @@ def _describe_frontier(
     frontier: bylaw.Frontier, lines: list[dict[str, Any]], statement: Any
 ) -> Iterator[str | Grid]:
     """Yield a line for each level, and how to read a price."""
-    from bylaw.report.number_format import find_level_unit
+    from bylaw.view.sentences import find_level_unit
 
     minimize, name = frontier.problem.minimize, frontier.swept[0]
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]

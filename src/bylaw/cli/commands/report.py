@@ -175,8 +175,7 @@ def word_price(policy: bylaw.Policy, rule: str) -> str:
 
 def word_saving(policy: bylaw.Policy, rule: str) -> str:
     """Return what one more point of a rule's level saves, or a tenth of it if the level is no share."""
-    from bylaw.report.number_format import find_level_unit
-    from bylaw.report.sentences import name_step, write_saving
+    from bylaw.view.sentences import find_level_unit, name_step, write_saving
 
     statement = policy.problem.rules[policy.problem.find(rule)]
     if rule in policy.vacuous_statements:
