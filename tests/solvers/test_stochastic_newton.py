@@ -79,7 +79,7 @@ def test_the_model_is_the_sum_of_the_expansions():
     """By finite differences: where the second tile comes, the sum has the exact gradient of both tiles but
     for the first tile's remainder, of second order in a short step."""
     dual, features, first = walk(TILE_ROWS)
-    couplings = dual.support[1]
+    couplings = dual.rules.couplings
     before = StochasticNewton().begin(1.0, 1.0, 0, first.point)
     before.__dict__.update(first.__dict__)
     before.resolution = 1e9  # curvature at beta itself, to be exact

@@ -154,7 +154,6 @@ class Correction:
     ) -> Correction:
         """Return the correction of a problem with the options of the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
-        dual.compute_shared()
         whole = screen_rows(attach_observed(dual, rates, rows))
         return cls(problem, evidence, rows, whole, rates, **options)  # type: ignore[arg-type]
 

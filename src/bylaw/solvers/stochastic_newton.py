@@ -56,7 +56,7 @@ class NewtonState:
         """Add the expansion of a tile, and move to the minimum of the damped model."""
         if not self.mass:
             self._begin(dual, block)
-        support, couplings = dual.support
+        support, couplings = dual.rules.support, dual.rules.couplings
         moments, curvature = self._expand(dual, block)
         weights = couplings.T @ self.point
         self.mass += block.mass
@@ -72,7 +72,7 @@ class NewtonState:
 
         Rules are scaled to the same size, so that a ridge of one row keeps those of small groups near zero.
         """
-        unit, (support, couplings) = dual.loss_unit, dual.support
+        unit, support, couplings = dual.loss_unit, dual.rules.support, dual.rules.couplings
         squares = block.features[support.features] ** 2
         total = np.maximum(squares.sum(axis=1), np.finfo(float).tiny)
         typical = (squares**2).sum(axis=1) / total
@@ -100,7 +100,7 @@ class NewtonState:
         space, matrix = dual.form.action_space, dual.form.score_matrix(self.point)
         softer = min(dual.beta, self.resolution * math.sqrt(self.steps + block.n_rows))
         moments = TallyPass(matrix, dual.beta, space)(block).moments
-        curvature = TallyPass(matrix, softer, space, dual.support[0])(block).curvature
+        curvature = TallyPass(matrix, softer, space, dual.rules.support)(block).curvature
         assert curvature is not None
         return moments, curvature[0]
 

@@ -1,8 +1,16 @@
-"""Colours of the page, by day and by night. Every pair that meets is tested for contrast."""
+"""Colors of pages in light and dark themes, and of notebook cards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
+
+Tone = Literal["good", "bad", "open"]
+
+# Accents of notebook cards: each has a contrast of at least 3 to 1 with white and with black.
+ACCENT = "#3b82f6"
+TONE_COLORS: Mapping[Tone, str] = {"good": "#2a9d5c", "bad": "#e0483e", "open": "#c07a00"}
+FAINT = "rgba(128,128,128,.35)"
 
 LIGHT: Mapping[str, str] = {
     "paper": "#ffffff",
@@ -38,11 +46,9 @@ DARK: Mapping[str, str] = {
 }
 
 
-def write_variables() -> str:
-    """The palette as custom properties: by the reader's setting, by the button, and light on paper."""
-    day, night = (
-        "".join(f"--{name}:{colour};" for name, colour in palette.items()) for palette in (LIGHT, DARK)
-    )
+def write_color_variables() -> str:
+    """Return CSS custom properties: by the reader's setting, by the theme button, and light on paper."""
+    day, night = ("".join(f"--{name}:{color};" for name, color in theme.items()) for theme in (LIGHT, DARK))
     return (
         f":root{{color-scheme:light;{day}}}"
         f"@media (prefers-color-scheme:dark){{:root{{color-scheme:dark;{night}}}}}"

@@ -29,8 +29,8 @@ from bylaw import (
 )
 from bylaw.language.expressions import DEFINITIONS
 from bylaw.language.families import FAMILIES
-from bylaw.report.number_format import format_beside
-from bylaw.report.sentences import describe_rate, name_saving, write_price, write_sentence
+from bylaw.view.numbers import format_beside
+from bylaw.view.sentences import describe_rate, name_saving, write_price, write_sentence
 
 
 def said(statement, kind="labels"):
@@ -210,9 +210,9 @@ def test_rates_as_nouns():
 
 
 def test_savings_are_named():
-    assert name_saving(error()) == ("of error", True)
-    assert name_saving(size()) == ("labels per set", False)
-    assert name_saving(error() + 0.2 * rejected()) == ("of error() + 0.2 * rejected()", True)
+    assert name_saving(error()) == "of error"
+    assert name_saving(size()) == "labels per set"
+    assert name_saving(error() + 0.2 * rejected()) == "of error() + 0.2 * rejected()"
 
 
 @pytest.mark.parametrize(

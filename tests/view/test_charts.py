@@ -2,27 +2,28 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
 
-from bylaw import rejected, selected
-from bylaw._base.scales import Scale, fit_scale
-from bylaw.report.bounded_rates import BoundedRate
-from bylaw.report.colors import DARK, LIGHT
-from bylaw.report.cost_curves import Curve
-from bylaw.report.sections import frontier
-from bylaw.report.svg_charts import (
-    choose_ticks,
+from bylaw.report.prices import place_on_slider
+from bylaw.view.cards import draw_grid
+from bylaw.view.charts import (
+    Point,
+    Scale,
+    Track,
     draw_axis,
-    draw_column,
+    draw_bar,
+    draw_curve,
     draw_dots,
     draw_reliability,
     draw_stack,
     draw_track,
     draw_track_axis,
+    fit_scale,
 )
-from bylaw.testing import Verdict
+from bylaw.view.colors import DARK, LIGHT
 from helpers.reported import parsed
 
 
@@ -75,11 +76,8 @@ def test_dots_stand_where_their_values_are():
 
 
 def test_a_track_shows_bound_estimate_and_interval():
-    bar = BoundedRate(
-        "s", rejected(), ("r",), high=0.1, estimate=0.08, lower=0.06, upper=0.12, verdict=Verdict.UNDECIDED
-    )
     scale = Scale(0.0, 0.15)
-    tree = parsed(draw_track(bar, scale, "t"))
+    tree = parsed(draw_track("t", Track(high=0.1, estimate=0.08, lower=0.06, upper=0.12), scale))
     assert value_at(number(tree.all("circle")[0].attributes["cx"]), scale) == pytest.approx(0.08, abs=1e-4)
     wide = tree.all("line", class_="interval")[0].attributes
     ends = [value_at(number(wide[x]), scale) for x in ("x1", "x2")]
@@ -92,33 +90,69 @@ def test_a_track_shows_bound_estimate_and_interval():
 
 
 def test_a_track_without_a_number_has_no_dot():
-    tree = parsed(draw_track(BoundedRate("s", rejected(), ("r",), high=0.1), Scale(0, 1), "t"))
+    tree = parsed(draw_track("t", Track(high=0.1), Scale(0, 1)))
     assert not tree.all("circle")
     assert not tree.all("line", class_="interval")
 
 
 def test_a_tracks_ticks_are_its_bounds():
-    gap = BoundedRate("s", rejected() - selected(1), ("r",), low=-0.02, high=0.02)
-    assert choose_ticks(gap, Scale(-0.04, 0.04)) == [-0.02, 0, 0.02]
-    assert choose_ticks(gap, Scale(-1.0, 1.0)) == [-0.02, 0.02]
+    gap = Track(low=-0.02, high=0.02)
+    assert said(draw_track_axis(gap, Scale(-0.04, 0.04), "points")) == ["−2 points", "0 points", "2 points"]
+    assert said(draw_track_axis(gap, Scale(-0.2, 0.2), "points")) == ["−2 to 2 points"]
     assert said(draw_axis(Scale(-0.04, 0.04), "points", [-0.02, 0.0], width=400)) == ["−2 points", "0 points"]
-    assert said(draw_track_axis(gap, Scale(-0.04, 0.04))) == ["−2 points", "0 points", "2 points"]
 
 
 def test_numbers_of_an_axis_do_not_touch():
-    """Bounds that are close to each other are one label; of other numbers, some are left out."""
-    gap = BoundedRate("s", rejected() - selected(1), ("r",), low=-0.02, high=0.02)
-    assert said(draw_track_axis(gap, Scale(-0.5, 0.5))) == ["−2 to 2 points"]
     many = [0.1, 0.125, 0.15]
     assert said(draw_axis(Scale(0.1, 0.15), "share", many, width=600)) == ["10 %", "12.5 %", "15 %"]
     assert said(draw_axis(Scale(0.1, 0.15), "share", many, width=110)) == ["10 %", "15 %"]
 
 
 def test_bars_are_as_long_as_their_shares():
-    assert number(parsed(draw_column("t", 0.2, 0.8)).all("rect")[0].attributes["width"]) == 25
+    assert number(parsed(draw_bar("t", 0.25)).all("rect")[0].attributes["width"]) == 25
+    assert number(parsed(draw_bar("t", math.nan)).all("rect")[0].attributes["width"]) == 0
     pieces = [r.attributes for r in parsed(draw_stack("t", [("a", 0.5), ("b", 0.3), ("c", 0.2)])).all("rect")]
     assert [number(p["width"]) for p in pieces] == [50, 30, 20]
     assert [number(p["x"]) for p in pieces] == [0, 50, 80]
+
+
+def test_larger_values_stand_higher_and_larger_levels_further_right():
+    drawn = draw_curve(
+        "t", [Point(x, y, f"{x}") for x, y in ((0.1, 9.0), (0.2, 7.0), (0.3, 5.0), (0.5, math.nan))]
+    )
+    *points, conflict = parsed(drawn).all("circle")
+    places = [(number(point.attributes["cx"]), float(point.attributes["cy"])) for point in points]
+    assert np.diff([x for x, _ in places]) == pytest.approx([23.5, 23.5])  # of 94 % of the width
+    heights = np.diff([-y for _, y in places])  # y goes down in SVG
+    assert heights[0] < 0
+    assert heights[0] == pytest.approx(heights[1], abs=0.02)
+    assert conflict.attributes["class"] == "conflict"
+    assert number(conflict.attributes["cx"]) == 97
+    assert [point.all("title")[0].text for point in points] == ["0.1", "0.2", "0.3"]
+
+
+def test_a_line_has_a_gap_where_rules_conflict():
+    drawn = draw_curve(
+        "t", [Point(x, y, "") for x, y in ((1.0, 1.0), (2.0, math.nan), (3.0, 2.0), (4.0, 3.0))]
+    )
+    assert len(parsed(drawn).all("line", class_="curve-line")) == 1
+
+
+def test_each_axis_has_numbers_of_its_own():
+    drawn = draw_curve("t", [Point(0.1, 50.0, ""), Point(0.2, 60.0, ""), Point(0.3, 90.0, "")])
+    side, _, below = parsed(drawn).all("svg")
+    costs, levels = ([float(text.text) for text in axis.all("text")] for axis in (side, below))
+    assert len(costs) > 1
+    assert all(40 <= cost <= 100 for cost in costs)
+    assert len(levels) > 1
+    assert all(0.1 <= level <= 0.3 for level in levels)
+
+
+def test_larger_values_are_darker():
+    grid = draw_grid("a", [1.0], [1.0, 2.0, 3.0], [[0.4, 0.8, float("nan")]])
+    light, dark = map(float, re.findall(r"rgba\(59,130,246,([\d.]+)\)", grid.to_html()))
+    assert light < dark
+    assert grid.to_lines(heads=True) == ["a    1    2  3", "1  0.4  0.8  ×"]
 
 
 def test_the_calibration_plot_has_agreement_on_its_diagonal():
@@ -171,8 +205,6 @@ def test_both_palettes_name_the_same_colours():
 
 
 def test_points_of_a_curve_are_on_the_slider_as_far_along_as_their_levels():
-    levels = np.array([0.2, 0.25, 0.4])
-    curve = Curve(rejected() <= 0.25, 0.25, "rate", levels, 1 - levels, 0 * levels, (False,) * 3)
-    places = [frontier._place_on_slider(curve, i) for i in range(3)]
+    places = [place_on_slider(Scale(0.2, 0.4), level) for level in (0.2, 0.25, 0.4)]
     assert places[0] == 0
     assert places[1] / places[2] == pytest.approx(0.25, abs=0.001)
