@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
 from bylaw.engines.scan import Scan, read_rows
-from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, Remedy
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Objective, Rule, Worst, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy, compute_probabilities
+from bylaw.policy.provenance import Look
 from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.rows.arrays import as_matrix, check_alignment, make_frame
@@ -27,7 +32,6 @@ from bylaw.testing._audit_formatting import format_html, format_text
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
 from bylaw.testing._hypotheses import DecidedRows, check_limits, check_weight
-from bylaw.testing._looks import name_question, record_look, warn_of_copies
 from bylaw.testing._reliability import Reliability, choose_shown_lines, compute_reliability
 from bylaw.testing._verdicts import (
     RuleAudit,
@@ -37,6 +41,7 @@ from bylaw.testing._verdicts import (
     hide_numbers,
     judge_rules,
     list_hidden_rules,
+    to_plain,
 )
 
 RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
@@ -183,21 +188,13 @@ class Audit:
         ]
         lines = [line._asdict() for line in shown.reliability]
         fields["seen_rows"], fields["group_rates"] = dict(self.seen_rows), dict(shown.group_rates)
-        return _to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
+        return to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
     def __repr__(self) -> str:
         return format_text(self)
 
     def _repr_html_(self) -> str:
         return format_html(self)
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _to_plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_to_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def audit(
@@ -497,3 +494,55 @@ def _compute_rejected_share(probabilities: Floats, space: ActionSpace, seen: Row
 def compute_random_share(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
     """The weighted share of rows whose likeliest decision has a probability below `RANDOM`."""
     return float(np.average(space.decision_confidence(probabilities) < RANDOM, weights=rows.weights))
+
+
+def name_question(rules: Iterable[Any], *options: Any) -> str:
+    """Return a short hash of the rules and options of an audit."""
+    stated = [sorted(map(str, rules)), *options]
+    return hashlib.sha256(json.dumps(stated, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def record_look(policy: Policy, rows: Fingerprint, verdict: Verdict, question: str, confidence: float) -> int:
+    """Note on the policy's card that these rows judged it, and return the number of looks so far.
+
+    The same rows with the same question and verdict are the same look; a further one warns. The error
+    probability of an audit is that of one look: repeated looks as rows arrive, or until a verdict pleases,
+    certify falsely more often.
+    """
+    looks, new = policy.card.looks, Look.now(str(verdict), question, rows)
+    if any(_is_same(new, look) for look in looks):
+        return len(looks)
+    seen = any(shares_rows(rows, (look.fingerprint,)) for look in list(looks)[-3:])
+    looks.add(new)
+    if len(looks) > 1:
+        which = "on rows of which some judged it before" if seen else "on further rows"
+        planned = f"{1 - (1 - confidence) / len(looks):.6g}"
+        warnings.warn(
+            GuaranteeWarning(
+                f"this is look {len(looks)} at this policy, {which}: {100 * confidence:g} % confidence is "
+                "that of a single look, and the chance of a false certificate grows with each",
+                Remedy("plan_looks", planned, (str(len(looks)),)),
+            ),
+            stacklevel=find_stack_level(),
+        )
+    return len(looks)
+
+
+def warn_of_copies(rows: Fingerprint) -> None:
+    """Warn if rows repeat each other in a way that no sample of independent rows does."""
+    if rows.copied:
+        warnings.warn(
+            GuaranteeWarning(
+                f"of the {rows.rows:,} held-out rows only {rows.n_different:,} are different: each counts as "
+                "an independent one, and with copies a certificate is false more often than is stated",
+                Remedy("drop_copies"),
+            ),
+            stacklevel=find_stack_level(),
+        )
+
+
+def _is_same(new: Look, look: Look) -> bool:
+    """Return whether two looks asked the same question of the same rows, in any order, and had the same
+    verdict."""
+    asked = (look.question, look.verdict) == (new.question, new.verdict)
+    return asked and bool(new.fingerprint.digests) and look.fingerprint == new.fingerprint

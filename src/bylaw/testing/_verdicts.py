@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -458,3 +458,12 @@ def _search_level(overshoot: Callable[[float], float], start: float, unit: float
     precision = 0.005 * abs(first)
     level = float(brentq(overshoot, inside, start + step, xtol=precision))  # type: ignore[arg-type]
     return level + math.copysign(precision, step)
+
+
+def to_plain(value: Any) -> Any:
+    """Return dicts, lists and values for JSON; numbers that are not finite are None."""
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [to_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
