@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def compare_policies(
     labels: Any = None,
     groups: Any = None,
 ) -> Comparison:
-    """Both policies on these rows, with the random decisions averaged out.
+    """Compare two policies on these rows, with the random decisions averaged out.
 
     Parameters
     ----------
@@ -146,24 +146,24 @@ def _compare_rules(
         excess = measure_rate(rule.excess, observed, decided, space)
         return describe_rule(rule, excess, factor=measure_factor(rule, observed, decided, space))
 
-    families = dict[str, list[tuple[float, RuleAudit, RuleAudit]]]()
+    families = dict[str, list[tuple[float, list[RuleAudit]]]]()
     for found in policy.problem.expand(observed.classes, observed.group_values, space.options):
         if has_rows(found.rule.excess, observed):
             # The bound of a difference within limits counts as an upper one.
             sign = -1.0 if found.rule.sense == ">=" and found.statement.is_band else 1.0
-            before, after = (describe(found.rule, decided) for decided in decisions)
-            families.setdefault(str(found.statement), []).append((sign, before, after))
+            described = [describe(found.rule, decided) for decided in decisions]
+            families.setdefault(str(found.statement), []).append((sign, described))
 
-    def find_worst_rate(lines: list[tuple[float, RuleAudit, RuleAudit]], place: Literal[1, 2]) -> float:
-        worst = max(lines, key=lambda line: np.nan_to_num(line[place].excess, nan=-math.inf))
-        return worst[0] * worst[place].estimate
+    def find_worst_rate(lines: list[tuple[float, list[RuleAudit]]], place: int) -> float:
+        sign, worst = max(lines, key=lambda line: np.nan_to_num(line[1][place].excess, nan=-math.inf))
+        return sign * worst[place].estimate
 
-    return tuple(
-        ComparedRule(
-            statement, lines[0][0] * lines[0][1].target, find_worst_rate(lines, 1), find_worst_rate(lines, 2)
-        )
-        for statement, lines in families.items()
-    )
+    compared = []
+    for statement, lines in families.items():
+        sign, described = lines[0]
+        rates = find_worst_rate(lines, 0), find_worst_rate(lines, 1)
+        compared.append(ComparedRule(statement, sign * described[0].target, *rates))
+    return tuple(compared)
 
 
 def _compare_groups(observed: ObservedRows, changed: Floats) -> tuple[GroupChange, ...]:

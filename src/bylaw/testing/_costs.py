@@ -94,8 +94,7 @@ def compare_costs(
     model: Floats | None = None,
     without_rules: Floats | None = None,
 ) -> Costs:
-    """Compute the cost with your model, without rules and with rules on these rows, with the random decisions
-    averaged out.
+    """Compute the cost with your model, without rules and with rules, with random decisions averaged out.
 
     Parameters
     ----------
@@ -145,8 +144,10 @@ def compare_costs(
 
 
 def find_without_rules(policy: Policy, evidence: Evidence) -> Floats | None:
-    """Return the decisions without rules on calibrated rows, (n_rows, n_actions): those of the policy if it
-    has no rules, and None where only a solver finds them."""
+    """Return the decisions without rules on calibrated rows, (n_rows, n_actions).
+
+    They are those of the policy if it has no rules, and None if only a solver finds them.
+    """
     if not policy.problem.rules:
         return policy.probabilities(evidence)
     return decide_without_rules(policy.problem, evidence, policy.frequencies)
@@ -211,8 +212,10 @@ class _CostTask:
         return np.sum(parts, axis=0) if parts else None
 
     def _add_up(self, batch: Any) -> Floats:
-        """Return the number of rows, their weight and the referred weight, and then sums of each rate with
-        your model, without rules and with rules."""
+        """Return the number of rows, their weight, the referred weight, and the sums of rates.
+
+        There is a sum of each rate with your model, then without rules, then with rules.
+        """
         reader, policy = self.rows.reader, self.policy
         evidence = reader.read(batch).with_columns(margins=self.rows.margins)
         mass = float(evidence.row_weights.sum())
